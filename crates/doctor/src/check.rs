@@ -59,7 +59,15 @@ pub struct Check {
     /// is nothing to look at, or that it could not be asked, it is told alone.
     pub findings: &'static [&'static str],
     /// Looks, and judges.
-    pub examine: fn(&Site) -> Vec<Finding>,
+    pub(crate) examine: fn(&Site) -> Vec<Finding>,
+}
+
+impl Check {
+    /// Looks, and judges. What others have named is bounded in all that is said.
+    #[must_use]
+    pub fn findings_of(&self, site: &Site) -> Vec<Finding> {
+        (self.examine)(site).into_iter().map(Finding::bounded).collect()
+    }
 }
 
 /// All of them, in the order in which they are run.
@@ -104,7 +112,7 @@ mod tests {
                 waited.set(waited.get() + time);
                 time
             };
-            let found = (check.examine)(&Site { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
+            let found = check.findings_of(&Site { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
             let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
             // Those that ask servers say that nobody can be asked, and no more.
             let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.findings.len() };

@@ -12,7 +12,8 @@ use std::time::Duration;
 use seawall_probe::Snapshot;
 use seawall_probe::snapshot::Level;
 
-use self::workers::{Crowd, Parallel};
+pub(crate) use self::workers::envoys;
+use self::workers::{Crowd, Parallel, Word};
 use crate::check::{Check, Site};
 use crate::finding::{Finding, Verdict, many};
 
@@ -118,13 +119,14 @@ fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
     )
 }
 
+const FEWER: &str = "set what runs at once to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of the machine), Envoy's --concurrency, nginx's \
+                     worker_processes, Java's -XX:ActiveProcessorCount";
+
 /// A quota against the threads that want to run at once.
 fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
-    let fix = "set what runs at once to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of the machine), Envoy's --concurrency, nginx's \
-               worker_processes, Java's -XX:ActiveProcessorCount";
     let groups = match &after.quotas {
         Ok(groups) => groups,
-        Err(why) => return Finding::unknown(WORKERS, why, fix),
+        Err(why) => return Finding::unknown(WORKERS, why, FEWER),
     };
     let Some(quota) = groups.iter().map(|level| level.cores).min_by(f64::total_cmp) else {
         return Finding::ok(
@@ -132,40 +134,67 @@ fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
             "no CPU quota holds here, so no number of threads is too many for it".to_owned(),
         );
     };
-    let crowd = match crowd {
-        Crowd::Seen(crowd) => crowd,
-        Crowd::Unseen(why) => return Finding::unknown(WORKERS, why, fix),
-    };
-    // A core that is only partly ours still runs one thread at a time.
-    let fits = quota.ceil().max(1.0);
-    let cores = many(quota, "core");
-    let (known, unknown): (Vec<_>, Vec<_>) =
-        crowd.iter().filter(|one| one.threads as f64 > fits).partition(|one| one.is_stated);
-    let most = |of: &[&Parallel]| of.iter().copied().max_by_key(|one| one.threads).cloned();
-    if let Some(one) = most(&known) {
-        return too_many(&one, quota, fix);
+    match crowd {
+        Crowd::Seen { parallel, unshown, hides } => {
+            at_once(parallel, quota).unwrap_or_else(|| all_fit(parallel.len(), quota, *unshown, *hides))
+        }
+        Crowd::Unseen(why) => Finding::unknown(WORKERS, why, FEWER),
     }
-    if let Some(one) = most(&unknown) {
-        let text = format!("{} has {} threads for a quota of {cores}", one.what, one.threads);
-        let found = Finding::ok(WORKERS, text).with("quota", quota, "cores").with(
-            "threads",
-            one.threads as f64,
-            "threads",
-        );
-        return found.judged(
-            Verdict::CannotTell,
-            "how many of them it runs at once it does not say where it can be read",
-            fix,
-        );
-    }
-    let text = format!(
-        "no process of {} in this group runs more threads at once than a quota of {cores} lets",
-        crowd.len()
-    );
-    Finding::ok(WORKERS, text).with("quota", quota, "cores")
 }
 
-fn too_many(one: &Parallel, quota: f64, fix: &str) -> Finding {
+/// Who runs more than fit, or may; the surest of them.
+fn at_once(crowd: &[Parallel], quota: f64) -> Option<Finding> {
+    // A core that is only partly ours still runs one thread at a time.
+    let fits = quota.ceil().max(1.0);
+    let most = |is: &dyn Fn(&Parallel) -> bool| {
+        crowd.iter().filter(|one| is(one) && one.threads as f64 > fits).max_by_key(|one| one.threads)
+    };
+    if let Some(one) = most(&|one| one.word == Word::Stated) {
+        return Some(too_many(one, quota));
+    }
+    if let Some(one) = most(&|_| true) {
+        let why = "how many of them it runs at once it does not say where it can be read";
+        return Some(untold(one, quota).judged(Verdict::CannotTell, why, FEWER));
+    }
+    let mut unread = crowd.iter().filter_map(|one| Some((one, one.word.unread()?)));
+    let (one, why) = unread.next()?;
+    let others = match unread.count() {
+        0 => String::new(),
+        count => format!("; of {count} more it is not known either"),
+    };
+    Some(untold(one, quota).judged(Verdict::CannotTell, format!("{why}{others}"), LOOK))
+}
+
+/// None of those that are shown runs more.
+fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> Finding {
+    let text = format!(
+        "no process of {count} in this group runs more threads at once than a quota of {} lets",
+        many(quota, "core")
+    );
+    let found = Finding::ok(WORKERS, text).with("quota", quota, "cores");
+    let who = match (unshown, hides) {
+        (0, false) => return found,
+        (0, true) => "those of other users are not even named (hidepid)".to_owned(),
+        _ => format!("of {unshown} the group is not shown to this user"),
+    };
+    found.judged(Verdict::CannotTell, format!("there may be more processes in it: {who}"), LOOK)
+}
+
+const LOOK: &str =
+    "look as root, or as the user of the process: tr '\\0' '\\n' </proc/PID/environ | grep GOMAXPROCS";
+
+/// What it is set to is not known.
+fn untold(one: &Parallel, quota: f64) -> Finding {
+    let text = format!(
+        "{} has {} for a quota of {}",
+        one.what,
+        many(one.threads as f64, "thread"),
+        many(quota, "core")
+    );
+    Finding::ok(WORKERS, text).with("quota", quota, "cores").with("threads", one.threads as f64, "threads")
+}
+
+fn too_many(one: &Parallel, quota: f64) -> Finding {
     let Parallel { what, threads, .. } = one;
     let running = 100.0 * quota / *threads as f64;
     let text = format!("{what} runs up to {threads} threads at once on a quota of {}", many(quota, "core"));
@@ -175,7 +204,7 @@ fn too_many(one: &Parallel, quota: f64, fix: &str) -> Finding {
         "when all are busy they use up the quota of a period of 100 ms in {running:.0} ms, and stand still for {:.0} ms",
         100.0 - running
     );
-    found.judged(Verdict::Warning, reason, fix)
+    found.judged(Verdict::Warning, reason, FEWER)
 }
 
 /// As for the generator: waiting that is more than a tenth of the time shows in the tail of everything.

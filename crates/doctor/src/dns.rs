@@ -6,6 +6,7 @@
 
 mod ask;
 mod config;
+mod lookup;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -14,10 +15,11 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use seawall_probe::files::{Reading, Unread, parsed};
+use seawall_probe::files::{Unread, parsed};
 
-use self::ask::{Heard, Now, Unfit, ask};
-use self::config::{Config, MOST_SERVERS};
+use self::ask::{Heard, Now, Way, ask};
+use self::config::Config;
+use self::lookup::{look_up, lookup};
 pub use self::names::checked;
 use crate::check::{Check, Site};
 use crate::finding::{Finding, Verdict, many};
@@ -53,9 +55,10 @@ const TRIES: usize = 5;
 const USUAL: &str = "localhost";
 
 fn examine(site: &Site) -> Vec<Finding> {
-    let config = parsed(site.files, site.resolv_conf, |text| Some(Config::parse(text)));
+    let links = site.files.read("/proc/net/if_inet6").unwrap_or_default();
+    let config = parsed(site.files, site.resolv_conf, |text| Some(Config::parse(text, &links)));
     match config {
-        Ok(config) => examined(site, &config),
+        Ok(config) => examined(site, &config.within(site.environment)),
         Err(why) => unknown(site, &why),
     }
 }
@@ -66,7 +69,7 @@ fn examined(site: &Site, config: &Config) -> Vec<Finding> {
     let asked = site.names.iter().zip(&known).find(|(_, known)| known.is_none());
     let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
     let polled = polled(config, name, PATIENCE, site.now);
-    let mut found = vec![search(config), servers(&polled)];
+    let mut found = vec![search(config), servers(config, &polled)];
     let begun = (site.now)();
     for (name, known) in site.names.iter().zip(known) {
         if let Some(why) = known {
@@ -95,7 +98,7 @@ const FOREIGN: &str = "api.example.com";
 /// What the configuration makes of a name outside the cluster, whatever the servers say.
 fn search(config: &Config) -> Finding {
     let tried = config.candidates(FOREIGN);
-    let before = tried.iter().position(|name| name == FOREIGN).unwrap_or(0);
+    let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
         "ndots:{} and {}: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each that is tried",
@@ -113,7 +116,7 @@ fn search(config: &Config) -> Finding {
     found.judged(
         Verdict::Warning,
         format!("it is tried below every search domain first, so {before} of {} rounds come to nothing, one after the other, in each lookup", before + 1),
-        FEWER,
+        fewer(FOREIGN),
     )
 }
 
@@ -121,8 +124,13 @@ fn domains(config: &Config) -> String {
     many(config.search.len() as f64, "search domain")
 }
 
-const FEWER: &str = "write it with a dot at its end (api.example.com.), or set dnsConfig.options ndots to 1 (then names of services in other namespaces are written \
-                     out, to .svc.cluster.local); else CoreDNS' autopath answers in one round, and a cache on the node shortens each";
+/// What takes fewer questions for a name.
+fn fewer(name: &str) -> String {
+    format!(
+        "write it with a dot at its end ({name}.), or set dnsConfig.options ndots to 1 (then names of services in other namespaces are written \
+         out, to .svc.cluster.local); else CoreDNS' autopath answers in one round, and a cache on the node shortens each"
+    )
+}
 
 /// What one server did.
 struct Polled {
@@ -155,6 +163,15 @@ impl Polled {
         self.heard.iter().find_map(|heard| heard.error)
     }
 
+    /// Questions for whose answer the C library would have waited.
+    fn waited_for(&self) -> u32 {
+        self.heard
+            .iter()
+            .filter(|heard| heard.error.is_none())
+            .map(|heard| heard.lost() - heard.cut_lost)
+            .sum()
+    }
+
     /// Of the pairs of questions that were answered.
     fn median(&self) -> Option<Duration> {
         let mut took: Vec<_> =
@@ -176,8 +193,9 @@ fn polled(config: &Config, name: &str, patience: Patience, now: Now) -> Vec<Poll
         {
             let name = names[heard.len() % names.len()];
             // What fits no question is told of the name.
+            let way = Way { server: *server, over_tcp: config.over_tcp };
             let Ok(both) =
-                ask(*server, name, patience.each, now).or_else(|_| ask(*server, USUAL, patience.each, now))
+                ask(way, name, patience.each, now).or_else(|_| ask(way, USUAL, patience.each, now))
             else {
                 break;
             };
@@ -185,63 +203,109 @@ fn polled(config: &Config, name: &str, patience: Patience, now: Now) -> Vec<Poll
         }
         Polled { server: *server, heard }
     };
-    config.servers.iter().take(MOST_SERVERS).map(poll).collect()
+    config.asked().iter().map(poll).collect()
 }
 
 /// Where others alert on a slow server (Coroot's inspection of DNS, its latency).
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Whether the servers answer, and how soon.
-fn servers(polled: &[Polled]) -> Finding {
-    let Some(first) = polled.first() else {
-        let found = Finding::ok(SERVERS, "no name server is named".to_owned());
-        return found.judged(
-            Verdict::Fault,
-            "the C library asks one on this machine then (127.0.0.1)",
-            "name one: nameserver ADDRESS in resolv.conf, dnsPolicy of the pod",
-        );
+fn servers(config: &Config, polled: &[Polled]) -> Finding {
+    let count = |of: fn(&Polled) -> u32| polled.iter().map(of).sum::<u32>();
+    let (asked, answered) = (count(Polled::asked), count(Polled::answered));
+    let none = if config.names_none {
+        "no name server is named, so the C library asks one on this machine: "
+    } else {
+        ""
     };
-    let (asked, answered) =
-        (polled.iter().map(Polled::asked).sum::<u32>(), polled.iter().map(Polled::answered).sum::<u32>());
     let told: Vec<_> = polled.iter().map(tell).collect();
     let slowest = polled.iter().filter_map(Polled::median).max().unwrap_or_default();
-    let found = Finding::ok(SERVERS, told.join("; ")).with("asked", f64::from(asked), "questions").with(
-        "answered",
-        f64::from(answered),
-        "questions",
-    );
-    let found = found.with("slowest", slowest.as_secs_f64() * 1e3, "ms");
-    if let Some((verdict, reason, fix)) = unfit(polled, first) {
-        return found.judged(verdict, reason, fix);
+    let found = Finding::ok(SERVERS, [none, &told.join("; ")].concat())
+        .with("asked", f64::from(asked), "questions")
+        .with("answered", f64::from(answered), "questions")
+        .with("slowest", slowest.as_secs_f64() * 1e3, "ms");
+    let fault = foremost(config, polled).filter(|polled| polled.answered() == 0);
+    if let Some((verdict, reason, fix)) = fault.and_then(cannot_be_asked).or_else(|| useless(polled)) {
+        return found.judged(verdict, reason, if config.names_none { NAME_ONE } else { fix });
     }
-    let look = "look at the server: its pods' CPU (cpu.throttling there) and restarts, network policies that forbid port 53, ports.conntrack on the node; a cache on the \
-                node that asks over TCP avoids lost datagrams";
+    let timeout = config.timeout.as_secs();
     match () {
-        () if first.answered() == 0 => {
-            found.judged(Verdict::Fault, "the server that is asked first does not answer: every lookup waits 5 s for it before it asks again or the next", look)
+        () if fault.is_some() => {
+            let which = if config.rotates {
+                "a server with which some lookups begin (options rotate)"
+            } else {
+                "the server that is asked first"
+            };
+            let lookups = if config.rotates { "each of them" } else { "every lookup" };
+            let reason = format!(
+                "{which} does not answer: {lookups} waits {timeout} s for it before it asks again or the next"
+            );
+            found.judged(Verdict::Fault, reason, if config.names_none { NAME_ONE } else { LOOK })
         }
         () if answered < asked => {
-            found.judged(Verdict::Warning, "a question that is lost costs its lookup the resolver's timeout, 5 s unless options timeout says less", look)
+            let (reason, fix) = lossy(polled, timeout);
+            found.judged(Verdict::Warning, reason, fix)
         }
-        () if slowest > SLOW => found.judged(Verdict::Warning, "each lookup takes at least that long, and a searched name several times", look),
+        () if slowest > SLOW => found.judged(
+            Verdict::Warning,
+            "each lookup takes at least that long, and a searched name several times",
+            LOOK,
+        ),
         () => found,
     }
 }
 
-/// What is wrong with servers that cannot be asked, or answer that they fail.
-fn unfit(polled: &[Polled], first: &Polled) -> Option<(Verdict, String, &'static str)> {
-    if first.answered() == 0 {
-        let reason = |error: ErrorKind| {
-            format!(
-                "the server that is asked first cannot be asked ({error}): every lookup goes on to the next, or fails at once"
-            )
-        };
-        let fix = "look whether this machine has a way there (ip route get ADDRESS), whether a NetworkPolicy or a firewall forbids port 53, and whether a server listens \
+const NAME_ONE: &str = "name one: nameserver ADDRESS in resolv.conf, dnsPolicy of the pod";
+
+const LOOK: &str = "look at the server: its pods' CPU (cpu.throttling there) and restarts, network policies that forbid port 53, ports.conntrack on the node; a cache on the \
+                    node that asks over TCP avoids lost datagrams";
+
+const WAY: &str = "look whether this machine has a way there (ip route get ADDRESS), whether a NetworkPolicy or a firewall forbids port 53, and whether a server listens \
                    at it";
-        return first.error().map(|error| (Verdict::Fault, reason(error), fix));
+
+/// The server with which lookups begin; of several of them, the one that answers least.
+fn foremost<'a>(config: &Config, polled: &'a [Polled]) -> Option<&'a Polled> {
+    let silent = polled.iter().find(|polled| polled.answered() == 0).filter(|_| config.rotates);
+    silent.or_else(|| polled.first())
+}
+
+/// What a lookup pays for answers that did not come, though others did.
+fn lossy(polled: &[Polled], timeout: u64) -> (String, &'static str) {
+    if polled.iter().any(|polled| polled.waited_for() > 0) {
+        return (
+            format!(
+                "a question that is lost costs its lookup the resolver's timeout, {timeout} s (options timeout)"
+            ),
+            LOOK,
+        );
     }
+    let refused = polled.iter().find_map(|polled| Some((shown(polled.server), polled.error()?)));
+    match refused {
+        Some((ip, error)) => {
+            (format!("{ip} cannot be asked ({error}): a lookup that comes to it goes on to the next at once, and without one fails"), WAY)
+        }
+        None => (
+            "answers that are too long for UDP did not come over TCP, by which the rest is asked for: such a lookup goes on to the next server, and without one fails".to_owned(),
+            TCP,
+        ),
+    }
+}
+
+const TCP: &str = "allow TCP to port 53 of the server (network policies, firewalls)";
+
+/// A server that cannot be asked, where the system says why.
+fn cannot_be_asked(foremost: &Polled) -> Option<(Verdict, String, &'static str)> {
+    let error = foremost.error()?;
+    let reason = format!(
+        "the server that is asked first cannot be asked ({error}): every lookup goes on to the next, or fails at once"
+    );
+    Some((Verdict::Fault, reason, WAY))
+}
+
+/// Servers that answer, and nothing but that they fail or refuse.
+fn useless(polled: &[Polled]) -> Option<(Verdict, String, &'static str)> {
     let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
-    let who: Vec<_> = failing.iter().map(|polled| polled.server.ip().to_string()).collect();
+    let who: Vec<_> = failing.iter().map(|polled| shown(polled.server)).collect();
     let is_harm = failing.len() == polled.len() && failing.iter().any(|polled| polled.is_broken());
     let verdict = if is_harm { Verdict::Fault } else { Verdict::Warning };
     let said = if failing.iter().any(|polled| polled.is_broken()) {
@@ -257,141 +321,19 @@ fn unfit(polled: &[Polled], first: &Polled) -> Option<(Verdict, String, &'static
     (!failing.is_empty()).then_some((verdict, reason, fix))
 }
 
+/// The address of a server, with its link if it is one's.
+fn shown(server: SocketAddr) -> String {
+    match server {
+        SocketAddr::V6(server) if server.scope_id() > 0 => format!("{}%{}", server.ip(), server.scope_id()),
+        _ => server.ip().to_string(),
+    }
+}
+
 fn tell(polled: &Polled) -> String {
     let Polled { server, .. } = polled;
     let took = polled.median().map_or_else(String::new, |median| {
         format!(", both of a name within {:.1} ms at the median", median.as_secs_f64() * 1e3)
     });
     let error = polled.error().map_or_else(String::new, |error| format!(" ({error})"));
-    format!("{} answered {} of {} questions{took}{error}", server.ip(), polled.answered(), polled.asked())
-}
-
-/// What a lookup came to.
-struct Lookup {
-    /// Names that were tried, in order, each with what was heard.
-    rounds: Vec<(String, Heard)>,
-    took: Duration,
-}
-
-impl Lookup {
-    fn sum(&self, of: fn(&Heard) -> u32) -> u32 {
-        self.rounds.iter().map(|(_, heard)| of(heard)).sum()
-    }
-}
-
-/// Asks the first server for each candidate until one has an address, as the C library does.
-fn look_up(config: &Config, name: &str, patience: Patience, now: Now) -> Reading<Lookup> {
-    let server = *config.servers.first().ok_or(Unread::Absent("no name server is named"))?;
-    let begun = now();
-    let mut rounds = Vec::new();
-    for candidate in config.candidates(name) {
-        let left = patience.all.saturating_sub(now().saturating_sub(begun));
-        if left.is_zero() {
-            return Err(Unread::Absent("the time for it was over before it had been tried to the end"));
-        }
-        let heard = ask(server, &candidate, left.min(patience.each), now);
-        let heard = heard
-            .map_err(|Unfit| Unread::Absent("it fits no question (63 bytes between dots, 253 together)"))?;
-        rounds.push((candidate, heard));
-        // The C library goes no further than a server that is silent, but asks it again.
-        if heard.addresses > 0 || heard.answered == 0 {
-            break;
-        }
-    }
-    Ok(Lookup { rounds, took: now().saturating_sub(begun) })
-}
-
-/// What a lookup of a name took.
-fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
-    let looked = match looked {
-        Ok(looked) => looked,
-        Err(why) => {
-            return Finding::unknown(LOOKUP, why, format!("look at {name} by hand: dig +search {name}"));
-        }
-    };
-    let (rounds, millis) = (looked.rounds.len(), looked.took.as_secs_f64() * 1e3);
-    let tried: Vec<_> = looked.rounds.iter().map(|(name, _)| format!("{name}.")).collect();
-    let sent = looked.sum(|heard| heard.sent);
-    let text = format!(
-        "{name} took {} in {} and {millis:.1} ms, and has {} (tried: {})",
-        many(f64::from(sent), "question"),
-        many(rounds as f64, "round"),
-        addresses(looked.sum(|heard| heard.addresses)),
-        tried.join(" ")
-    );
-    let found = Finding::ok(LOOKUP, text)
-        .with("questions", f64::from(sent), "questions")
-        .with("rounds", rounds as f64, "rounds")
-        .with("took", millis, "ms")
-        .with("over-tcp", f64::from(looked.sum(|heard| heard.cut)), "questions");
-    if let Some((reason, fix)) = broken(config, name, looked) {
-        return found.judged(Verdict::Fault, reason, fix);
-    }
-    match costly(config, looked) {
-        Some((reason, fix)) => found.judged(Verdict::Warning, reason, fix),
-        None => found,
-    }
-}
-
-fn addresses(count: u32) -> String {
-    if count == 1 { "1 address".to_owned() } else { format!("{count} addresses") }
-}
-
-/// Why programs here do not get the addresses in time or at all, and what to do.
-fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, String)> {
-    if looked.sum(|heard| heard.cut_lost) > 0 {
-        let reason =
-            "an answer was too long for UDP, and did not come over TCP, by which the rest is asked for";
-        return Some((
-            reason.to_owned(),
-            "allow TCP to port 53 of the server (network policies, firewalls)".to_owned(),
-        ));
-    }
-    let lost = looked.sum(Heard::lost);
-    let error = looked.rounds.iter().find_map(|(_, heard)| heard.error);
-    if let (1.., Some(error)) = (lost, error) {
-        let reason = format!("the server cannot be asked: {error}");
-        return Some((reason, "see dns.servers".to_owned()));
-    }
-    if lost > 0 {
-        let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
-        let reason = format!(
-            "{} had no answer within {patience} ms; the C library waits {timeout} s for it",
-            many(f64::from(lost), "question")
-        );
-        let fix = "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)";
-        return Some((reason, fix.to_owned()));
-    }
-    if looked.sum(|heard| heard.failed) > 0 {
-        let reason = "the server says that it failed or refuses (SERVFAIL, REFUSED); the C library asks the next one, or gives up";
-        return Some((
-            reason.to_owned(),
-            format!("look at the server's log and at the servers that it asks itself: dig {name}"),
-        ));
-    }
-    let is_found = looked.sum(|heard| heard.addresses) > 0;
-    let reason = "no name that was tried has an address".to_owned();
-    (!is_found).then(|| (reason, format!("look at the name: dig +search {name}")))
-}
-
-/// Why they get them late, and what to do.
-fn costly(config: &Config, looked: &Lookup) -> Option<(String, &'static str)> {
-    let rounds = looked.rounds.len();
-    if rounds > 1 {
-        let reason = format!(
-            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} say what is tried first",
-            rounds - 1,
-            config.ndots,
-            domains(config)
-        );
-        return Some((reason, FEWER));
-    }
-    let reason =
-        "its answer is too long for UDP's 512 bytes: each lookup asks again over TCP, in a new connection"
-            .to_owned();
-    let is_cut = looked.sum(|heard| heard.cut) > 0;
-    is_cut.then_some((
-        reason,
-        "let longer answers come over UDP (options edns0), or give the name fewer addresses",
-    ))
+    format!("{} answered {} of {} questions{took}{error}", shown(*server), polled.answered(), polled.asked())
 }

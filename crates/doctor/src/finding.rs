@@ -35,6 +35,17 @@ pub(crate) fn many(count: f64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1.0 { "" } else { "s" })
 }
 
+/// The most characters of what others named.
+const LONGEST: usize = 256;
+
+/// A name that somebody else gave, as far as it tells something.
+pub(crate) fn named(name: &str) -> String {
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => [&name[..end], "…"].concat(),
+        None => name.to_owned(),
+    }
+}
+
 /// A number behind a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
@@ -78,6 +89,18 @@ impl Finding {
         Self { verdict, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
     }
 
+    /// The same with no word longer than a name may be: what others say stands in its texts, and may be as long as they like.
+    pub(crate) fn bounded(self) -> Self {
+        let bound = |text: String| {
+            let words = text.split_inclusive(char::is_whitespace).map(|piece| {
+                let word = piece.trim_end();
+                [&named(word), &piece[word.len()..]].concat()
+            });
+            words.collect()
+        };
+        Self { text: bound(self.text), reason: self.reason.map(bound), fix: self.fix.map(bound), ..self }
+    }
+
     pub(crate) fn with(mut self, name: &'static str, value: f64, unit: &'static str) -> Self {
         self.measured.push(Measured { name, value, unit });
         self
@@ -119,6 +142,15 @@ pub(crate) mod told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_finding_are_bounded_and_nothing_else_of_it_is_changed() {
+        let (long, all) = ("ö".repeat(50_000), "ö".repeat(256));
+        let found = Finding::ok("a.b", format!("to {long} and  {all}"));
+        let found = found.judged(Verdict::Fault, long.clone(), format!("look at {long}")).bounded();
+        assert_eq!(found.text, format!("to {all}… and  {all}"));
+        assert_eq!((found.reason, found.fix), (Some(format!("{all}…")), Some(format!("look at {all}…"))));
+    }
 
     #[test]
     fn one_of_a_thing_is_no_more_than_one() {

@@ -144,14 +144,19 @@ fn range(look: &Look) -> Finding {
     if usable >= USUAL {
         return found;
     }
+    if usable == 0 {
+        return found.judged(
+            Verdict::Fault,
+            "no port is left for a connection that chooses none itself: each fails (EADDRNOTAVAIL)",
+            WIDER,
+        );
+    }
     let reason = "fewer ports than the kernel gives by itself (28232): new connections to one destination fail (EADDRNOTAVAIL) above that rate";
-    found.judged(
-        Verdict::Warning,
-        reason,
-        "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's securityContext), and reserve only the ports of \
-         listeners in net.ipv4.ip_local_reserved_ports",
-    )
+    found.judged(Verdict::Warning, reason, WIDER)
 }
+
+const WIDER: &str = "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's securityContext), and reserve only the ports of \
+     listeners in net.ipv4.ip_local_reserved_ports";
 
 /// Connections from one address to one destination.
 #[derive(Clone, Copy, Default)]
@@ -293,6 +298,13 @@ fn conntrack(look: &Look) -> Finding {
             return Finding::unknown(CONNTRACK, why, fix);
         }
     };
+    // `nf_conntrack_alloc` looks at the limit only if there is one (Linux `net/netfilter/nf_conntrack_core.c`).
+    if *most == 0 {
+        let text = format!(
+            "{count} connections are tracked in this network namespace, and no limit is set (nf_conntrack_max is 0): the table ends with the memory alone"
+        );
+        return Finding::ok(CONNTRACK, text).with("tracked", *count as f64, "connections");
+    }
     let share = percent(*count, *most);
     let rate = *most as f64 / (*closed_for).max(1) as f64;
     let text = format!(

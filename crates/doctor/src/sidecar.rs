@@ -8,6 +8,7 @@ mod admin;
 mod judge;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ use seawall_probe::files::{Files, Reading, parsed};
 use seawall_probe::net::{counter, number};
 use seawall_probe::sockets::{Socket, Sockets, State};
 
+pub(crate) use self::files::hidden;
 use crate::check::{Check, Site};
 use crate::finding::{Finding, Verdict};
 
@@ -65,9 +66,9 @@ struct Counts {
     overflowed: u64,
     /// Of these, because too many were half open and no cookie was to be sent.
     half_open: u64,
-    /// Segments sent.
+    /// Segments sent, those of what was sent before left out (`tcpOutSegs`, RFC 4022; `__tcp_transmit_skb`, Linux `net/ipv4/tcp_output.c`).
     sent: u64,
-    /// Of these, again.
+    /// Segments sent again, which come on top.
     again: u64,
 }
 
@@ -109,6 +110,16 @@ impl Counts {
             sent: self.sent.saturating_sub(earlier.sent),
             again: self.again.saturating_sub(earlier.again),
         }
+    }
+
+    /// Segments that were sent, each as often as it was.
+    fn all(self) -> u64 {
+        self.sent.saturating_add(self.again)
+    }
+
+    /// Percent of them that were sent again; 0 of so few that it would say nothing.
+    fn share_again(self) -> f64 {
+        if self.all() < ENOUGH && self.again < ENOUGH_AGAIN { 0.0 } else { percent(self.again, self.all()) }
     }
 }
 
@@ -215,8 +226,10 @@ fn waited(earlier: &Sockets, later: &Socket) -> u32 {
     before.map(|socket| socket.waiting.min(later.waiting)).min().unwrap_or(0)
 }
 
-/// Fewer segments than this say nothing about a share of a hundredth.
+/// Fewer segments than this say nothing about a share of a hundredth,
 const ENOUGH: u64 = 1000;
+/// unless so many of them were sent again, as many as are a hundredth of those.
+const ENOUGH_AGAIN: u64 = 10;
 /// A connection whose every hundredth segment is sent again is slowed by it: with a loss `p`, its window is about 1.2 / √p segments
 /// (RFC 3819 section 8, after Mathis et al. 1997), 12 at a hundredth and 5 at a twentieth.
 const SOME: f64 = 1.0;
@@ -235,16 +248,18 @@ fn retransmits(before: &Look, after: &Look) -> Finding {
         }
     };
     let now = ever.since(earlier);
-    let share = |counts: Counts| if counts.sent < ENOUGH { 0.0 } else { percent(counts.again, counts.sent) };
-    let (share_now, share_ever) = (share(now), share(ever));
+    let (share_now, share_ever) = (now.share_again(), ever.share_again());
     let text = format!(
         "{} of {} segments were sent again while it was watched, {} of {} since this network namespace began",
-        now.again, now.sent, ever.again, ever.sent
+        now.again,
+        now.all(),
+        ever.again,
+        ever.all()
     );
     let found = Finding::ok(RETRANSMITS, text).with("now", share_now, "%").with("ever", share_ever, "%");
     let verdict = match share_now.max(share_ever) {
         worst if worst < SOME => return found,
-        _ if share_now >= MANY => Verdict::Fault,
+        _ if share_now >= MANY && now.all() >= ENOUGH => Verdict::Fault,
         _ => Verdict::Warning,
     };
     found.judged(

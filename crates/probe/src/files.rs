@@ -181,21 +181,26 @@ pub mod fake {
 
     use super::*;
 
-    /// Texts by path.
+    /// Texts by path; none of a file that this user may not read.
     #[derive(Debug, Clone, Default)]
-    pub struct Texts(RefCell<BTreeMap<String, String>>);
+    pub struct Texts(RefCell<BTreeMap<String, Option<String>>>);
 
     impl Texts {
         /// These texts, each at its path.
         #[must_use]
         pub fn new(texts: &[(&str, &str)]) -> Self {
-            let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+            let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned())));
             Self(RefCell::new(texts.collect()))
         }
 
         /// Writes one, or writes it anew.
         pub fn set(&self, path: &str, text: &str) {
-            self.0.borrow_mut().insert(path.to_owned(), text.to_owned());
+            self.0.borrow_mut().insert(path.to_owned(), Some(text.to_owned()));
+        }
+
+        /// Lets this user read one no more, or not what is in a directory.
+        pub fn refuse(&self, path: &str) {
+            self.0.borrow_mut().insert(path.to_owned(), None);
         }
 
         /// Where there are any.
@@ -212,11 +217,15 @@ pub mod fake {
 
     impl Files for Texts {
         fn read(&self, path: &str) -> io::Result<String> {
-            self.0.borrow().get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
+            let text = self.0.borrow().get(path).cloned().ok_or(ErrorKind::NotFound)?;
+            text.ok_or_else(|| ErrorKind::PermissionDenied.into())
         }
 
         fn names(&self, path: &str) -> io::Result<Vec<String>> {
             let texts = self.0.borrow();
+            if texts.get(path).is_some_and(Option::is_none) {
+                return Err(ErrorKind::PermissionDenied.into());
+            }
             let below = texts.keys().filter_map(|key| key.strip_prefix(path)?.strip_prefix('/'));
             let mut names: Vec<_> =
                 below.filter_map(|rest| rest.split('/').next()).map(str::to_owned).collect();

@@ -70,6 +70,26 @@ impl OpenFiles {
     }
 }
 
+/// Whether processes of other users are not shown at all: `/proc` is mounted with `hidepid=2` (Linux `Documentation/filesystems/proc.rst`), and
+/// this process may not look at others (CAP_SYS_PTRACE). Takes the texts of `/proc/self/mountinfo` and `/proc/self/status`.
+#[must_use]
+pub fn hides_processes(mounts: &str, status: &str) -> bool {
+    let is_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
+    // What was mounted last lies above.
+    let options = mounts.lines().rfind(is_proc).and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
+    let hides = options.split(',').any(|option| {
+        ["hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"].contains(&option)
+    });
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let may_look = capabilities
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set >> SYS_PTRACE & 1 == 1);
+    hides && !may_look
+}
+
+/// `include/uapi/linux/capability.h`.
+const SYS_PTRACE: u32 = 19;
+
 /// For how long at least one task was held up, since the machine or the group began: the `some` line's `total`.
 ///
 /// The averages on the same line are not used: those of a short run are coloured by what was before it.
@@ -122,6 +142,26 @@ mod tests {
                       Max open files            1024                 unlimited            files     \n";
         assert_eq!(OpenFiles::parse(limits), Some(OpenFiles { soft: 1024, hard: u64::MAX }));
         assert_eq!(OpenFiles::parse("Max processes 1 1\n"), None);
+    }
+
+    #[test]
+    fn processes_are_hidden_by_the_mount_unless_this_one_may_look_at_all() {
+        let mount = |options: &str| {
+            format!(
+                "30 23 0:26 / /sys rw - sysfs sysfs rw\n40 23 0:5 / /proc rw,nosuid - proc proc {options}\n"
+            )
+        };
+        let (none, root) = ("Name:\tx\nCapEff:\t0000000000000000\n", "CapEff:\t000001ffffffffff\n");
+        for hidden in ["rw,hidepid=2", "rw,gid=7,hidepid=invisible", "rw,hidepid=ptraceable"] {
+            assert!(
+                hides_processes(&mount(hidden), none) && !hides_processes(&mount(hidden), root),
+                "{hidden}"
+            );
+        }
+        for shown in ["rw", "rw,hidepid=1", "rw,hidepid=noaccess"] {
+            assert!(!hides_processes(&mount(shown), none), "{shown}");
+        }
+        assert!(!hides_processes("", none));
     }
 
     #[test]

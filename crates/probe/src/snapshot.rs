@@ -97,7 +97,7 @@ impl Snapshot {
     /// Reads everything: some thirty small files, about a millisecond.
     #[must_use]
     pub fn take(files: &dyn Files, at: Duration) -> Self {
-        let groups = Groups::find(files);
+        let groups = Groups::of(files, OWN);
         Self {
             at,
             quotas: groups.quotas(files),
@@ -115,7 +115,23 @@ impl Snapshot {
     }
 }
 
-/// Where this process's groups are.
+/// The groups around another process, innermost first, that have a CPU quota.
+///
+/// # Errors
+/// Its groups cannot be read, or are none that this process is shown.
+pub fn quotas(files: &dyn Files, process: u32) -> Reading<Vec<Level>> {
+    let own = format!("/proc/{process}/cgroup");
+    // From within a namespace of groups, those beside it are shown as ways out of it (cgroup_namespaces(7)).
+    if parsed(files, &own, |text| Some(text.contains("/..")))? {
+        return Err(Unread::Absent("its control group is outside of what is shown here"));
+    }
+    Groups::of(files, &own).quotas(files)
+}
+
+/// The memberships of this process.
+const OWN: &str = "/proc/self/cgroup";
+
+/// Where a process's groups are.
 struct Groups {
     cpu: Reading<Home>,
     memory: Reading<Home>,
@@ -123,14 +139,14 @@ struct Groups {
 }
 
 impl Groups {
-    fn find(files: &dyn Files) -> Self {
+    fn of(files: &dyn Files, memberships: &str) -> Self {
         let text = |path| parsed(files, path, |text| Some(text.to_owned()));
-        let texts = text("/proc/self/cgroup")
-            .and_then(|memberships| Ok((memberships, text("/proc/self/mountinfo")?)));
+        let texts =
+            text(memberships).and_then(|memberships| Ok((memberships, text("/proc/self/mountinfo")?)));
         let home = |controller| {
             let (memberships, mounts) = texts.as_ref().map_err(Unread::clone)?;
             let home = Home::find(memberships, mounts, controller)
-                .ok_or(Unread::Absent("this process's control group is not mounted here"))?;
+                .ok_or(Unread::Absent("the control group is not mounted here"))?;
             // Missing files below mean that there is no limit, so the directory itself must be there.
             files.size(&home.directory).map_err(|error| Unread::new(&home.directory, &error))?;
             Ok(home)
@@ -261,6 +277,21 @@ mod tests {
             ("/proc/pressure/cpu", "some avg10=0.00 total=99\n"),
             ("/proc/pressure/memory", "some avg10=0.00 total=98\n"),
         ])
+    }
+
+    #[test]
+    fn quotas_of_another_process_are_those_around_it_and_unknown_where_its_group_is_not_shown() {
+        let texts = pod();
+        texts.set("/proc/7/cgroup", "0::/pod7/c1\n");
+        let cores =
+            |texts: &Texts| Some(quotas(texts, 7).ok()?.iter().map(|level| level.cores).collect::<Vec<_>>());
+        assert_eq!(cores(&texts), Some(vec![0.1]));
+        texts.set("/proc/7/cgroup", "0::/pod7\n");
+        assert_eq!(cores(&texts), Some(vec![]));
+        for elsewhere in ["0::/..\n", "0::/../c2\n", "0::/nowhere\n", ""] {
+            texts.set("/proc/7/cgroup", elsewhere);
+            assert_eq!(cores(&texts), None, "{elsewhere}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod report;
 mod screen;
 
-use std::io::{Write as _, stderr, stdout};
+use std::io::{ErrorKind, Write as _, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -137,7 +137,7 @@ fn examine(
     };
     let mut all = Vec::new();
     for check in checks {
-        let found = (check.examine)(&site);
+        let found = check.findings_of(&site);
         told(check, &found)?;
         all.extend(found);
     }
@@ -168,7 +168,11 @@ fn show(text: &str, beside: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has seen enough: `seawall doctor | head` is no mistake, and the exit code tells the rest.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
 }
 
 fn code(worst: Verdict) -> u8 {

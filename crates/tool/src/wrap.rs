@@ -18,7 +18,7 @@ pub(crate) fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Ve
 
 /// The same, and nothing cut: a word that is longer than a line (a role's name, a URL) stands whole.
 pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
-    let clean: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let clean: String = text.chars().map(|letter| if is_command(letter) { ' ' } else { letter }).collect();
     let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
     for word in clean.split_whitespace() {
         if begun && line.chars().count() + 1 + word.chars().count() > wide {
@@ -35,6 +35,15 @@ pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec
     lines
 }
 
+/// Whether a terminal does something else with it than to show it: control characters, and those that turn the direction of what stands around
+/// them (Unicode Standard Annex 9, section 2), by which a text that somebody else wrote could put our words in another order.
+fn is_command(letter: char) -> bool {
+    let turns = ['\u{61c}', '\u{200e}', '\u{200f}'].contains(&letter)
+        || ('\u{202a}'..='\u{202e}').contains(&letter)
+        || ('\u{2066}'..='\u{2069}').contains(&letter);
+    letter.is_control() || turns || ['\u{2028}', '\u{2029}'].contains(&letter)
+}
+
 /// The line without what is beyond the columns.
 pub(crate) fn cut(line: &str, wide: usize) -> String {
     let line = line.trim_end();
@@ -42,4 +51,17 @@ pub(crate) fn cut(line: &str, wide: usize) -> String {
         return line.to_owned();
     }
     line.chars().take(wide - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names from others went to the terminal with marks by which words stood in another order than was meant.
+    #[test]
+    fn what_a_terminal_obeys_is_no_part_of_a_text_and_letters_of_all_languages_are() {
+        let text = "a\u{1b}[31m\u{9b}b \u{202e}c\u{2066}d\u{2069} e\u{200f}f\u{200e}\u{61c}\u{2028}g\r\nh";
+        assert_eq!(broken("", text, 0, 80), ["a [31m b c d e f g h"]);
+        assert_eq!(broken("", "größer 日本 שלום ✓", 0, 80), ["größer 日本 שלום ✓"]);
+    }
 }

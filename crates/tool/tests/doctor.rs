@@ -66,6 +66,22 @@ fn checks_are_listed_and_one_that_is_not_known_is_refused() {
     assert!(said.contains("'port'") && said.contains("no check is called so; there are: ports"), "{said}");
 }
 
+/// It ended with 1 and a message, as if a file could not be used.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_mistake_and_the_verdict_is_the_exit_code() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command
+        .args(["doctor", "ports", "sockets"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!([0, 8, 9, 10].contains(&output.status.code().unwrap()), "{:?}", output.status);
+}
+
 #[test]
 fn a_name_that_cannot_be_looked_up_is_refused_before_anything_is_asked() {
     let refused = seawall("doctor dns --name a.example --name a..b");
@@ -211,6 +227,28 @@ fn a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the
     };
     assert_eq!(look_up("api.example.com"), ("warning".to_owned(), Some(8.0)));
     assert_eq!(look_up("api.example.com."), ("ok".to_owned(), Some(2.0)));
+}
+
+/// Nobody was asked, and it was a fault.
+#[test]
+fn where_no_name_server_is_named_the_one_on_this_machine_is_asked() {
+    if !is_inside("where_no_name_server_is_named_the_one_on_this_machine_is_asked") {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    let configuration = room.path().join("resolv.conf");
+    std::fs::write(&configuration, "# none\n").unwrap();
+    let check = format!("dns --name api.example.com --resolv-conf {}", configuration.display());
+    let (verdict, found) = finding(&check, "dns.servers");
+    assert!(verdict == "fault" && found["fix"].as_str().unwrap().starts_with("name one"), "{found}");
+    serve_names();
+    let (_, found) = finding(&check, "dns.servers");
+    assert!(
+        found["text"].as_str().unwrap().contains("asks one on this machine: 127.0.0.1 answered"),
+        "{found}"
+    );
+    let (_, found) = finding(&check, "dns.lookup");
+    assert!(found["text"].as_str().unwrap().contains("tried: api.example.com."), "{found}");
 }
 
 /// A program that ends with the test.

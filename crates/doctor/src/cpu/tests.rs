@@ -148,6 +148,54 @@ fn threads_of_which_nobody_says_how_many_run_at_once_are_neither_ok_nor_blamed()
     assert_eq!(complaints(&texts, nothing), []);
 }
 
+/// What could not be read was taken for not set, and was fine.
+#[test]
+fn a_process_whose_gomaxprocs_is_unknown_is_not_ok_unless_it_has_one_thread() {
+    let texts = healthy();
+    start(&texts, 7, "/usr/bin/shop", 2, "");
+    start(&texts, 8, "/usr/bin/shop", 2, "");
+    assert_eq!(complaints(&texts, nothing), []);
+    texts.refuse("/proc/7/environ");
+    texts.refuse("/proc/8/environ");
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, Verdict::CannotTell)]);
+    let why = reason(&found(&texts, nothing)[1]).to_owned();
+    assert!(why.contains("cannot be read by this user; of 1 more"), "{why}");
+    for number in [7, 8] {
+        texts.set(&format!("/proc/{number}/status"), "Name:\tx\nThreads:\t1\n");
+    }
+    assert_eq!(complaints(&texts, nothing), [], "no program of Go's has one");
+    start(&texts, 9, "shop", 9, "GOMAXPROCS=9");
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, Verdict::Warning)], "wrong for sure");
+}
+
+/// Go reads 32 bits, and takes as many cores as there are where it finds none of them.
+#[test]
+fn a_gomaxprocs_that_go_does_not_take_is_not_taken_for_fine() {
+    for odd in ["99999999999999999999", "4294967296", "0", "-1", "two"] {
+        let texts = healthy();
+        start(&texts, 7, "shop", 2, &format!("GOMAXPROCS={odd}"));
+        assert_eq!(complaints(&texts, nothing), [(WORKERS, Verdict::CannotTell)], "{odd}");
+    }
+    let texts = healthy();
+    start(&texts, 7, "shop", 2, "GOMAXPROCS=\0GOMAXPROC=9");
+    assert_eq!(complaints(&texts, nothing), []);
+}
+
+#[test]
+fn processes_that_are_not_shown_leave_it_unknown_whether_all_fit() {
+    let texts = healthy();
+    start(&texts, 7, "shop", 2, "");
+    texts.refuse("/proc/8/cgroup");
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, Verdict::CannotTell)]);
+    texts.remove("/proc/8/cgroup");
+    assert_eq!(complaints(&texts, nothing), []);
+    let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 23 0:5 / /proc rw - proc proc rw,hidepid=invisible\n";
+    texts.set("/proc/self/mountinfo", mounts);
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, Verdict::CannotTell)]);
+    texts.set("/proc/self/status", "CapEff:\t000001ffffffffff\n");
+    assert_eq!(complaints(&texts, nothing), []);
+}
+
 #[test]
 fn processes_of_other_groups_and_groups_without_a_quota_are_not_judged_by_threads() {
     let texts = healthy();

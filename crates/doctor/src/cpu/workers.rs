@@ -5,8 +5,12 @@
 //! threads is a bound. Processes of other groups have other quotas, and are left out.
 
 use std::collections::HashMap;
+use std::io::{self, ErrorKind};
 
 use seawall_probe::files::{Files, Unread};
+
+use crate::finding::named;
+use crate::sockets::hidden;
 
 /// Processes beyond this are not looked at, so that a look at a crowded node ends.
 const MOST: usize = 4096;
@@ -17,14 +21,36 @@ pub(super) struct Parallel {
     /// A process, or several that belong together.
     pub(super) what: String,
     pub(super) threads: u64,
-    /// It is what they are set to; else all threads that there are, most of which may sleep.
-    pub(super) is_stated: bool,
+    pub(super) word: Word,
+}
+
+/// Whose word a number of threads is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// It is what they are set to.
+    Stated,
+    /// It is all threads that there are, most of which may sleep.
+    Counted,
+    /// The same, and what they are set to is not known, for this reason: more may be started.
+    Unread(&'static str),
+}
+
+impl Word {
+    pub(super) fn unread(self) -> Option<&'static str> {
+        if let Self::Unread(why) = self { Some(why) } else { None }
+    }
 }
 
 /// The processes of this group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Crowd {
-    Seen(Vec<Parallel>),
+    Seen {
+        parallel: Vec<Parallel>,
+        /// Processes of which not even the group is shown.
+        unshown: usize,
+        /// There may be some that are not even named.
+        hides: bool,
+    },
     Unseen(Unread),
 }
 
@@ -34,61 +60,91 @@ impl Crowd {
         let seen = files.read(group).map_err(|error| Unread::new(group, &error));
         let names = files.names("/proc").map_err(|error| Unread::new("/proc", &error));
         match (seen, names) {
-            (Ok(group), Ok(names)) => Self::Seen(joined(files, &group, &names)),
+            (Ok(group), Ok(names)) => joined(files, &group, &names),
             (Err(why), _) | (_, Err(why)) => Self::Unseen(why),
         }
     }
 }
 
-fn joined(files: &dyn Files, group: &str, names: &[String]) -> Vec<Parallel> {
+fn joined(files: &dyn Files, group: &str, names: &[String]) -> Crowd {
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
-    let mut crowd = Vec::new();
-    let mut nginx = 0;
-    // One that ends while it is looked at runs nothing any more.
-    for number in numbers.into_iter().take(MOST).filter(|number| is_of(files, *number, group)) {
-        let read = |name: &str| files.read(&format!("/proc/{number}/{name}")).unwrap_or_default();
-        let command = read("cmdline");
+    let (mut crowd, mut nginx, mut unshown) = (Vec::new(), 0, numbers.len().saturating_sub(MOST));
+    for number in numbers.into_iter().take(MOST) {
+        match files.read(&format!("/proc/{number}/cgroup")) {
+            Ok(own) if own == group => {}
+            // One that ends while it is looked at runs nothing any more.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                unshown += 1;
+                continue;
+            }
+            _ => continue,
+        }
+        let command = files.read(&format!("/proc/{number}/cmdline")).unwrap_or_default();
         if command.starts_with("nginx: worker process") {
             nginx += 1;
         } else {
-            crowd.extend(parallel(files, number, &command, &read));
+            crowd.extend(parallel(files, number, &command));
         }
     }
-    let workers = Parallel { what: format!("nginx with {nginx} workers"), threads: nginx, is_stated: true };
+    let workers =
+        Parallel { what: format!("nginx with {nginx} workers"), threads: nginx, word: Word::Stated };
     crowd.extend((nginx > 0).then_some(workers));
-    crowd
+    Crowd::Seen { parallel: crowd, unshown, hides: hidden(files) }
 }
 
-fn is_of(files: &dyn Files, number: u32, group: &str) -> bool {
-    files.read(&format!("/proc/{number}/cgroup")).is_ok_and(|own| own == group)
+/// The processes here that are an Envoy, each with its workers.
+pub(crate) fn envoys(files: &dyn Files) -> Vec<(u32, u64)> {
+    let names = files.names("/proc").unwrap_or_default();
+    let numbers = names.iter().filter_map(|name| name.parse().ok()).take(MOST);
+    let envoy = |number: u32| {
+        let command = files.read(&format!("/proc/{number}/cmdline")).ok()?;
+        Some((number, envoy_workers(files, number, program(&command)?)?))
+    };
+    numbers.filter_map(envoy).collect()
+}
+
+/// The name of the program, without where it is.
+fn program(command: &str) -> Option<&str> {
+    command.split('\0').next().and_then(|path| path.rsplit('/').next()).filter(|name| !name.is_empty())
 }
 
 /// One process; none if it has no threads that can be counted.
-fn parallel(
-    files: &dyn Files,
-    number: u32,
-    command: &str,
-    read: &dyn Fn(&str) -> String,
-) -> Option<Parallel> {
-    let program = command
-        .split('\0')
-        .next()
-        .and_then(|path| path.rsplit('/').next())
-        .filter(|name| !name.is_empty())?;
-    let threads =
-        read("status").lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
-    let (what, stated) = match envoy_workers(files, number, program) {
-        Some(workers) => (format!("{program} (process {number}), by its worker threads,"), Some(workers)),
-        None => (format!("{program} (process {number})"), gomaxprocs(&read("environ"))),
-    };
+fn parallel(files: &dyn Files, number: u32, command: &str) -> Option<Parallel> {
+    let program = named(program(command)?);
+    let status = files.read(&format!("/proc/{number}/status")).ok()?;
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
+    if let Some(workers) = envoy_workers(files, number, &program) {
+        let what = format!("{program} (process {number}), by its worker threads,");
+        return Some(Parallel { what, threads: workers, word: Word::Stated });
+    }
+    let (stated, word) = gomaxprocs(files.read(&format!("/proc/{number}/environ")), threads);
     // No more can run than there are, unless a Go program has yet to start them.
-    Some(Parallel { what, threads: stated.unwrap_or(threads), is_stated: stated.is_some() })
+    Some(Parallel { what: format!("{program} (process {number})"), threads: stated.unwrap_or(threads), word })
 }
 
-fn gomaxprocs(environment: &str) -> Option<u64> {
+/// What the environment of a process with so many threads sets, and whose word its number is then.
+fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, Word) {
+    let environment = match environment {
+        Ok(environment) => environment,
+        // A program of Go's has more threads than one from its start on (`runtime.main` begins `sysmon`).
+        Err(error) if error.kind() != ErrorKind::NotFound && threads > 1 => {
+            return (
+                None,
+                Word::Unread("its environment, which may set GOMAXPROCS, cannot be read by this user"),
+            );
+        }
+        Err(_) => return (None, Word::Counted),
+    };
     let set: HashMap<_, _> = environment.split('\0').filter_map(|entry| entry.split_once('=')).collect();
-    set.get("GOMAXPROCS")?.parse().ok().filter(|threads| *threads > 0)
+    match set.get("GOMAXPROCS").filter(|value| !value.is_empty()).map(|value| value.parse::<i32>()) {
+        None => (None, Word::Counted),
+        Some(Ok(threads @ 1..)) => (Some(u64::from(threads.unsigned_abs())), Word::Stated),
+        // `schedinit` of Go's `runtime/proc.go` reads 32 bits, and what is none of them is as if it were not set.
+        Some(_) => {
+            (None, Word::Unread("its GOMAXPROCS is no number that Go takes, so it runs as many as without"))
+        }
+    }
 }
 
 fn envoy_workers(files: &dyn Files, number: u32, program: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! One lookup on the wire, as glibc makes it: A and AAAA at once from one port, over TCP what was cut.
+//! One lookup on the wire, as glibc makes it: A and AAAA at once from one port, over TCP what was cut, or all.
 //!
 //! Messages are written and read by `domain`; a message that is not the answer to what was asked is passed over.
 
@@ -20,18 +20,22 @@ pub(super) struct Heard {
     pub(super) took: Duration,
     /// Questions that were sent, those over TCP included.
     pub(super) sent: u32,
-    /// Answers that came over UDP.
+    /// Answers that came as they were first asked for.
     pub(super) answered: u32,
     /// Those that said that the server failed or refused.
     pub(super) failed: u32,
     /// Of these, that it failed (SERVFAIL).
     pub(super) broke: u32,
+    /// Those after which the C library asks the next server.
+    pub(super) passed_over: u32,
     /// Addresses in them.
     pub(super) addresses: u32,
     /// Answers that were cut, and had to be asked for over TCP.
     pub(super) cut: u32,
     /// Of these, that did not come over TCP.
     pub(super) cut_lost: u32,
+    /// Why one did not, where the system says it.
+    pub(super) cut_error: Option<ErrorKind>,
     /// Why a question could not be sent, or its answer not come, where the system says it.
     pub(super) error: Option<ErrorKind>,
 }
@@ -42,23 +46,46 @@ impl Heard {
         let over_tcp = self.cut - self.cut_lost;
         self.sent - self.answered - over_tcp
     }
+
+    /// Whether the C library asks the next server at once: after a server that cannot be asked, also over TCP for what it cut, and one whose answers are all
+    /// none.
+    pub(super) fn goes_on(&self) -> bool {
+        let cannot = self.answered == 0 && self.error.is_some();
+        let cannot_over_tcp = self.cut_error.is_some() && self.lost() == self.cut_lost;
+        cannot || cannot_over_tcp || self.lost() == 0 && self.passed_over == self.answered
+    }
+
+    fn take(&mut self, answer: Answer) {
+        self.addresses += answer.addresses;
+        self.failed += u32::from(answer.is_failure);
+        self.broke += u32::from(answer.is_broken);
+        self.passed_over += u32::from(answer.is_passed_over);
+    }
 }
 
 const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
 
 type Query = StreamTarget<Vec<u8>>;
 
+/// A server, and how it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) server: SocketAddr,
+    pub(super) over_tcp: bool,
+}
+
 /// Asks one server for the addresses of a name; waits so long at most.
 ///
 /// # Errors
 /// The name fits no question.
-pub(super) fn ask(server: SocketAddr, name: &str, patience: Duration, now: Now) -> Result<Heard, Unfit> {
+pub(super) fn ask(way: Way, name: &str, patience: Duration, now: Now) -> Result<Heard, Unfit> {
     // The port is the secret of a question; numbers only tell the two apart.
     let queries = (1..).zip(KINDS).map(|(id, kind)| query(id, name, kind).ok_or(Unfit));
     let queries = queries.collect::<Result<Vec<_>, _>>()?;
     // A system that sends nothing is as a server that says nothing, but that it is known why.
     let unsent = |error: io::Error| Heard { sent: 2, error: Some(error.kind()), ..Heard::default() };
-    Ok(exchange(server, queries, patience, now).unwrap_or_else(unsent))
+    let exchange = if way.over_tcp { exchange_over_tcp } else { exchange };
+    Ok(exchange(way.server, queries, patience, now).unwrap_or_else(unsent))
 }
 
 /// A name that fits no question: 63 bytes between dots, 253 together.
@@ -85,8 +112,7 @@ fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: N
         let length = match socket.recv(&mut buffer) {
             Ok(length) => length,
             Err(error) => {
-                let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-                heard.error = (!is_late).then(|| error.kind());
+                heard.error = told(&error);
                 break;
             }
         };
@@ -99,40 +125,95 @@ fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: N
         if answer.is_cut {
             heard.cut += 1;
             heard.sent += 1;
-            let again = left().and_then(|left| over_tcp(server, &query, left, now).ok());
-            heard.cut_lost += u32::from(again.is_none());
-            answer = again.unwrap_or_default();
+            answer = over_tcp(server, &query, &left).unwrap_or_else(|error| {
+                heard.cut_lost += 1;
+                heard.cut_error = told(&error);
+                Answer::default()
+            });
         }
-        heard.addresses += answer.addresses;
-        heard.failed += u32::from(answer.is_failure);
-        heard.broke += u32::from(answer.is_broken);
+        heard.take(answer);
     }
     heard.took = now().saturating_sub(begun);
     Ok(heard)
 }
 
-/// With a length in front of each message (RFC 1035 section 4.2.2). The patience is for the whole, not for each piece of it.
-fn over_tcp(server: SocketAddr, query: &Query, patience: Duration, now: Now) -> io::Result<Answer> {
+/// What the system says of an error, but that an answer did not come in time.
+fn told(error: &io::Error) -> Option<ErrorKind> {
+    let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    (!is_late).then(|| error.kind())
+}
+
+/// Both questions in one connection, as `use-vc` asks for.
+fn exchange_over_tcp(
+    server: SocketAddr,
+    mut open: Vec<Query>,
+    patience: Duration,
+    now: Now,
+) -> io::Result<Heard> {
     let begun = now();
-    let mut stream = TcpStream::connect_timeout(&server, patience)?;
-    stream.write_all(query.as_stream_slice())?;
-    let mut fill = |mut buffer: &mut [u8]| {
-        while !buffer.is_empty() {
-            let left = patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
-            stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
-            match stream.read(buffer)? {
-                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof)),
-                count => buffer = &mut buffer[count..],
+    let left = || patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
+    let mut heard = Heard { sent: open.len() as u32, ..Heard::default() };
+    let mut talk = || {
+        let mut connection = Connection::open(server, &left)?;
+        for query in &open {
+            connection.stream.write_all(query.as_stream_slice())?;
+        }
+        while !open.is_empty() {
+            let message = connection.message()?;
+            let found = open.iter().enumerate().find_map(|(at, query)| Some((at, answers(&message, query)?)));
+            if let Some((at, answer)) = found {
+                open.swap_remove(at);
+                heard.answered += 1;
+                heard.take(answer);
             }
         }
         Ok(())
     };
-    let mut length = [0; 2];
-    fill(&mut length)?;
-    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
-    fill(&mut message)?;
-    let answer = answers(&message, query).filter(|answer| !answer.is_cut);
+    let talked: io::Result<()> = talk();
+    heard.error = talked.err().as_ref().and_then(told);
+    heard.took = now().saturating_sub(begun);
+    Ok(heard)
+}
+
+/// What was cut, asked for once more.
+fn over_tcp(server: SocketAddr, query: &Query, left: &dyn Fn() -> Option<Duration>) -> io::Result<Answer> {
+    let mut connection = Connection::open(server, left)?;
+    connection.stream.write_all(query.as_stream_slice())?;
+    let answer = answers(&connection.message()?, query).filter(|answer| !answer.is_cut);
     answer.ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+/// To a server, for as long as is left for the whole, not for each piece of it.
+struct Connection<'a> {
+    stream: TcpStream,
+    left: &'a dyn Fn() -> Option<Duration>,
+}
+
+impl<'a> Connection<'a> {
+    fn open(server: SocketAddr, left: &'a dyn Fn() -> Option<Duration>) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&server, left().ok_or(ErrorKind::TimedOut)?)?;
+        Ok(Self { stream, left })
+    }
+
+    /// With a length in front of each message (RFC 1035 section 4.2.2).
+    fn message(&mut self) -> io::Result<Vec<u8>> {
+        let mut length = [0; 2];
+        self.fill(&mut length)?;
+        let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+        self.fill(&mut message)?;
+        Ok(message)
+    }
+
+    fn fill(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            self.stream.set_read_timeout(Some((self.left)().ok_or(ErrorKind::TimedOut)?))?;
+            match self.stream.read(buffer)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => buffer = &mut buffer[count..],
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A question with recursion desired; none if the name fits no question.
@@ -151,6 +232,7 @@ struct Answer {
     is_cut: bool,
     is_failure: bool,
     is_broken: bool,
+    is_passed_over: bool,
 }
 
 /// Reads a message; none if it is no answer to this question. That there is no such name is an answer.
@@ -161,9 +243,23 @@ fn answers(message: &[u8], query: &Query) -> Option<Answer> {
         return None;
     }
     let kind = asked.sole_question().ok()?.qtype();
-    let code = message.header().rcode();
+    let (header, counts) = (message.header(), message.header_counts());
+    let code = header.rcode();
     let is_failure = !matches!(code, Rcode::NOERROR | Rcode::NXDOMAIN);
+    // Of who neither knows nor asks others: `send_dg` of glibc's `resolv/res_send.c`, as are the codes.
+    let is_lame = code == Rcode::NOERROR
+        && !header.aa()
+        && !header.ra()
+        && counts.ancount() == 0
+        && counts.arcount() == 0;
+    let is_passed_over = is_lame || matches!(code, Rcode::SERVFAIL | Rcode::NOTIMP | Rcode::REFUSED);
     let records = message.answer().ok()?.flatten();
     let addresses = records.filter(|record| record.rtype() == kind).count() as u32;
-    Some(Answer { addresses, is_cut: message.header().tc(), is_failure, is_broken: code == Rcode::SERVFAIL })
+    Some(Answer {
+        addresses,
+        is_cut: header.tc(),
+        is_failure,
+        is_broken: code == Rcode::SERVFAIL,
+        is_passed_over,
+    })
 }

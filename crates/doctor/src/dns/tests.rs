@@ -17,11 +17,13 @@ enum Said {
     Address,
     NoSuchName,
     Failure,
+    Refusal,
     Cut,
     Nothing,
 }
 
 /// A server on loopback that answers as it is told until the tests end; over TCP what it cuts, if it listens there.
+/// Each connection over TCP may have several questions.
 fn server(reply: Reply, over_tcp: bool) -> SocketAddr {
     let (socket, listener) = both_at_one_port();
     let address = socket.local_addr().unwrap();
@@ -39,11 +41,14 @@ fn server(reply: Reply, over_tcp: bool) -> SocketAddr {
         std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 let mut length = [0; 2];
-                stream.read_exact(&mut length).unwrap();
-                let mut question = vec![0; usize::from(u16::from_be_bytes(length))];
-                stream.read_exact(&mut question).unwrap();
-                let message = written(&question, Said::Address).unwrap();
-                stream.write_all(&[&(message.len() as u16).to_be_bytes(), &message[..]].concat()).unwrap();
+                while stream.read_exact(&mut length).is_ok() {
+                    let mut question = vec![0; usize::from(u16::from_be_bytes(length))];
+                    stream.read_exact(&mut question).unwrap();
+                    let message = written(&question, Said::Address).unwrap();
+                    stream
+                        .write_all(&[&(message.len() as u16).to_be_bytes(), &message[..]].concat())
+                        .unwrap();
+                }
             }
         });
     }
@@ -78,6 +83,7 @@ fn written(question: &[u8], said: Said) -> Option<Vec<u8>> {
         Said::Nothing => return None,
         Said::NoSuchName => message[3] = 0x83,
         Said::Failure => message[3] = 0x82,
+        Said::Refusal => message[3] = 0x85,
         Said::Cut => message[2] = 0x83,
         Said::Address => {
             let (_, kind) = read(question);
@@ -107,7 +113,7 @@ const POD: &str = "search shop.svc.cluster.local svc.cluster.local cluster.local
 
 /// A pod's configuration with this server.
 fn pod(server: SocketAddr) -> Config {
-    Config { servers: vec![server], ..Config::parse(POD) }
+    Config { servers: vec![server], ..Config::parse(POD, "") }
 }
 
 fn looked_up(config: &Config, name: &str) -> Finding {
@@ -121,12 +127,12 @@ fn foreign(name: &str, _: u8) -> Said {
 
 #[test]
 fn ndots_of_five_is_warned_of_and_of_one_is_not() {
-    let found = search(&Config::parse(POD));
+    let found = search(&Config::parse(POD, ""));
     assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 8.0));
     assert!(found.text.contains("takes 8 questions"), "{}", found.text);
     for healthy in ["search a b c\noptions ndots:1\n", "nameserver 10.0.0.2\n", "search a\noptions ndots:2\n"]
     {
-        let found = search(&Config::parse(healthy));
+        let found = search(&Config::parse(healthy, ""));
         assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{healthy}");
     }
 }
@@ -187,6 +193,113 @@ fn a_server_that_fails_is_a_fault_of_the_lookup() {
     assert!(reason(&found).contains("SERVFAIL"), "{found:?}");
 }
 
+/// Nobody listens there.
+fn nobody() -> SocketAddr {
+    let (socket, _) = both_at_one_port();
+    socket.local_addr().unwrap()
+}
+
+/// It was a fault, and the name had no address.
+#[test]
+fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be_asked() {
+    let good = server(|_, _| Said::Address, false);
+    for first in [server(|_, _| Said::Failure, false), server(|_, _| Said::Refusal, false), nobody()] {
+        let config = Config { servers: vec![first, good], ..Config::parse("", "") };
+        let found = looked_up(&config, "db.example.com");
+        assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 4.0), "{found:?}");
+        assert!(
+            found.text.contains("has 2 addresses") && reason(&found).contains("before the next"),
+            "{found:?}"
+        );
+    }
+    // What one server cut and does not give over TCP the next one is asked for over TCP alone.
+    let (cut, over_tcp) = (server(|_, _| Said::Cut, false), server(|_, _| Said::Nothing, true));
+    let config = Config { servers: vec![cut, over_tcp], ..Config::parse("", "") };
+    let found = looked_up(&config, "db.example.com");
+    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 6.0), "{found:?}");
+    // An answer that there is no such name is one.
+    let config =
+        Config { servers: vec![server(|_, _| Said::NoSuchName, false), good], ..Config::parse("", "") };
+    assert_eq!(looked_up(&config, "db.example.com").verdict, Verdict::Fault);
+    let failing = server(|_, _| Said::Failure, false);
+    let config = Config { servers: vec![failing, failing, failing, good], ..Config::parse("", "") };
+    let found = looked_up(&config, "db.example.com");
+    assert_eq!(
+        (found.verdict, measured(&found, "questions")),
+        (Verdict::Fault, 6.0),
+        "the fourth is not asked"
+    );
+}
+
+/// Names that are tried, as glibc 2.36 was seen to try them.
+#[test]
+fn a_search_ends_where_glibc_ends_it_and_the_name_is_tried_as_it_is() {
+    let tried = |reply: Reply, text: &str, name: &str| {
+        let config = Config { servers: vec![server(reply, false)], ..Config::parse(text, "") };
+        let patience = if text.contains("timeout") { SHORT } else { LONG };
+        let looked = look_up(&config, name, patience, &now).unwrap_or_else(|why| panic!("{why}"));
+        looked.rounds.into_iter().map(|round| round.name).collect::<Vec<_>>()
+    };
+    let few = "search b c\noptions ndots:5\n";
+    assert_eq!(tried(|_, _| Said::Failure, few, "a"), ["a.b", "a.c", "a"]);
+    assert_eq!(tried(|_, _| Said::Refusal, few, "a"), ["a.b", "a"]);
+    assert_eq!(tried(|_, _| Said::Nothing, &[few, "options timeout:1\n"].concat(), "a").len(), 1);
+    let long = format!("search b {} c\noptions ndots:5\n", "x".repeat(64));
+    assert_eq!(tried(|_, _| Said::NoSuchName, &long, "a"), ["a.b", "a"]);
+    let early = long.replace("ndots:5", "ndots:0");
+    assert_eq!(tried(|_, _| Said::NoSuchName, &early, "a"), ["a", "a.b"]);
+    assert_eq!(tried(|_, _| Said::Refusal, "search b c\noptions ndots:0\n", "a"), ["a", "a.b"]);
+}
+
+#[test]
+fn a_name_that_has_its_addresses_after_a_search_domain_that_fails_is_no_fault() {
+    let fails: Reply = |name, _| if name.ends_with("cluster.local") { Said::Failure } else { Said::Address };
+    let found = looked_up(&pod(server(fails, false)), "db.example.com");
+    assert_eq!((found.verdict, measured(&found, "rounds")), (Verdict::Warning, 4.0), "{found:?}");
+    assert!(fix(&found).contains("(db.example.com.)"), "{found:?}");
+}
+
+#[test]
+fn with_use_vc_both_questions_go_over_one_connection() {
+    let silent_over_udp = server(|_, _| Said::Nothing, true);
+    let config = Config { over_tcp: true, ..pod(silent_over_udp) };
+    let found = looked_up(&config, "db.example.com.");
+    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{found:?}");
+    let servers = servers(&config, &polled(&config, USUAL, LONG, &now));
+    assert_eq!((measured(&servers, "asked"), measured(&servers, "answered")), (10.0, 10.0), "{servers:?}");
+    let refused = Config { over_tcp: true, ..pod(nobody()) };
+    assert!(reason(&looked_up(&refused, "db.example.com.")).contains("connection refused"));
+}
+
+#[test]
+fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fault() {
+    let (good, silent) = (server(|_, _| Said::NoSuchName, false), server(|_, _| Said::Nothing, false));
+    let config = Config { servers: vec![good, silent], rotates: true, ..Config::parse(POD, "") };
+    let looked = look_up(&config, "db.example.com", SHORT, &now).unwrap_or_else(|why| panic!("{why}"));
+    let answered: Vec<_> = looked.rounds.iter().map(|round| round.heard[0].answered).collect();
+    assert_eq!(answered, [2, 0]);
+    let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
+    assert_eq!(found.verdict, Verdict::Fault);
+    assert!(reason(&found).contains("options rotate"), "{found:?}");
+}
+
+/// It said 5 s whatever was set, and where nothing is waited for.
+#[test]
+fn what_a_lost_question_costs_is_the_timeout_that_is_set_and_nothing_where_the_system_refuses_at_once() {
+    let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
+    let why = |all: &[SocketAddr]| {
+        let config = Config { servers: all.to_vec(), ..Config::parse("options timeout:2\n", "") };
+        reason(&servers(&config, &polled(&config, USUAL, SHORT, &now))).to_owned()
+    };
+    assert!(why(&[silent, good]).contains("waits 2 s"), "{}", why(&[silent, good]));
+    assert!(why(&[good, silent]).contains("timeout, 2 s"), "{}", why(&[good, silent]));
+    let cut = server(|_, _| Said::Cut, false);
+    for all in [[good, nobody()], [good, cut]] {
+        let why = why(&all);
+        assert!(why.contains("goes on to the next") && !why.contains(" s "), "{why}");
+    }
+}
+
 #[test]
 fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
     let config = pod(server(|_, _| Said::NoSuchName, false));
@@ -200,12 +313,11 @@ fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
 fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_answer_are_neither() {
     let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
     let verdict = |all: &[SocketAddr]| {
-        let config = Config { servers: all.to_vec(), ..Config::parse("") };
-        servers(&polled(&config, USUAL, SHORT, &now))
+        let config = Config { servers: all.to_vec(), ..Config::parse("", "") };
+        servers(&config, &polled(&config, USUAL, SHORT, &now))
     };
     assert_eq!(verdict(&[silent, good]).verdict, Verdict::Fault);
     assert_eq!(verdict(&[good, silent]).verdict, Verdict::Warning);
-    assert_eq!(verdict(&[]).verdict, Verdict::Fault);
     let found = verdict(&[good, good]);
     assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
 }
@@ -215,7 +327,7 @@ fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_a
 fn a_server_whose_answers_are_cut_and_come_over_tcp_has_lost_nothing() {
     let found = |over_tcp| {
         let config = pod(server(|_, _| Said::Cut, over_tcp));
-        servers(&polled(&config, USUAL, LONG, &now))
+        servers(&config, &polled(&config, USUAL, LONG, &now))
     };
     let whole = found(true);
     assert_eq!((measured(&whole, "asked"), measured(&whole, "answered")), (20.0, 20.0), "{}", whole.text);
@@ -232,8 +344,8 @@ fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine
     let good = server(|_, _| Said::Address, false);
     let (broken, at_home) = (server(|_, _| Said::Failure, false), server(outside_fails, false));
     let found = |all: &[SocketAddr], text: &str| {
-        let config = Config { servers: all.to_vec(), ..Config::parse(text) };
-        servers(&polled(&config, USUAL, LONG, &now))
+        let config = Config { servers: all.to_vec(), ..Config::parse(text, "") };
+        servers(&config, &polled(&config, USUAL, LONG, &now))
     };
     let fault = found(&[broken], POD);
     assert_eq!(fault.verdict, Verdict::Fault);
@@ -254,7 +366,7 @@ fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
     let nobody = socket.local_addr().unwrap();
     drop((socket, listener));
     let config = pod(nobody);
-    let found = servers(&polled(&config, USUAL, SHORT, &now));
+    let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
     assert_eq!(found.verdict, Verdict::Fault);
     assert!(reason(&found).contains("cannot be asked (connection refused)"), "{found:?}");
     let found = looked_up(&config, "db.example.com");
@@ -273,12 +385,23 @@ fn no_lookup_is_made_for_addresses_and_for_what_etc_hosts_names_and_that_is_said
     assert!(found.len() == 4 && found.iter().zip(&names).all(is_said), "{found:?}");
 }
 
+#[test]
+fn a_server_on_a_link_is_told_with_its_link() {
+    let told =
+        ["[fe80::1%10]:53", "[fd00::1]:53", "10.0.0.2:53"].map(|server| shown(server.parse().unwrap()));
+    assert_eq!(told, ["fe80::1%10", "fd00::1", "10.0.0.2"]);
+}
+
 /// Of values, so that no busy machine makes a server slow.
 #[test]
 fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
     let verdict = |millis| {
         let heard = Heard { took: Duration::from_millis(millis), sent: 2, answered: 2, ..Heard::default() };
-        servers(&[Polled { server: "10.0.0.2:53".parse().unwrap(), heard: vec![heard; 5] }]).verdict
+        servers(
+            &Config::parse("", ""),
+            &[Polled { server: "10.0.0.2:53".parse().unwrap(), heard: vec![heard; 5] }],
+        )
+        .verdict
     };
     assert_eq!((verdict(99), verdict(101)), (Verdict::Ok, Verdict::Warning));
 }

@@ -90,6 +90,16 @@ fn ports_that_are_reserved_are_not_counted_and_those_outside_the_range_do_not_ma
     assert_eq!(reserved("1000-33000,60999-61010", &(32768..=60999)), Some(234));
 }
 
+/// It was a warning, as a range that is somewhat narrow.
+#[test]
+fn a_range_of_which_every_port_is_reserved_is_a_fault() {
+    let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+    let all = with(path, "32768-60999\n");
+    assert_eq!(complaints(&all), [(RANGE, Verdict::Fault)]);
+    assert!(found(&all)[0].text.starts_with("0 ports") && reason(&found(&all)[0]).contains("EADDRNOTAVAIL"));
+    assert_eq!(complaints(&with(path, "32768-60998\n")), [(RANGE, Verdict::Warning)]);
+}
+
 #[test]
 fn ports_that_are_nearly_all_taken_towards_one_destination_are_a_fault() {
     let nearly_all = sockets(&connections(26_000, "10.0.0.9:80", CLOSED));
@@ -150,6 +160,15 @@ fn a_conntrack_table_is_judged_by_its_share_and_told_with_its_rate() {
     assert_eq!(complaints(&with(path, "910\n")), [(CONNTRACK, Verdict::Fault)]);
     assert_eq!(complaints(&with(path, "1100\n")), [(CONNTRACK, Verdict::Warning)]);
     assert!(found(&healthy())[3].text.contains("ends at 2185 new ones a second"));
+}
+
+/// It was said to end at 0 new connections a second.
+#[test]
+fn a_conntrack_table_with_a_limit_of_zero_has_none_and_never_ends() {
+    let unlimited = with("/proc/sys/net/netfilter/nf_conntrack_max", "0\n");
+    assert_eq!(complaints(&unlimited), []);
+    let text = &found(&unlimited)[3].text;
+    assert!(text.starts_with("900 connections") && text.contains("no limit"), "{text}");
 }
 
 #[test]

@@ -24,10 +24,42 @@ pub(super) struct Info {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Istio {
     pub(super) version: String,
-    pub(super) annotations: BTreeMap<String, String>,
+    /// Those for the sidecar, by name.
+    pub(super) annotations: BTreeMap<String, Annotation>,
     /// What the configuration of the mesh and `proxy.istio.io/config` come to.
     pub(super) concurrency: Option<u64>,
 }
+
+/// What is kept of an annotation's value: people write tokens and keys of tracing and the like there, so no more than is looked at, and that only
+/// as what it was read as.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Annotation {
+    /// CPU in cores.
+    Cores(f64),
+    /// Memory in bytes.
+    Bytes(f64),
+    /// `concurrency: N` of `proxy.istio.io/config`.
+    Concurrency(u64),
+    /// Anything else.
+    Unlooked,
+}
+
+impl Annotation {
+    /// None if it is for nobody's sidecar.
+    fn read(name: &str, value: &str) -> Option<Self> {
+        let (_, own) = name.split_once("istio.io/").filter(|(who, _)| FOR_SIDECARS.contains(who))?;
+        let read = match own {
+            "proxyCPU" | "proxyCPULimit" => cores(value).map(Self::Cores),
+            "proxyMemory" | "proxyMemoryLimit" => bytes(value).map(Self::Bytes),
+            "config" => concurrency(value).map(Self::Concurrency),
+            _ => None,
+        };
+        Some(read.unwrap_or(Self::Unlooked))
+    }
+}
+
+/// What the names of annotations for sidecars begin with, before `istio.io/`.
+const FOR_SIDECARS: [&str; 3] = ["sidecar.", "proxy.", "traffic.sidecar."];
 
 impl Info {
     /// None if no Envoy wrote it.
@@ -48,7 +80,7 @@ impl Istio {
         let version = metadata["ISTIO_VERSION"].as_str()?.to_owned();
         let annotations = metadata["ANNOTATIONS"].as_object().into_iter().flatten();
         let annotations = annotations
-            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .filter_map(|(name, value)| Some((name.clone(), Annotation::read(name, value.as_str()?)?)))
             .collect();
         Some(Self { version, annotations, concurrency: metadata["PROXY_CONFIG"]["concurrency"].as_u64() })
     }
@@ -56,8 +88,10 @@ impl Istio {
     /// What a file of the downward API holds (`name="value"` on each line, the value as Go quotes it), in the place of what Envoy was not told.
     pub(super) fn annotated(&mut self, file: &str) {
         let lines = file.lines().filter_map(|line| line.split_once('='));
-        let read =
-            lines.filter_map(|(name, value)| Some((name.to_owned(), serde_json::from_str(value).ok()?)));
+        let read = lines.filter_map(|(name, value)| {
+            let value: String = serde_json::from_str(value).ok()?;
+            Some((name.to_owned(), Annotation::read(name, &value)?))
+        });
         if self.annotations.is_empty() {
             self.annotations = read.collect();
         }
@@ -65,14 +99,27 @@ impl Istio {
 
     /// The CPU limit of the sidecar's container, in cores, where the pod names one of its own.
     pub(super) fn cpu_limit(&self) -> Option<f64> {
-        cores(self.annotations.get("sidecar.istio.io/proxyCPULimit")?)
+        match self.annotations.get("sidecar.istio.io/proxyCPULimit")? {
+            Annotation::Cores(cores) => Some(*cores),
+            _ => None,
+        }
     }
 
     /// `concurrency: N` of `proxy.istio.io/config`.
     pub(super) fn asked(&self) -> Option<u64> {
-        let config = self.annotations.get("proxy.istio.io/config")?;
-        config.lines().find_map(|line| line.trim().strip_prefix("concurrency:")?.trim().parse().ok())
+        match self.annotations.get("proxy.istio.io/config")? {
+            Annotation::Concurrency(workers) => Some(*workers),
+            _ => None,
+        }
     }
+}
+
+/// Of YAML in lines, or of JSON, which is YAML, too.
+fn concurrency(config: &str) -> Option<u64> {
+    let json = serde_json::from_str::<Value>(config).ok().and_then(|all| all["concurrency"].as_u64());
+    json.or_else(|| {
+        config.lines().find_map(|line| line.trim().strip_prefix("concurrency:")?.trim().parse().ok())
+    })
 }
 
 /// A quantity of CPU as Kubernetes writes it: `2`, `0.5`, `500m`.
@@ -84,6 +131,29 @@ fn cores(quantity: &str) -> Option<f64> {
     };
     (cores > 0.0 && cores < 1e4).then_some(cores)
 }
+
+/// A quantity of memory as Kubernetes writes it: `128Mi`, `1G`, `1e9`.
+fn bytes(quantity: &str) -> Option<f64> {
+    let quantity = quantity.trim();
+    let (number, factor) = UNITS
+        .iter()
+        .find_map(|(unit, factor)| Some((quantity.strip_suffix(unit)?, *factor)))
+        .unwrap_or((quantity, 1.0));
+    let bytes = number.parse::<f64>().ok()? * factor;
+    (bytes > 0.0 && bytes < 1e18).then_some(bytes)
+}
+
+/// Of quantities, in bytes (kubernetes.io, "Resource units"); those of two letters before those that end them.
+const UNITS: [(&str, f64); 8] = [
+    ("Ki", 1024.0),
+    ("Mi", 1_048_576.0),
+    ("Gi", 1_073_741_824.0),
+    ("Ti", 1_099_511_627_776.0),
+    ("k", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+];
 
 /// Where the counters are that are looked at: only those that were ever touched, which is what a page of a large mesh can be read of.
 /// `(`, `|`, `$`, `\` and `+` are written with percent signs as far as Envoy's parser of paths asks for it.

@@ -1,13 +1,13 @@
 //! What Envoy's figures come to.
 
-use seawall_probe::files::{Files, Reading, parsed};
+use seawall_probe::files::{Files, Reading};
 
-use super::admin::Cluster;
+use super::admin::{Annotation, Cluster};
+use super::workers::{Cpu, workers};
 use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
-    WORKERS,
 };
-use crate::finding::{Finding, Verdict, many};
+use crate::finding::{Finding, Verdict, many, named};
 
 type Look = Reading<Stats>;
 
@@ -23,8 +23,7 @@ pub(super) fn all(
         Ok(stats) => (stats.stalls, spread(info, stats)),
         Err(why) => (0, Finding::unknown(SPREAD, why, LOOK)),
     };
-    let machine = parsed(files, "/proc/stat", cores_of);
-    let mut found = vec![envoy(place, info), workers(info, machine.ok(), stalls), workers_of];
+    let mut found = vec![envoy(place, info), workers(info, &Cpu::of(files, place, info), stalls), workers_of];
     match (before, after) {
         (Ok(before), Ok(after)) => {
             found.push(pending(before, after));
@@ -45,10 +44,14 @@ const LOOK: &str = "look at /stats?usedonly of its admin port";
 
 /// Which Envoy it is.
 fn envoy(place: &Place, info: &Info) -> Finding {
-    let istio = info.istio.as_ref().map_or_else(String::new, |istio| format!(" of Istio {}", istio.version));
+    let istio =
+        info.istio.as_ref().map_or_else(String::new, |istio| format!(" of Istio {}", named(&istio.version)));
     let text = format!(
         "Envoy {}{istio} at {}, {}, up for {}",
-        info.version, place.authority, info.state, info.uptime
+        named(&info.version),
+        place.authority,
+        named(&info.state),
+        named(&info.uptime)
     );
     let found = Finding::ok(ENVOY, text);
     if info.state == "LIVE" {
@@ -59,66 +62,6 @@ fn envoy(place: &Place, info: &Info) -> Finding {
         "it has no configuration yet, or closes its connections to end",
         "look at its log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program begins first",
     )
-}
-
-/// CPUs of the machine, by their lines.
-fn cores_of(stat: &str) -> Option<u64> {
-    let names = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.bytes().next());
-    Some(names.filter(u8::is_ascii_digit).count() as u64).filter(|cores| *cores > 0)
-}
-
-const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
-                           default is the CPU limit of the sidecar, rounded up";
-
-/// Worker threads against the CPU that they may use.
-fn workers(info: &Info, machine: Option<u64>, stalls: u64) -> Finding {
-    let workers = info.concurrency;
-    let limit = info.istio.as_ref().and_then(|istio| istio.cpu_limit());
-    let Some(cores) = limit.or(machine.map(|cores| cores as f64)) else {
-        let found = Finding::ok(WORKERS, format!("Envoy has {}", many(workers as f64, "worker"))).with(
-            "workers",
-            workers as f64,
-            "threads",
-        );
-        return found.judged(Verdict::CannotTell, "how many cores it may use is not known here", CONCURRENCY);
-    };
-    let whose = if limit.is_some() {
-        "its CPU limit is"
-    } else {
-        "of its own CPU limit nothing is said here; the machine has"
-    };
-    let late = if stalls > 0 {
-        format!("; one did not come back to its work for 200 ms {stalls} times")
-    } else {
-        String::new()
-    };
-    let text = format!("Envoy has {}; {whose} {}{late}", many(workers as f64, "worker"), many(cores, "core"));
-    let found = Finding::ok(WORKERS, text)
-        .with("workers", workers as f64, "threads")
-        .with("cores", cores, "cores")
-        .with("stalls", stalls as f64, "times");
-    let count = workers as f64;
-    match () {
-        () if workers == 1 && cores > 1.0 => found.judged(
-            Verdict::Warning,
-            "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that",
-            CONCURRENCY,
-        ),
-        () if limit.is_some() && count > cores.ceil() => found.judged(
-            Verdict::Warning,
-            "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
-            CONCURRENCY,
-        ),
-        () if limit.is_some() && count < cores.floor() => {
-            found.judged(Verdict::Warning, "some of its limit can never be used", CONCURRENCY)
-        }
-        () if stalls > 0 => found.judged(
-            Verdict::Warning,
-            "whatever that worker had under way waited as long",
-            "look for throttling of its container (cpu.throttling there), and for filters that block (Lua, Wasm)",
-        ),
-        () => found,
-    }
 }
 
 /// Fewer connections than this for each worker spread by chance alone.
@@ -144,7 +87,8 @@ fn spread(info: &Info, stats: &Stats) -> Finding {
     };
     let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
-        "of {all} connections that are open at listener {listener}, worker {worker} has {most}; {total} were accepted by all since it began"
+        "of {all} connections that are open at listener {}, worker {worker} has {most}; {total} were accepted by all since it began",
+        named(listener)
     );
     let found = Finding::ok(SPREAD, text).with("connections", all as f64, "connections").with(
         "most",
@@ -209,8 +153,9 @@ fn pending(before: &Stats, after: &Stats) -> Finding {
     let ever = cluster.pending_overflow;
     let share = part.share(cluster);
     let text = format!(
-        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {name}, where it is worst",
-        (part.whole)(cluster)
+        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {}, where it is worst",
+        (part.whole)(cluster),
+        named(name)
     );
     let found = Finding::ok(PENDING, text)
         .with("now", now as f64, "requests")
@@ -237,7 +182,7 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
     let seen = Breakers::seen(before, after, near);
     let share = seen.nearest.map_or(0.0, Nearness::share);
     let found = Finding::ok(BREAKERS, seen.told())
-        .with("open", f64::from(seen.open.is_some()), "breakers")
+        .with("open", seen.open.map_or(0, |_| seen.others + 1) as f64, "clusters")
         .with("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
         .with("share", share, "%");
     let verdict = match (seen.open, seen.cut, near) {
@@ -265,6 +210,8 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
 struct Breakers<'a> {
     /// A cluster of which some are open now, not counting that of connections: at that one requests wait.
     open: Option<(&'a str, &'a Cluster)>,
+    /// Of how many more some are.
+    others: usize,
     /// The cluster where most was cut, and how much was in all while it was watched.
     cut: Option<(&'a str, &'a Cluster, u64)>,
     /// Who is nearest to a limit.
@@ -278,26 +225,40 @@ impl<'a> Breakers<'a> {
             of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
             whole: |cluster| cluster.connections.saturating_add(cluster.requests),
         };
-        let mut clusters = after.clusters.iter().map(|(name, cluster)| (name.as_str(), cluster));
+        let clusters = after.clusters.iter().map(|(name, cluster)| (name.as_str(), cluster));
+        let mut open = clusters.filter(|(_, cluster)| is_open(cluster));
         Self {
-            open: clusters.find(|(_, cluster)| is_open(cluster)),
+            open: open.next(),
+            others: open.count(),
             cut: worst(before, after, cuts),
             nearest: near.iter().flatten().max_by(|one, other| one.share().total_cmp(&other.share())),
         }
     }
 
     fn told(&self) -> String {
-        let open =
-            self.open.map(|(name, cluster)| format!("open now for {name}: {}", cluster.open.join(", ")));
+        let others = if self.others > 0 {
+            format!(", and of {}", many(self.others as f64, "other cluster"))
+        } else {
+            String::new()
+        };
+        let open = self.open.map(|(name, cluster)| {
+            format!("open now for {}: {}{others}", named(name), named(&cluster.open.join(", ")))
+        });
         let cut = self.cut.map(|(name, cluster, now)| {
             format!(
-                "since it began {} connections and {} retries to {name}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
-                cluster.connection_overflow, cluster.retry_overflow
+                "since it began {} connections and {} retries to {}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
+                cluster.connection_overflow, cluster.retry_overflow, named(name)
             )
         });
         let nearest = self.nearest.filter(|near| near.used > 0);
         let nearest = nearest.map(|near| {
-            format!("nearest to its limit: {} of {} {} to {}", near.used, near.most, near.what, near.cluster)
+            format!(
+                "nearest to its limit: {} of {} {} to {}",
+                near.used,
+                near.most,
+                near.what,
+                named(&near.cluster)
+            )
         });
         let told: Vec<_> = [open, cut, nearest].into_iter().flatten().collect();
         if told.is_empty() {
@@ -323,11 +284,18 @@ fn connections(before: &Stats, after: &Stats) -> Finding {
     let wasteful = wasteful.max_by_key(|(_, cluster)| cluster.connections);
     let text = match (failed, wasteful) {
         (Some((name, cluster, now)), _) => format!(
-            "{} of {} connections to {name} could not be made, {now} of all clusters' while it was watched",
-            cluster.connect_failed, cluster.connections
+            "{} of {} connections to {} could not be made, {now} of all clusters' while it was watched",
+            cluster.connect_failed,
+            cluster.connections,
+            named(name)
         ),
         (None, Some((name, cluster))) => {
-            format!("{} connections for {} requests to {name}", cluster.connections, cluster.requests)
+            format!(
+                "{} connections for {} requests to {}",
+                cluster.connections,
+                cluster.requests,
+                named(name)
+            )
         }
         (None, None) => format!(
             "{all} connections for {requests} requests to {}, and none failed",
@@ -391,10 +359,8 @@ fn annotations(info: &Info) -> Finding {
     let Some(istio) = &info.istio else {
         return Finding::ok(ANNOTATIONS, "it is not Istio's: no annotations hold for it".to_owned());
     };
-    let prefixes = ["sidecar.istio.io/", "proxy.istio.io/", "traffic.sidecar.istio.io/"];
-    let own =
-        istio.annotations.iter().filter(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
-    let told: Vec<_> = own.map(|(name, value)| format!("{name}={}", shortened(value))).collect();
+    let told: Vec<_> =
+        istio.annotations.iter().take(MOST_ANNOTATIONS).map(|(name, kept)| told(name, kept)).collect();
     let text = if told.is_empty() { "the pod has none for its sidecar".to_owned() } else { told.join(", ") };
     let found = Finding::ok(ANNOTATIONS, text);
     let asked = istio.asked().or(istio.concurrency);
@@ -418,11 +384,18 @@ fn annotations(info: &Info) -> Finding {
     }
 }
 
-/// A value on one line, as far as it tells something.
-fn shortened(value: &str) -> String {
-    let line: Vec<_> = value.split_whitespace().collect();
-    let line = line.join(" ");
-    if line.chars().count() > 60 { line.chars().take(60).chain("…".chars()).collect() } else { line }
+/// A pod has a handful; beyond these none tells more.
+const MOST_ANNOTATIONS: usize = 50;
+
+/// An annotation by its name, and by its value as far as it is looked at.
+fn told(name: &str, kept: &Annotation) -> String {
+    let name = named(name);
+    match kept {
+        Annotation::Cores(cores) => format!("{name}: {}", many(*cores, "core")),
+        Annotation::Bytes(bytes) => format!("{name}: {bytes} bytes"),
+        Annotation::Concurrency(workers) => format!("{name}: concurrency {workers}"),
+        Annotation::Unlooked => name,
+    }
 }
 
 /// What others count may be as large as it likes.

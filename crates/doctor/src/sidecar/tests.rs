@@ -76,10 +76,40 @@ fn serve<'a>(servers: &Servers<'a>, says: &'a Says, looks: &'a Cell<u32>) {
 }
 
 fn found(says: &Says) -> Vec<Finding> {
-    let (looks, machine) = (Cell::new(0), machine());
+    found_on(&machine(), says)
+}
+
+fn found_on(machine: &Texts, says: &Says) -> Vec<Finding> {
+    let looks = Cell::new(0);
     let servers = Servers::default();
     serve(&servers, says, &looks);
-    examine(&Site { web: &servers, ..Site::of(&machine) })
+    examine(&Site { web: &servers, ..Site::of(machine) })
+}
+
+/// A process that is an Envoy with so many workers, in a group with such a quota (as `cpu.max`).
+fn runs(machine: &Texts, process: u32, workers: u32, quota: &str) {
+    let set = |name: &str, text: &str| machine.set(&format!("/proc/{process}/{name}"), text);
+    set("cmdline", "/usr/local/bin/envoy\0-c\0envoy.yaml\0");
+    set("cgroup", &format!("0::/pod{process}\n"));
+    (0..workers).for_each(|at| set(&format!("task/{at}/comm"), &format!("wrk:worker_{at}\n")));
+    listens(machine, "self", 77);
+    listens(machine, &process.to_string(), 77);
+    machine.set("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    machine.set(&format!("/sys/fs/cgroup/pod{process}/cpu.max"), quota);
+    machine.set(
+        &format!("/sys/fs/cgroup/pod{process}/cpu.stat"),
+        "nr_periods 4\nnr_throttled 0\nthrottled_usec 0\n",
+    );
+}
+
+/// In the network namespace of a process somebody listens at Envoy's port, with a socket of this inode.
+fn listens(machine: &Texts, process: &str, inode: u32) {
+    let lines = format!(
+        "  sl  local_address rem_address   st\n\
+         0: 0100007F:3A98 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 0\n\
+         1: 0100007F:3A98 0100007F:9999 01 00000000:00000000 00:00000000 00000000 0 0 99 1 0\n"
+    );
+    machine.set(&format!("/proc/{process}/net/tcp"), &lines);
 }
 
 /// What is not ok.
@@ -164,8 +194,6 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
         let says = says.about("\"concurrency: 2\\n\"", &format!("\"concurrency: {workers}\\n\""));
         complaints(&says.about("proxyCPULimit\": \"2\"", &format!("proxyCPULimit\": \"{limit}\"")))
     };
-    let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
-    assert_eq!(complaints(&one), [(WORKERS, Verdict::Warning)]);
     assert_eq!(complaints(&plain), []);
     assert_eq!(with(1, "1"), []);
     assert_eq!(with(1, "1000m"), []);
@@ -173,6 +201,39 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
     assert_eq!(with(2, "4"), [(WORKERS, Verdict::Warning)]);
     assert_eq!(with(4, "3500m"), []);
     assert_eq!(with(8, "2"), [(WORKERS, Verdict::Warning)]);
+}
+
+/// One worker in a group of one core was warned of, with the advice to run more than that core can.
+#[test]
+fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_is_not_seen() {
+    let plain = healthy().about("ISTIO_VERSION", "OTHER");
+    let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
+    let verdict = |machine: &Texts, says: &Says| told::of(WORKERS, found_on(machine, says)).verdict;
+    let with = |quota: &str| {
+        let machine = machine();
+        runs(&machine, 7, 1, quota);
+        machine
+    };
+    assert_eq!(verdict(&with("100000 100000\n"), &one), Verdict::Ok);
+    assert_eq!(verdict(&with("50000 100000\n"), &one), Verdict::Ok);
+    assert_eq!(verdict(&with("400000 100000\n"), &one), Verdict::Warning);
+    assert_eq!(verdict(&with("max 100000\n"), &one), Verdict::Warning);
+    // Not the one that was asked: it has other workers.
+    assert_eq!(verdict(&with("100000 100000\n"), &plain), Verdict::Ok);
+    let two = with("400000 100000\n");
+    runs(&two, 8, 1, "100000 100000\n");
+    for machine in [machine(), two] {
+        let found = told::of(WORKERS, found_on(&machine, &one));
+        assert_eq!(found.verdict, Verdict::CannotTell, "{found:?}");
+        assert!(told::fix(&found).contains("only if it is more than a core"), "{found:?}");
+    }
+    // One of the two is in another network namespace, and so not the one that was asked.
+    let elsewhere = with("400000 100000\n");
+    runs(&elsewhere, 8, 1, "100000 100000\n");
+    listens(&elsewhere, "7", 78);
+    assert_eq!(verdict(&elsewhere, &one), Verdict::Ok);
+    let single = Texts::new(&[("/proc/stat", "cpu  1 2\ncpu0 1\nintr 5\n")]);
+    assert_eq!(verdict(&single, &one), Verdict::Ok);
 }
 
 #[test]
@@ -240,6 +301,45 @@ fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a
     assert_eq!(limited(16), []);
 }
 
+/// One of five thousand was named, as if it were alone.
+#[test]
+fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted() {
+    let open = |count: u32| {
+        let lines = (0..count).map(|at| format!("cluster.c{at}.circuit_breakers.default.rq_open: 1\n"));
+        told::of(BREAKERS, found(&healthy().counts(&lines.collect::<String>(), false)))
+    };
+    let (one, two, many) = (open(1), open(2), open(5000));
+    assert!(one.text.starts_with("open now for c0: default.rq_open"), "{}", one.text);
+    assert!(!one.text.contains("other cluster"), "{}", one.text);
+    assert!(two.text.contains(", and of 1 other cluster"), "{}", two.text);
+    assert!(many.text.contains("c0: default.rq_open, and of 4999 other clusters"), "{}", many.text);
+    assert_eq!(told::measured(&many, "open"), 5000.0);
+}
+
+/// With blanks in them, too, where no word of them is long.
+#[test]
+fn names_that_envoy_tells_are_bounded_wherever_they_are_told() {
+    let long = "ab ".repeat(20_000);
+    let lines = format!(
+        "cluster.{long}.circuit_breakers.default.rq_open: 1\ncluster.{long}.circuit_breakers.{long}_open: 1\n\
+         cluster.{long}.upstream_rq_pending_overflow: 1\ncluster.{long}.upstream_cx_connect_fail: 1\n\
+         cluster.{long}.upstream_cx_overflow: 1\nlistener.{long}.worker_0.downstream_cx_active: 99"
+    );
+    let says = healthy()
+        .counts(&lines, true)
+        .about("LIVE", &long)
+        .about("1.24.1", &long)
+        .about("\"3s\"", &format!("\"{long}\""));
+    let says = says.about("sidecar.istio.io/proxyCPULimit", &format!("sidecar.istio.io/{long}"));
+    let clusters = envoy::CLUSTERS.replace("\"name\": \"", &format!("\"name\": \"{long}"));
+    let found = found(&Says { clusters, ..says });
+    let longest = found.iter().map(|finding| finding.text.len()).max().unwrap();
+    assert!(longest < 1500, "{longest}");
+    let told = found.iter().filter(|finding| finding.text.contains(&"ab ".repeat(79)));
+    let told: Vec<_> = told.map(|finding| finding.id).collect();
+    assert_eq!(told, [ENVOY, SPREAD, PENDING, BREAKERS, CONNECTIONS, ANNOTATIONS]);
+}
+
 #[test]
 fn limits_that_cannot_be_read_leave_the_breakers_unknown_unless_one_is_open() {
     for clusters in ["", "[]", "{\"cluster_statuses\": 3}", "not found"] {
@@ -290,6 +390,35 @@ fn an_annotation_that_asks_for_other_workers_or_less_than_a_core_is_warned_of() 
         healthy().about("sidecar.istio.io/proxyCPULimit", "other").about("proxy.istio.io/config", "more");
     assert_eq!(complaints(&none), []);
     assert_eq!(text(&none, ANNOTATIONS), "the pod has none for its sidecar");
+}
+
+/// Tracing's token stood in the finding, as the begin of a value.
+#[test]
+fn of_annotations_no_value_is_told_but_of_those_that_are_looked_at_and_as_what_they_are() {
+    let secret = "SECRETabcdef0123456789";
+    let config =
+        format!(r#"{{\"tracing\":{{\"lightstep\":{{\"accessToken\":\"{secret}\"}}}},\"concurrency\":2}}"#);
+    let plain = healthy().about("\"concurrency: 2\\n\"", &format!("\"{config}\""));
+    let odd = plain.clone().about(
+        "Limit\": \"2\"",
+        &format!(
+            "Limit\": \"{secret}\", \"proxy.istio.io/{secret}\": 3, \
+        \"sidecar.istio.io/proxyMemory\": \"128Mi\", \"sidecar.istio.io/proxyMemoryLimit\": \"{secret}\", \
+        \"sidecar.istio.io/userVolume\": \"{secret}\", \"other.io/{secret}\": \"{secret}\""
+        ),
+    );
+    for says in [&plain, &odd] {
+        let all = format!("{:?}", found(says));
+        assert!(!all.contains("SECRET") && !all.contains("accessToken"), "{all}");
+    }
+    assert_eq!(
+        text(&plain, ANNOTATIONS),
+        "proxy.istio.io/config: concurrency 2, sidecar.istio.io/proxyCPULimit: 2 cores"
+    );
+    let told = text(&odd, ANNOTATIONS);
+    let rest = "sidecar.istio.io/proxyCPULimit, sidecar.istio.io/proxyMemory: 134217728 bytes, sidecar.istio.io/proxyMemoryLimit, \
+                sidecar.istio.io/userVolume";
+    assert_eq!(told, format!("proxy.istio.io/config: concurrency 2, {rest}"));
 }
 
 /// Of sidecars that were not told of them.

@@ -1,7 +1,7 @@
 //! Open files against their limits: of each process that may be looked at, and of the machine.
 
 use seawall_probe::files::{Files, Reading, Unread, parsed};
-use seawall_probe::proc::OpenFiles;
+use seawall_probe::proc::{OpenFiles, hides_processes};
 
 use super::FILES;
 use crate::finding::{Finding, Verdict};
@@ -34,20 +34,25 @@ pub(super) fn judge(files: &dyn Files) -> Finding {
         Ok(found) => found,
         Err(why) => return Finding::unknown(FILES, &why, fix),
     };
+    let hides = hidden(files);
     let count = seen.len();
     let Some(worst) =
         seen.into_iter().chain(machine(files)).max_by(|one, other| one.share().total_cmp(&other.share()))
     else {
         return Finding::unknown(FILES, &Unread::Absent("no process may be looked at"), fix);
     };
-    let hidden = if unseen == 0 {
-        String::new()
-    } else {
-        format!("; {unseen} others may not be looked at by this user")
+    let others = match (unseen, hides) {
+        (0, false) => String::new(),
+        (0, true) => "; those of other users are not shown (hidepid)".to_owned(),
+        (1, _) => "; 1 other may not be looked at by this user".to_owned(),
+        _ => format!("; {unseen} others may not be looked at by this user"),
     };
     let text = format!(
-        "{} has {} of {} files open, the nearest to its limit of {count} processes and the machine{hidden}",
-        worst.whose, worst.open, worst.limit
+        "{} has {} of {} files open, the nearest to its limit of {count} {} and the machine{others}",
+        worst.whose,
+        worst.open,
+        worst.limit,
+        if count == 1 { "process" } else { "processes" }
     );
     let found = Finding::ok(FILES, text)
         .with("open", worst.open as f64, "files")
@@ -56,13 +61,8 @@ pub(super) fn judge(files: &dyn Files) -> Finding {
     let verdict = match worst.share() {
         share if share >= FULL => Verdict::Fault,
         share if share >= NEARLY => Verdict::Warning,
-        // This program alone says nothing of those that serve.
-        _ if count <= 1 && unseen > 0 => {
-            return found.judged(
-                Verdict::CannotTell,
-                "the files of other users' processes are not shown",
-                fix,
-            );
+        _ if unseen > 0 || hides => {
+            return found.judged(Verdict::CannotTell, "whoever is not shown may be at its limit", fix);
         }
         _ => return found,
     };
@@ -78,16 +78,30 @@ fn processes(files: &dyn Files) -> Reading<(Vec<Use>, usize)> {
     let names = files.names("/proc").map_err(|error| Unread::new("/proc", &error))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
-    let (mut seen, mut unseen) = (Vec::new(), 0);
+    let (mut seen, mut unseen) = (Vec::new(), numbers.len().saturating_sub(MOST));
     for number in numbers.into_iter().take(MOST) {
         match process(files, number) {
             Ok(used) => seen.push(used),
             // It has ended in the meantime.
             Err(Unread::Missing(_)) => {}
+            Err(_) if is_without_files(files, number) => {}
             Err(_) => unseen += 1,
         }
     }
     Ok((seen, unseen))
+}
+
+/// Whether it is a thread of the kernel, or has ended and waits for its parent: neither has memory of its own, nor open files (`task_mem`, Linux
+/// `fs/proc/task_mmu.c`, writes the line for all others).
+fn is_without_files(files: &dyn Files, number: u32) -> bool {
+    files.read(&format!("/proc/{number}/status")).is_ok_and(|status| !status.contains("\nVmSize:"))
+}
+
+/// Whether there may be processes that are not even named.
+pub(crate) fn hidden(files: &dyn Files) -> bool {
+    let [mounts, status] =
+        ["mountinfo", "status"].map(|name| files.read(&format!("/proc/self/{name}")).unwrap_or_default());
+    hides_processes(&mounts, &status)
 }
 
 fn process(files: &dyn Files, number: u32) -> Reading<Use> {

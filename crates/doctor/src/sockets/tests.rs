@@ -106,10 +106,28 @@ fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough(
         complaints(|texts| count(texts, 100_000, 9, 5_010_000, 12_200)),
         [(RETRANSMITS, Verdict::Warning)]
     );
-    assert_eq!(complaints(|texts| count(texts, 100_000, 9, 5_000_100, 12_050)), [], "too few to say");
+    assert_eq!(complaints(|texts| count(texts, 100_000, 9, 5_000_100, 12_009)), [], "too few to say");
     assert_eq!(
         complaints_of(|texts| count(texts, 100_000, 9, 5_000_000, 60_000)),
         [(RETRANSMITS, Verdict::Warning)]
+    );
+}
+
+/// Nothing but what had been sent before: it was "38 of 0", and fine.
+#[test]
+fn segments_that_were_sent_again_are_counted_beside_the_others_and_many_of_few_are_warned_of() {
+    let dead = |texts: &Texts| count(texts, 100_000, 9, 5_000_000, 12_038);
+    assert_eq!(complaints(dead), [(RETRANSMITS, Verdict::Warning)]);
+    let text = told::of(RETRANSMITS, found(&healthy(), dead)).text;
+    assert!(text.starts_with("38 of 38 segments") && text.contains("12038 of 5012038 since"), "{text}");
+    // A twentieth of all is a nineteenth of the others.
+    assert_eq!(
+        complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_499)),
+        [(RETRANSMITS, Verdict::Warning)]
+    );
+    assert_eq!(
+        complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_500)),
+        [(RETRANSMITS, Verdict::Fault)]
     );
 }
 
@@ -122,6 +140,34 @@ fn who_has_nearly_all_its_files_open_is_named() {
     open_files(&texts, 8, 96, 100);
     let text = found(&texts, |_| ())[3].text.clone();
     assert!(text.starts_with("shop (process 8) has 96 of 100 files open"), "{text}");
+}
+
+/// A process of another user's at its limit was fine, as nobody could see it.
+#[test]
+fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_at_the_limit() {
+    let texts = healthy();
+    open_files(&texts, 8, 63, 64);
+    texts.refuse("/proc/8/fd");
+    texts.set("/proc/8/status", "Name:\tshop\nVmSize:\t 4 kB\n");
+    let found_of = |texts: &Texts| told::of(FILES, found(texts, |_| ()));
+    let unseen = found_of(&texts);
+    assert_eq!((unseen.verdict, told::measured(&unseen, "unseen")), (Verdict::CannotTell, 1.0));
+    assert!(unseen.text.ends_with("; 1 other may not be looked at by this user"), "{}", unseen.text);
+    open_files(&texts, 9, 96, 100);
+    assert_eq!(found_of(&texts).verdict, Verdict::Fault);
+    let texts = healthy();
+    let mounts = "31 23 0:5 / /proc rw - proc proc rw,hidepid=2\n";
+    texts.set("/proc/self/mountinfo", mounts);
+    assert_eq!(found_of(&texts).verdict, Verdict::CannotTell);
+}
+
+#[test]
+fn threads_of_the_kernel_and_processes_that_have_ended_have_no_files_that_could_be_seen() {
+    let texts = healthy();
+    open_files(&texts, 8, 0, 64);
+    texts.refuse("/proc/8/fd");
+    texts.set("/proc/8/status", "Name:\tkthreadd\nThreads:\t1\n");
+    assert_eq!(told::complaints(found(&texts, |_| ())), []);
 }
 
 #[test]

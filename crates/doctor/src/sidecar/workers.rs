@@ -1,0 +1,154 @@
+//! Envoy's worker threads against the CPU that they may use: by Istio's annotation, or by the quota of the control group of the Envoy that listens here.
+
+use seawall_probe::files::{Files, parsed};
+use seawall_probe::snapshot::quotas;
+
+use super::admin::{Info, Istio};
+use super::{Place, WORKERS};
+use crate::cpu::envoys;
+use crate::finding::{Finding, Verdict, many};
+
+/// CPUs of the machine, by their lines.
+fn cores_of(stat: &str) -> Option<u64> {
+    let names = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.bytes().next());
+    Some(names.filter(u8::is_ascii_digit).count() as u64).filter(|cores| *cores > 0)
+}
+
+/// What Envoy's workers may use.
+pub(super) enum Cpu {
+    /// So many cores: whose word that is, as a sentence goes on, and how many.
+    Limited(&'static str, f64),
+    /// All of the machine's.
+    Unlimited(u64),
+    /// No more than the machine's, where that is known.
+    Unknown(Option<u64>),
+}
+
+impl Cpu {
+    /// What the pod is annotated with, else the quota of the control group of the Envoy that is seen in this network namespace. Of several that it may
+    /// be, all must have the same.
+    pub(super) fn of(files: &dyn Files, place: &Place, info: &Info) -> Self {
+        if let Some(limit) = info.istio.as_ref().and_then(Istio::cpu_limit) {
+            return Self::Limited("its CPU limit is", limit);
+        }
+        let machine = parsed(files, "/proc/stat", cores_of).ok();
+        let is_here = place.address().is_some_and(|address| address.is_loopback());
+        let envoys = if is_here { envoys(files) } else { Vec::new() };
+        let asked = listeners(files, "self", place);
+        let is_it = |process: u32| {
+            listeners(files, &process.to_string(), place).iter().any(|inode| asked.contains(inode))
+        };
+        let alike =
+            envoys.into_iter().filter(|(process, workers)| *workers == info.concurrency && is_it(*process));
+        let mut quotas = alike.map(|(process, _)| {
+            let levels = quotas(files, process).ok()?;
+            Some(levels.iter().map(|level| level.cores).min_by(f64::total_cmp))
+        });
+        let first = quotas.next().flatten();
+        match (first.filter(|first| quotas.all(|other| other == Some(*first))), machine) {
+            (Some(Some(quota)), _) => Self::Limited("its control group has a quota of", quota),
+            (Some(None), Some(machine)) => Self::Unlimited(machine),
+            _ => Self::Unknown(machine),
+        }
+    }
+
+    fn told(&self) -> String {
+        match self {
+            Self::Limited(whose, cores) => format!("{whose} {}", many(*cores, "core")),
+            Self::Unlimited(cores) => {
+                format!("no CPU limit holds for it, and the machine has {}", many(*cores as f64, "core"))
+            }
+            Self::Unknown(Some(cores)) => {
+                format!(
+                    "of its own CPU limit nothing is said here; the machine has {}",
+                    many(*cores as f64, "core")
+                )
+            }
+            Self::Unknown(None) => "how many cores it may use is not known here".to_owned(),
+        }
+    }
+
+    /// As many cores at most.
+    fn most(&self) -> Option<f64> {
+        match self {
+            Self::Limited(_, cores) => Some(*cores),
+            Self::Unlimited(cores) => Some(*cores as f64),
+            Self::Unknown(cores) => cores.map(|cores| cores as f64),
+        }
+    }
+}
+
+/// Sockets that listen at the port of a place, by their inodes, which no two of a machine share, as a process's network namespace shows them
+/// (`proc_pid_net(5)`).
+fn listeners(files: &dyn Files, process: &str, place: &Place) -> Vec<String> {
+    let port = place.authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or(0);
+    let at = format!(":{port:04X}");
+    let tables =
+        ["tcp", "tcp6"].map(|name| files.read(&format!("/proc/{process}/net/{name}")).unwrap_or_default());
+    let inode = |line: &str| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let listens = fields.get(1)?.ends_with(&at) && *fields.get(3)? == "0A";
+        listens.then(|| fields.get(9).map(|inode| (*inode).to_owned())).flatten()
+    };
+    tables.iter().flat_map(|table| table.lines()).filter_map(inode).collect()
+}
+
+const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
+                           default is the CPU limit of the sidecar, rounded up";
+
+const ONE: &str = "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that";
+
+/// Worker threads against the CPU that they may use.
+pub(super) fn workers(info: &Info, cpu: &Cpu, stalls: u64) -> Finding {
+    let count = info.concurrency as f64;
+    let late = if stalls > 0 {
+        format!("; one did not come back to its work for 200 ms {stalls} times")
+    } else {
+        String::new()
+    };
+    let text = format!("Envoy has {}; {}{late}", many(count, "worker"), cpu.told());
+    let found = Finding::ok(WORKERS, text).with("workers", count, "threads");
+    let found = match cpu.most() {
+        Some(cores) => found.with("cores", cores, "cores"),
+        None => found,
+    };
+    let found = found.with("stalls", stalls as f64, "times");
+    match misfit(info.concurrency, cpu) {
+        Some(why) => found.judged(Verdict::Warning, why, CONCURRENCY),
+        None if stalls > 0 => found.judged(
+            Verdict::Warning,
+            "whatever that worker had under way waited as long",
+            "look for throttling of its container (cpu.throttling there), and for filters that block (Lua, Wasm)",
+        ),
+        None => unseen(found, info.concurrency, cpu),
+    }
+}
+
+/// What is wrong with so many workers for what they are known to have.
+fn misfit(workers: u64, cpu: &Cpu) -> Option<&'static str> {
+    let count = workers as f64;
+    match cpu {
+        Cpu::Unlimited(cores) if workers == 1 && *cores > 1 => Some(ONE),
+        Cpu::Limited(_, cores) if workers == 1 && *cores > 1.0 => Some(ONE),
+        Cpu::Limited(_, cores) if count > cores.ceil() => Some(
+            "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
+        ),
+        Cpu::Limited(_, cores) if count < cores.floor() => Some("some of its limit can never be used"),
+        _ => None,
+    }
+}
+
+/// What is not known may be less than the machine's, so one worker can be right, and more of them be stopped.
+fn unseen(found: Finding, workers: u64, cpu: &Cpu) -> Finding {
+    match cpu {
+        Cpu::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.judged(
+            Verdict::CannotTell,
+            "one worker is right for a CPU limit of one core or less; with more, or none, all connections of the pod end at one core however much is left",
+            "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); only if it is more than a core, or there is none, set --concurrency to it",
+        ),
+        Cpu::Unknown(None) => {
+            found.judged(Verdict::CannotTell, "neither a limit of its own nor the machine's cores can be read here", CONCURRENCY)
+        }
+        _ => found,
+    }
+}
