@@ -6,6 +6,7 @@ use std::time::Duration;
 use seawall_fetch::{Answer, Bounds, Failed, Request};
 
 use super::lent::Wanted;
+use super::secrets::Secrets;
 use crate::check::Site;
 
 /// The least that an SDK waits for an answer's head (aws-sdk-go-v2, `feature/ec2/imds`: 500 ms), so that what is later is as good as none.
@@ -24,12 +25,19 @@ const MOST_BYTES: usize = 64 << 10;
 #[derive(Default)]
 pub(super) struct Pace {
     count: Cell<u32>,
+    /// Of all servers: what one of them lends another may say.
+    secrets: Secrets,
 }
 
 impl Pace {
     /// Requests so far.
     pub(super) fn count(&self) -> u32 {
         self.count.get()
+    }
+
+    /// What was sent and lent so far, and what is to be sent beside that.
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 }
 
@@ -48,18 +56,32 @@ impl<'a> Asker<'a> {
         Self { site, pace, wanted, until: (site.now)() + ALL, times: RefCell::default() }
     }
 
+    /// As [`Self::get`], for what is answered with credentials: nothing of those is shown.
+    pub(super) fn lent(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+        self.token("GET", path, headers)
+    }
+
+    /// The same, with any method.
+    pub(super) fn token(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+        let answer = self.ask(method, path, headers)?;
+        self.pace.secrets.keep_all_of(&answer);
+        Ok(answer)
+    }
+
     /// A path below the place; the place itself if it is empty.
     pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
         self.ask("GET", path, headers)
     }
 
-    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
         let place = &self.wanted.place;
         let deadline = self.left().min(EACH);
         if deadline.is_zero() || self.pace.count() >= MOST_REQUESTS {
             return Err(Failed::Late(deadline));
         }
         self.pace.count.set(self.pace.count() + 1);
+        // Those that are no secrets are too short for one.
+        headers.iter().for_each(|(_, value)| self.pace.secrets.keep(value));
         let target = if path.is_empty() { place.target() } else { place.below(path) };
         let request = Request { method, host: &place.authority, target: &target, headers };
         let begun = (self.site.now)();
@@ -88,7 +110,7 @@ impl<'a> Asker<'a> {
             && tries.iter().filter(|(_, status)| status.is_none()).count() < 2
         {
             let begun = (self.site.now)();
-            let answer = self.get(path, headers);
+            let answer = self.lent(path, headers);
             let took = (self.site.now)().saturating_sub(begun);
             tries.push((took, answer.as_ref().ok().map(Answer::status)));
             good = answer.ok().filter(|answer| answer.status() == 200).or(good);

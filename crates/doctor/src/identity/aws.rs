@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::ask::{Asker, Pace};
 use super::lent::{Life, Outcome, Principal, Server, Tokens, Wanted};
+use super::names::is_role;
 use super::windows::INSTANCES;
 use crate::check::Site;
 use crate::web::Place;
@@ -22,7 +23,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Some(Err(name)) => return Outcome::Unaskable(name),
     };
     let asker = Asker::new(site, pace, &wanted);
-    let put = asker.ask("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
+    let put = asker.token("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
     let without = asker.get(ROLES, &[]);
     let tokens = Tokens { put: status(&put), without: status(&without) };
     if let (Err(_), Err(why)) = (&put, &without) {
@@ -95,12 +96,10 @@ fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
     let listing = listing.as_ref().map_err(unsaid)?;
     match listing.status() {
         200 => {
-            let name: String =
-                listing.text().lines().next().unwrap_or_default().trim().chars().take(200).collect();
-            let is_name = !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte));
+            let text = listing.text();
+            let name = text.lines().next().unwrap_or_default().trim();
             let no_name = || Principal::Unsaid("what it lists is no role's name".to_owned());
-            if is_name { Ok(name) } else { Err(no_name()) }
+            if is_role(name) { Ok(name.to_owned()) } else { Err(no_name()) }
         }
         404 => Err(Principal::Nobody),
         status @ 500.. => Err(Principal::Failing(status)),

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::ask::{Asker, Pace};
 use super::lent::{Life, Outcome, Principal, Server, Wanted, is_plain};
+use super::names::is_client;
 use super::windows::AZURE;
 use crate::check::Site;
 use crate::web::Place;
@@ -24,7 +25,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Err(name) => return Outcome::Unaskable(name),
     };
     let asker = Asker::new(site, pace, &wanted);
-    let first = match asker.get(TOKEN, &[HEADER]) {
+    let first = match asker.lent(TOKEN, &[HEADER]) {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
@@ -60,7 +61,7 @@ fn said(answer: &Answer) -> Option<Said> {
     if !all["access_token"].is_string() && !all["error"].is_string() {
         return None;
     }
-    let text = |name: &str| all[name].as_str().map(|text| text.chars().take(200).collect());
+    let text = |name: &str| all[name].as_str().map(str::to_owned);
     // Numbers are text in the real service's answers, and numbers in some others'.
     let number = |name: &str| all[name].as_i64().or_else(|| all[name].as_str()?.parse().ok());
     let whole = number("expires_on").zip(number("not_before")).map(|(end, begin)| end.saturating_sub(begin));
@@ -80,14 +81,9 @@ struct Said {
     whole: Option<i64>,
 }
 
-/// Hexadecimal digits in groups (RFC 9562).
-fn is_id(text: &str) -> bool {
-    text.len() <= 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
-}
-
 fn principal(answer: &Answer, said: &Said) -> Principal {
     match (answer.status(), &said.client, &said.error) {
-        (200, Some(client), _) => match Principal::named(client, is_id) {
+        (200, Some(client), _) => match Principal::named(client, is_client) {
             Principal::Named(client) => Principal::Named(format!("managed identity with client id {client}")),
             other => other,
         },

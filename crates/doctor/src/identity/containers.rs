@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::ask::{Asker, Pace};
 use super::aws::lives;
 use super::lent::{Outcome, Principal, Server, Wanted};
+use super::names::{is_account, is_role_arn};
 use super::windows::CONTAINERS;
 use crate::check::Site;
 use crate::web::Place;
@@ -34,9 +35,13 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Ok(token) => token,
         Err(why) => return Outcome::Tokenless(wanted, why),
     };
+    // ECS gives its tasks paths that nobody can guess, in place of tokens.
+    if wanted.named_by == Some(RELATIVE) {
+        pace.secrets().keep(wanted.place.path.rsplit('/').next().unwrap_or_default());
+    }
     let asker = Asker::new(site, pace, &wanted);
     let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
-    let first = match asker.get("", &headers) {
+    let first = match asker.lent("", &headers) {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
@@ -90,9 +95,12 @@ fn is_taken(place: &Place) -> bool {
 fn token(site: &Site) -> Result<Option<String>, String> {
     let (token, of) = match (site.environment)(TOKEN_FILE) {
         Some(file) => {
+            // What begins otherwise may be the token itself.
+            let is_shown = file.starts_with('/') && file.len() <= 256;
+            let shown = if is_shown { file.as_str() } else { "what it names, which is not shown," };
             let text = site.files.read(&file);
-            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", Unread::new(&file, &error)))?;
-            (Some(text), format!("{file} ({TOKEN_FILE})"))
+            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", Unread::new(shown, &error)))?;
+            (Some(text), format!("{shown} ({TOKEN_FILE})"))
         }
         None => ((site.environment)(TOKEN), TOKEN.to_owned()),
     };
@@ -112,10 +120,6 @@ struct Whose {
     account_id: Option<String>,
 }
 
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
 fn principal(answer: &Answer) -> Principal {
     match answer.status() {
         200 => {}
@@ -126,11 +130,11 @@ fn principal(answer: &Answer) -> Principal {
     }
     let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
     let named = whose.and_then(|whose| {
-        let account = || match Principal::named(&whose.account_id?, is_number) {
+        let account = || match Principal::named(&whose.account_id?, is_account) {
             Principal::Named(account) => Some(Principal::Named(format!("a role of account {account}"))),
             other => Some(other),
         };
-        let role = whose.role_arn.map(|role| Principal::named(&role, |role| role.starts_with("arn:")));
+        let role = whose.role_arn.map(|role| Principal::named(&role, is_role_arn));
         role.or_else(account)
     });
     named.unwrap_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()))

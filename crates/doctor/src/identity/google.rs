@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::ask::{Asker, Pace};
 use super::lent::{Life, Outcome, Principal, Server, Wanted};
+use super::names::is_service_account;
 use super::windows::GOOGLE;
 use crate::check::Site;
 use crate::web::Place;
@@ -52,14 +53,9 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     Outcome::Serving(Box::new(server))
 }
 
-/// An account's address, or the pool in whose name a pod without one is (GKE's Workload Identity Federation).
-fn is_account(text: &str) -> bool {
-    text.contains('@') || text.ends_with(".svc.id.goog")
-}
-
 fn principal(answer: &Answer) -> Principal {
     match answer.status() {
-        200 => Principal::named(&answer.text(), is_account),
+        200 => Principal::named(&answer.text(), is_service_account),
         404 => Principal::Nobody,
         status @ 500.. => Principal::Failing(status),
         status => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use seawall_fetch::{Answer, Failed};
 use seawall_probe::files::Reading;
 
+use super::secrets::Secrets;
 use super::windows::Window;
 use crate::web::Place;
 
@@ -49,6 +50,18 @@ impl Outcome {
             | Self::Failing(wanted, _) => Some(wanted),
             Self::Serving(server) => Some(&server.wanted),
         }
+    }
+
+    /// The same, without what says a secret of this run.
+    pub(super) fn without(mut self, secrets: &Secrets) -> Self {
+        if let Self::Serving(server) = &mut self {
+            let (Principal::Named(said) | Principal::Unsaid(said)) = &server.principal else { return self };
+            if secrets.are_in(said) {
+                let why = "it says a name that holds a credential, which is not shown";
+                server.principal = Principal::Unsaid(why.to_owned());
+            }
+        }
+        self
     }
 
     /// The system lets nobody here ask, so nothing is known.
@@ -114,22 +127,20 @@ pub(super) enum Principal {
     Unsaid(String),
 }
 
-/// Longest name of an account or a role that is shown: Google's addresses have 254 bytes at most, AWS's resource names with a path some hundred more.
-const LONGEST: usize = 600;
-
 impl Principal {
-    /// As a server names it, if it has the shape of such a name. Whoever answers all paths alike answers with a token where a name was asked
-    /// for: what has another shape, or quotes, braces, blanks or control characters, is not shown.
-    pub(super) fn named(text: &str, has_shape: impl Fn(&str) -> bool) -> Self {
+    /// As a server names it, if it has the form of such a name ([`super::names`]); what has another is not shown.
+    pub(super) fn named(text: &str, has_form: fn(&str) -> bool) -> Self {
         let text = text.trim();
-        let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@_-:/".contains(&byte);
-        if text.len() <= LONGEST && text.bytes().all(is_byte) && has_shape(text) {
+        if has_form(text) {
             Self::Named(text.to_owned())
         } else {
             Self::Unsaid("what it says there is no name of an account or a role, and is not shown".to_owned())
         }
     }
 }
+
+/// Bytes of an error's words that are shown: Azure's have less.
+const LONGEST: usize = 256;
 
 /// Words that a server says of an error: none as long as a token, and no control characters.
 pub(super) fn is_plain(words: &str) -> bool {

@@ -7,8 +7,8 @@ use seawall_fetch::{Answer, Failed, Request};
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
 use self::clouds::{
-    Aws, EMAIL, LINK_LOCAL, ODD_DOCUMENTS, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
-    bodies_of_stubs, complaints, flavored, found, google, keys,
+    Aws, CLIENT, EMAIL, LINK_LOCAL, ODD_DOCUMENTS, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
+    bodies_of_stubs, complaints, flavored, found, google, keys, lent,
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
@@ -140,7 +140,7 @@ fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
     let named = whose(&at_the_address(azure));
     assert_eq!(
         named,
-        ["Azure's metadata service lends credentials of: managed identity with client id 11-22"]
+        [format!("Azure's metadata service lends credentials of: managed identity with client id {CLIENT}")]
     );
 }
 
@@ -182,9 +182,76 @@ fn no_credential_is_shown() {
             servers.serve("a:80", aws().reply());
         }
         let told = serde_json::to_string(&found(&servers, &environment)).unwrap();
-        assert!(told.contains(LIFE) && told.contains("client id 11-22"), "{told}");
+        assert!(told.contains(LIFE) && told.contains(CLIENT), "{told}");
         assert!(!told.contains(SECRET), "{told}");
     }
+}
+
+/// Whoever was given a token, or lends one a moment later, named it as its role, account or client, and that was shown.
+#[test]
+fn no_name_is_shown_that_says_a_part_of_what_was_sent_or_lent() {
+    const SENT: &str = "eyJhbGci.eyJzdWIi.c2ln";
+    for said in ["eyJhbGci.eyJzdWIi.c2ln", "x-EYJHBGCI-x", "zdWIi.c2ln", "session-of-imds", "Wq7Rk2Lm9Xv4Tz"]
+    {
+        let name = said.to_owned();
+        let servers = at_the_address(move |request: &Request| match request.target {
+            _ if request.method == "PUT" => answer("session-of-imds=="),
+            "/latest/meta-data/iam/security-credentials/" => answer(&name),
+            target if target.starts_with("/latest/") => answer(&lent(&name)),
+            "/computeMetadata/v1/instance/service-accounts/default/email" => flavored(
+                200,
+                &format!("{}@reef.iam.gserviceaccount.com", name.to_lowercase().replace('.', "-")),
+            ),
+            _ => flavored(200, r#"{"access_token":"Wq7Rk2Lm9Xv4Tz","expires_in":3000}"#),
+        });
+        let of_containers =
+            format!(r#"{{"RoleArn":"arn:aws:iam::123456789012:role/{said}",{}"#, &lent(said)[1..]);
+        servers.serve("127.0.0.1:80", move |_| answer(&of_containers));
+        let environment = [
+            POD,
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SENT),
+        ];
+        let told = serde_json::to_string(&found(&servers, &environment)).unwrap().to_lowercase();
+        assert!(told.contains("a name that holds a credential, which is not shown"), "{told}");
+        assert!(!told.contains(&said.to_lowercase()), "{said}: {told}");
+    }
+}
+
+#[test]
+fn a_client_of_azure_that_is_its_own_token_is_not_shown() {
+    let itself = at_the_address(|_| {
+        let body = format!(r#"{{"access_token":"{CLIENT}","client_id":"{CLIENT}","expires_in":"3500"}}"#);
+        Ok(Answer::new(200, &[("Content-Type", "application/json")], body.as_bytes()))
+    });
+    let told = serde_json::to_string(&found(&itself, &[])).unwrap();
+    assert!(told.contains("which is not shown") && !told.contains(CLIENT), "{told}");
+}
+
+/// The line was cut to 200 letters, and what was left of it asked for; so was the directory above.
+#[test]
+fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
+    for listed in ["a".repeat(65), "..".to_owned(), "../../user-data".to_owned(), "shop/../x".to_owned()] {
+        let servers = at_the_address(|request: &Request| match request.method {
+            "PUT" => answer(SECRET),
+            _ => answer(&listed),
+        });
+        let told = told::of(PRINCIPAL, found(&servers, &[]));
+        assert_eq!(told.verdict, Verdict::CannotTell, "{listed}");
+        let asked = servers.asked.borrow();
+        assert!(asked.iter().all(|asked| !asked.contains("security-credentials/") || asked.ends_with('/')));
+    }
+}
+
+/// Whoever sets the variable for a file to the token itself.
+#[test]
+fn a_token_that_is_named_as_a_file_is_not_shown() {
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", SECRET),
+    ];
+    let told = serde_json::to_string(&found(&Servers::default(), &environment)).unwrap();
+    assert!(told.contains("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") && !told.contains(SECRET), "{told}");
 }
 
 /// A stub that answers every path with a token was said to lend credentials of that token.

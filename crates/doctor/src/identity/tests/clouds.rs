@@ -57,6 +57,11 @@ pub(super) fn keys(begin: i64, end: i64) -> String {
     )
 }
 
+/// A document of keys of which one is this secret.
+pub(super) fn lent(secret: &str) -> String {
+    keys(-600, 3000).replacen(SECRET, secret, 1)
+}
+
 /// AWS's server: what it answers to a request for a token, to one without a token, and its document.
 #[derive(Clone)]
 pub(super) struct Aws {
@@ -109,7 +114,7 @@ pub(super) fn azure(request: &Request) -> Result<Answer, Failed> {
         return json(
             200,
             format!(
-                r#"{{"access_token":"{SECRET}","client_id":"11-22","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
+                r#"{{"access_token":"{SECRET}","client_id":"{CLIENT}","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
                 NOW + 3500,
                 NOW - 100
             ),
@@ -140,6 +145,7 @@ pub(super) fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Fail
 }
 
 pub(super) const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+pub(super) const CLIENT: &str = "11111111-2222-3333-4444-555555555555";
 pub(super) const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
 
 /// What a stub may answer to every path: a token, documents whose every field is one, cut and whole, and a token alone.

@@ -1,0 +1,133 @@
+//! What was sent to servers and lent by them in one run, so that nothing of it is shown under another name.
+//!
+//! A server may say a credential where a name was asked for: its own, which it lends a moment later, or the one that it was just given. So
+//! that what a server says is shown once all of them have been asked, and compared with all that went either way. Held in memory for that
+//! long, and by nobody else.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use seawall_fetch::Answer;
+use serde_json::Value;
+
+/// Letters and digits in a row that a secret and what is to be shown have in common no sooner than one says the other. Less may be chance or a
+/// common word, and is of no use to anybody; a secret that is shorter than that is none. More would let through one that is cut.
+const ROW: usize = 8;
+
+/// Members of answers that are no secrets: those of which something may be shown, and those that say when and for what. All else is one,
+/// whatever it is called.
+const OPEN: [&str; 17] = [
+    "AccountId",
+    "Code",
+    "Expiration",
+    "LastUpdated",
+    "Message",
+    "RoleArn",
+    "Type",
+    "client_id",
+    "error",
+    "error_description",
+    "expires_in",
+    "expires_on",
+    "ext_expires_in",
+    "not_before",
+    "resource",
+    "scope",
+    "token_type",
+];
+
+/// All secrets of a run.
+#[derive(Default)]
+pub(super) struct Secrets {
+    /// Letters and digits of each, as [`plain`] leaves them.
+    all: RefCell<HashSet<Vec<u8>>>,
+}
+
+impl Secrets {
+    /// Something that is sent, or that a server lends.
+    pub(super) fn keep(&self, secret: &str) {
+        let secret = plain(secret);
+        if secret.len() >= ROW {
+            self.all.borrow_mut().insert(secret);
+        }
+    }
+
+    /// Whatever may be a credential in an answer to a request for one. Of what is no JSON that is all of it, be it half a document.
+    pub(super) fn keep_all_of(&self, answer: &Answer) {
+        match serde_json::from_slice(answer.body()) {
+            Ok(document) => self.keep_leaves(&document),
+            Err(_) => self.keep(&answer.text()),
+        }
+    }
+
+    fn keep_leaves(&self, document: &Value) {
+        match document {
+            Value::String(text) => self.keep(text),
+            Value::Number(number) => self.keep(&number.to_string()),
+            Value::Array(all) => all.iter().for_each(|each| self.keep_leaves(each)),
+            Value::Object(members) => {
+                let secret = members.iter().filter(|(name, _)| !OPEN.contains(&name.as_str()));
+                secret.for_each(|(_, member)| self.keep_leaves(member));
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// Whether a text says a part of one, in whatever letters and with whatever between them.
+    pub(super) fn are_in(&self, text: &str) -> bool {
+        let text = plain(text);
+        let rows: HashSet<_> = text.windows(ROW).filter(|row| is_telling(row)).collect();
+        let all = self.all.borrow();
+        !rows.is_empty() && all.iter().any(|secret| secret.windows(ROW).any(|row| rows.contains(row)))
+    }
+}
+
+/// Its letters and digits alone, of one case: names have marks and cases of their own.
+fn plain(text: &str) -> Vec<u8> {
+    text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect()
+}
+
+/// A row of one letter tells nothing: keys that are numbered with zeros in front would be found in many an account's number.
+fn is_telling(row: &[u8]) -> bool {
+    row.iter().any(|byte| *byte != row[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_eight_letters_of_a_secret_says_it_in_whatever_writing() {
+        let secrets = Secrets::default();
+        secrets.keep("Bearer eyJhbGci.OiJub25l-sig");
+        secrets.keep("short");
+        secrets.keep("ASIA0000000000000001");
+        for said in ["eyJhbGci.OiJub25l-sig", "role/eyJhbGci", "EYJH-BGCI", "x-hbgcioiju-x", "asia0000"] {
+            assert!(secrets.are_in(said), "{said}");
+        }
+        for other in ["", "short", "eyJhbGc", "shop", "arn:aws:iam::000000000000:role/shop"] {
+            assert!(!secrets.are_in(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn of_an_answer_all_is_secret_but_what_says_whose_it_is_and_until_when() {
+        let said = |body: &str, text: &str| {
+            let secrets = Secrets::default();
+            secrets.keep_all_of(&Answer::new(200, &[], body.as_bytes()));
+            secrets.are_in(text)
+        };
+        for body in [
+            r#"{"Token":"DoNotShow"}"#,
+            r#"{"a":[{"b":"DoNotShow"}]}"#,
+            r#"["DoNotShow"]"#,
+            r#"{"client_id":"DoNotShow","access_token":"DoNotShow"}"#,
+            r#"{"Token":"DoNotShow"#,
+            "DoNotShow",
+        ] {
+            assert!(said(body, "role/DoNotShow"), "{body}");
+        }
+        assert!(said(r#"{"SecretAccessKey":8675309217}"#, "8675309217"));
+        assert!(!said(r#"{"RoleArn":"role/DoNotShow","Token":"x"}"#, "role/DoNotShow"));
+    }
+}
