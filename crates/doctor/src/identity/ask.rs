@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_fetch::{Answer, Bounds, Failed, Request};
 
-use super::lent::Wanted;
+use super::lent::{Got, Lacks, Try, Wanted};
 use super::secrets::Secrets;
 use crate::check::Site;
 
@@ -97,23 +97,23 @@ impl<'a> Asker<'a> {
         self.times.borrow().clone()
     }
 
-    /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last good answer is handed out.
+    /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last answer that lacks nothing is handed out.
     pub(super) fn tries(
         &self,
         times: usize,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> (Vec<(Duration, Option<u16>)>, Option<Answer>) {
-        let (mut tries, mut good): (Vec<(Duration, Option<u16>)>, _) = (Vec::new(), None);
-        while tries.len() < times
-            && self.left() >= EACH
-            && tries.iter().filter(|(_, status)| status.is_none()).count() < 2
-        {
+        lacks: Lacks,
+    ) -> (Vec<Try>, Option<Answer>) {
+        let (mut tries, mut good): (Vec<Try>, _) = (Vec::new(), None);
+        let is_nothing = |once: &&Try| matches!(once.got, Got::Nothing(_));
+        while tries.len() < times && self.left() >= EACH && tries.iter().filter(is_nothing).count() < 2 {
             let begun = (self.site.now)();
             let answer = self.lent(path, headers);
             let took = (self.site.now)().saturating_sub(begun);
-            tries.push((took, answer.as_ref().ok().map(Answer::status)));
-            good = answer.ok().filter(|answer| answer.status() == 200).or(good);
+            let got = Got::of(&answer, lacks);
+            good = answer.ok().filter(|_| matches!(got, Got::Credentials)).or(good);
+            tries.push(Try { took, got });
         }
         (tries, good)
     }

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use seawall_fetch::{Answer, Failed};
 use seawall_probe::files::{Reading, Unread};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Tokens, Wanted};
+use super::lent::{Life, Outcome, Principal, Server, Tokens, Wanted, is_said, lifeless, told};
 use super::names::is_role;
 use super::windows::INSTANCES;
 use crate::check::Site;
@@ -36,11 +37,11 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let headers: Vec<_> = token.iter().map(|token| ("X-aws-ec2-metadata-token", token.as_str())).collect();
     let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
     let role = role(&listing);
-    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it was not asked for credentials")));
-    if let Ok(role) = &role {
-        let (all, good) = asker.tries(10, &[ROLES, role].concat(), &headers);
-        (tries, life) = (all, lives(good.as_ref(), (site.wall)()));
-    }
+    let (tries, good) = match &role {
+        Ok(role) => asker.tries(10, &[ROLES, role].concat(), &headers, lacks),
+        Err(_) => (Vec::new(), None),
+    };
+    let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
     // Credentials of the instance itself, beside those of its role, are lent to nobody by anybody else.
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
     let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
@@ -92,7 +93,8 @@ fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> boo
 
 /// The first that is listed, as most SDKs take it; else as whom nobody is.
 fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
-    let unsaid = |why: &Failed| Principal::Unsaid(format!("it did not say which role it lends: {why}"));
+    let unsaid =
+        |why: &Failed| Principal::Unsaid(format!("it did not say which role it lends: {}", told(why)));
     let listing = listing.as_ref().map_err(unsaid)?;
     match listing.status() {
         200 => {
@@ -109,6 +111,20 @@ fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
     }
 }
 
+/// What a document lacks to be keys: botocore fails without any of the four, and where another `Code` is said Ruby's SDK, PHP's and Rust's.
+pub(super) fn lacks(document: &Answer) -> Option<&'static str> {
+    let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
+        return Some("that is no document of keys");
+    };
+    match document["Code"].as_str() {
+        Some(code) if code != "Success" => return Some("with a Code that is not Success"),
+        _ => {}
+    }
+    let is_whole =
+        ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"].iter().all(|name| is_said(&document[name]));
+    (!is_whole).then_some("without all of AccessKeyId, SecretAccessKey, Token and Expiration")
+}
+
 /// Of a document with keys, nothing but its times.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -118,8 +134,7 @@ struct Document {
 }
 
 /// How long the credentials in an answer live, at this time.
-pub(super) fn lives(document: Option<&Answer>, now: SystemTime) -> Reading<Life> {
-    let document = document.ok_or(Unread::Absent("it gave no credentials"))?;
+pub(super) fn lives(document: &Answer, now: SystemTime) -> Reading<Life> {
     let document: Document = serde_json::from_slice(document.body()).map_err(|_| {
         Unread::Absent("its answer is no document with an end in the usual form (Expiration)")
     })?;

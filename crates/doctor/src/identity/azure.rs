@@ -1,11 +1,10 @@
 //! Azure's instance metadata, as MSAL and azidentity ask it.
 
 use seawall_fetch::Answer;
-use seawall_probe::files::{Reading, Unread};
 use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Wanted, is_plain};
+use super::lent::{Life, Outcome, Principal, Server, Wanted, is_plain, is_said, lifeless};
 use super::names::is_client;
 use super::windows::AZURE;
 use crate::check::Site;
@@ -33,9 +32,8 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let principal = principal(&first, &said);
     // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
     let (tries, good) =
-        if first.status() == 200 { asker.tries(3, TOKEN, &[HEADER]) } else { (Vec::new(), None) };
-    let life =
-        good.as_ref().map_or_else(|| lives(&said), |answer| lives(&self::said(answer).unwrap_or_default()));
+        if first.status() == 200 { asker.tries(3, TOKEN, &[HEADER], lacks) } else { (Vec::new(), None) };
+    let life = good.as_ref().and_then(self::said).and_then(lives).ok_or_else(|| lifeless(&tries));
     let own = asker.get("/metadata/instance?api-version=2021-02-01", &[HEADER]);
     let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
     let server = Server {
@@ -73,7 +71,6 @@ fn said(answer: &Answer) -> Option<Said> {
     })
 }
 
-#[derive(Default)]
 struct Said {
     client: Option<String>,
     error: Option<String>,
@@ -83,6 +80,9 @@ struct Said {
 
 fn principal(answer: &Answer, said: &Said) -> Principal {
     match (answer.status(), &said.client, &said.error) {
+        (200, ..) if lacks(answer).is_some() => {
+            Principal::Unsaid("it answered 200 without a token".to_owned())
+        }
         (200, Some(client), _) => match Principal::named(client, is_client) {
             Principal::Named(client) => Principal::Named(format!("managed identity with client id {client}")),
             other => other,
@@ -97,7 +97,14 @@ fn principal(answer: &Answer, said: &Said) -> Principal {
     }
 }
 
-fn lives(said: &Said) -> Reading<Life> {
-    let left = said.left.ok_or(Unread::Absent("it gave no token with a life (expires_in)"))?;
-    Ok(Life { left, whole: said.whole })
+/// What an answer lacks to be a token: MSAL takes none without either (AzureAD/microsoft-authentication-library-for-python,
+/// `msal/managed_identity.py`).
+fn lacks(token: &Answer) -> Option<&'static str> {
+    let all: Value = serde_json::from_slice(token.body()).unwrap_or_default();
+    let is_whole = is_said(&all["access_token"]) && said(token).and_then(lives).is_some();
+    (!is_whole).then_some("without an access_token and its life (expires_in)")
+}
+
+fn lives(said: Said) -> Option<Life> {
+    Some(Life { left: said.left?, whole: said.whole })
 }

@@ -7,8 +7,8 @@ use seawall_probe::files::Unread;
 use serde::Deserialize;
 
 use super::ask::{Asker, Pace};
-use super::aws::lives;
-use super::lent::{Outcome, Principal, Server, Wanted};
+use super::aws::{lacks, lives};
+use super::lent::{Outcome, Principal, Server, Wanted, lifeless};
 use super::names::{is_account, is_role_arn};
 use super::windows::CONTAINERS;
 use crate::check::Site;
@@ -45,10 +45,10 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
-    let (tries, good) = asker.tries(9, "", &headers);
+    let (tries, good) = asker.tries(9, "", &headers, lacks);
     let principal = principal(&first);
-    let good = good.or(Some(first).filter(|first| first.status() == 200));
-    let life = lives(good.as_ref(), (site.wall)());
+    let good = good.or(Some(first).filter(|first| first.status() == 200 && lacks(first).is_none()));
+    let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
     let server = Server {
         wanted: wanted.clone(),
         tries,

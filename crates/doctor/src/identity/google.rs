@@ -1,11 +1,10 @@
 //! Google's metadata server, as google-auth and `cloud.google.com/go/compute/metadata` ask it.
 
 use seawall_fetch::Answer;
-use seawall_probe::files::{Reading, Unread};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Wanted};
+use super::lent::{Life, Outcome, Principal, Server, Wanted, is_said, lifeless};
 use super::names::is_service_account;
 use super::windows::GOOGLE;
 use crate::check::Site;
@@ -32,11 +31,11 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         return Outcome::stranger(wanted, [&email]);
     }
     let principal = principal(&email);
-    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it was not asked for credentials")));
-    if let Principal::Named(_) = principal {
-        let (all, good) = asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR]);
-        (tries, life) = (all, left(good.as_ref()));
-    }
+    let (tries, good) = match principal {
+        Principal::Named(_) => asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR], lacks),
+        _ => (Vec::new(), None),
+    };
+    let life = good.as_ref().and_then(left).ok_or_else(|| lifeless(&tries));
     // Google's server for workloads has no disks to tell of.
     let own = asker.get("/computeMetadata/v1/instance/disks/", &[FLAVOR]);
     let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
@@ -64,15 +63,15 @@ fn principal(answer: &Answer) -> Principal {
     }
 }
 
-/// Of a token, nothing but its time.
-#[derive(Deserialize)]
-struct Token {
-    expires_in: i64,
+/// What an answer lacks to be a token: Go's library fails without either (golang/oauth2, `google/google.go`), or where the time is no whole number.
+fn lacks(token: &Answer) -> Option<&'static str> {
+    let token: Value = serde_json::from_slice(token.body()).unwrap_or_default();
+    let is_whole = is_said(&token["access_token"]) && token["expires_in"].is_i64();
+    (!is_whole).then_some("without an access_token and a whole number of seconds (expires_in)")
 }
 
-fn left(token: Option<&Answer>) -> Reading<Life> {
-    let token = token.ok_or(Unread::Absent("it gave no token"))?;
-    let token: Token = serde_json::from_slice(token.body())
-        .map_err(|_| Unread::Absent("its answer is no token with a whole number of seconds (expires_in)"))?;
-    Ok(Life { left: token.expires_in, whole: None })
+/// Of a token, nothing but its time.
+fn left(token: &Answer) -> Option<Life> {
+    let token: Value = serde_json::from_slice(token.body()).ok()?;
+    Some(Life { left: token["expires_in"].as_i64()?, whole: None })
 }

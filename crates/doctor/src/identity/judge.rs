@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_fetch::Failed;
 
-use super::lent::{Life, Outcome, Principal, Server, Tokens};
+use super::lent::{Got, Life, Outcome, Principal, Server, Tokens, told};
 use super::windows::Window;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{Finding, Verdict};
@@ -163,7 +163,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
             Outcome::Tokenless(wanted, _) => (wanted, "not asked, as there is no token for it".to_owned()),
             Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
             Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
-            Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),
+            Outcome::Absent(wanted, why) => (wanted, told(why)),
             Outcome::Another(wanted) => (wanted, "somebody answers, but not as it does".to_owned()),
             Outcome::Failing(wanted, status) => (wanted, format!("somebody answers {status}")),
             _ => continue,
@@ -177,11 +177,6 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     places.into_iter().map(|(told, whose)| format!("{} {told}", whose.join(", "))).collect()
 }
 
-/// A system's word without its number.
-fn plain(why: &str) -> String {
-    why.split(" (os error").next().unwrap_or(why).to_owned()
-}
-
 /// As late as this the most patient SDKs are content, and the least patient gives up (aws-sdk-go-v2 at 500 ms); Azure's probe waits 300 ms.
 const SLOW: Duration = Duration::from_millis(250);
 
@@ -191,7 +186,7 @@ const ENOUGH: usize = 3;
 /// How soon it answers, and how often.
 pub(super) fn latency(server: &Server) -> Finding {
     let asked = server.tries.len();
-    let answered = server.tries.iter().filter(|(_, status)| *status == Some(200)).count();
+    let answered = credentials(server);
     let times = times(server);
     let millis = |took: Option<&Duration>| took.map_or(0.0, |took| took.as_secs_f64() * 1e3);
     let (median, worst) = (millis(times.get(times.len() / 2)), millis(times.last()));
@@ -227,9 +222,14 @@ pub(super) fn latency(server: &Server) -> Finding {
     found.judged(Verdict::CannotTell, reason, "ask that server by hand some times: curl -w '%{time_total}'")
 }
 
+/// How often it gave credentials.
+fn credentials(server: &Server) -> usize {
+    server.tries.iter().filter(|once| matches!(once.got, Got::Credentials)).count()
+}
+
 /// How long its answers took, in order: those with credentials, or where they are too few all of them.
 fn times(server: &Server) -> Vec<Duration> {
-    let tries = server.tries.iter().filter(|(_, status)| status.is_some()).map(|(took, _)| *took);
+    let tries = server.tries.iter().filter(|once| !matches!(once.got, Got::Nothing(_))).map(|once| once.took);
     let mut times: Vec<_> = if server.tries.len() < ENOUGH { server.times.clone() } else { tries.collect() };
     times.sort_unstable();
     times
@@ -257,18 +257,27 @@ fn answers(server: &Server, answered: usize, count: usize, [median, worst]: [f64
     }
 }
 
-/// What came in place of credentials.
+/// What came in place of credentials, each kind once with how often it came.
 fn others(server: &Server) -> Vec<String> {
-    let statuses = server.tries.iter().map(|(_, status)| *status).filter(|status| *status != Some(200));
-    statuses
-        .map(|status| status.map_or("no answer in 0.5 s".to_owned(), |status| status.to_string()))
-        .collect()
+    let mut kinds: Vec<(String, u32)> = Vec::new();
+    for once in server.tries.iter().filter(|once| !matches!(once.got, Got::Credentials)) {
+        let told = once.got.to_string();
+        match kinds.iter_mut().find(|(known, _)| *known == told) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((told, 1)),
+        }
+    }
+    let said = |(told, count)| if count == 1 { told } else { format!("{told} ({count} times)") };
+    kinds.into_iter().map(said).collect()
 }
 
 /// As whom programs here are.
 pub(super) fn principal(server: &Server) -> Finding {
     let whose = server.wanted.whose;
     match &server.principal {
+        Principal::Named(name) if !server.tries.is_empty() && credentials(server) == 0 => {
+            Finding::ok(PRINCIPAL, format!("{whose} gave no credentials; whose they would be: {name}"))
+        }
         Principal::Named(name) => Finding::ok(PRINCIPAL, format!("{whose} lends credentials of: {name}")),
         Principal::Nobody => Finding::ok(PRINCIPAL, format!("{whose} has no credentials for who asks here")).judged(
             Verdict::Warning,

@@ -1,9 +1,11 @@
 //! What a metadata server was seen to lend, as values.
 
+use std::fmt;
 use std::time::Duration;
 
 use seawall_fetch::{Answer, Failed};
-use seawall_probe::files::Reading;
+use seawall_probe::files::{Reading, Unread};
+use serde_json::Value;
 
 use super::secrets::Secrets;
 use super::windows::Window;
@@ -101,8 +103,8 @@ impl Wanted {
 /// A server that answers.
 pub(super) struct Server {
     pub(super) wanted: Wanted,
-    /// Each time that credentials were asked for: how long it took, and the status, or none if no answer came in time.
-    pub(super) tries: Vec<(Duration, Option<u16>)>,
+    /// Each time that credentials were asked for.
+    pub(super) tries: Vec<Try>,
     /// How long each of its answers took, whatever was asked for.
     pub(super) times: Vec<Duration>,
     pub(super) principal: Principal,
@@ -113,6 +115,71 @@ pub(super) struct Server {
     pub(super) tokens: Option<Tokens>,
     /// It answers what only the machine's own server does.
     pub(super) is_machines_own: bool,
+}
+
+/// One time that credentials were asked for.
+pub(super) struct Try {
+    pub(super) took: Duration,
+    pub(super) got: Got,
+}
+
+/// What came of asking for credentials.
+pub(super) enum Got {
+    /// All that SDKs need.
+    Credentials,
+    /// 200, and not all that SDKs need; what is wrong.
+    Less(&'static str),
+    /// Another status.
+    Status(u16),
+    Nothing(Failed),
+}
+
+impl Got {
+    /// What an answer is to those who need what `lacks` looks for.
+    pub(super) fn of(answer: &Result<Answer, Failed>, lacks: Lacks) -> Self {
+        match answer {
+            Err(why) => Self::Nothing(why.clone()),
+            Ok(answer) if answer.status() != 200 => Self::Status(answer.status()),
+            Ok(answer) => lacks(answer).map_or(Self::Credentials, Self::Less),
+        }
+    }
+}
+
+impl fmt::Display for Got {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Credentials => write!(f, "credentials"),
+            Self::Less(lack) => write!(f, "200 {lack}"),
+            Self::Status(status) => write!(f, "{status}"),
+            Self::Nothing(why) => write!(f, "{}", told(why)),
+        }
+    }
+}
+
+/// What an answer with the status 200 lacks to be credentials; none if SDKs can use it.
+pub(super) type Lacks = fn(&Answer) -> Option<&'static str>;
+
+/// Whether a member of a document is something that can be sent: not nothing, and no blank or line end in it.
+pub(super) fn is_said(member: &Value) -> bool {
+    member.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
+}
+
+/// Why there is no answer, in a system's words without its number, and in tenths of a second.
+pub(super) fn told(why: &Failed) -> String {
+    match why {
+        Failed::Late(Duration::ZERO) | Failed::Unreached(Duration::ZERO) => {
+            "no time was left for it".to_owned()
+        }
+        Failed::Late(patience) => format!("no whole answer within {:.1} s", patience.as_secs_f64()),
+        Failed::Unreached(patience) => format!("no connection within {:.1} s", patience.as_secs_f64()),
+        why => why.to_string().split(" (os error").next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Why nothing is known of the life of credentials of which no answer had all.
+pub(super) fn lifeless(tries: &[Try]) -> Unread {
+    let is_asked = !tries.is_empty();
+    Unread::Absent(if is_asked { "it gave no credentials" } else { "it was not asked for credentials" })
 }
 
 /// As whom its credentials are.

@@ -7,8 +7,8 @@ use seawall_fetch::{Answer, Failed, Request};
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
 use self::clouds::{
-    Aws, CLIENT, EMAIL, LINK_LOCAL, ODD_DOCUMENTS, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
-    bodies_of_stubs, complaints, flavored, found, google, keys, lent,
+    Aws, CLIENT, EMAIL, LINK_LOCAL, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure, bodies_of_stubs,
+    complaints, flavored, found, google, keys, lent, odd_documents,
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
@@ -487,29 +487,87 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
     assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/latest/")));
 }
 
+/// Of whatever had the status 200 it was said that it gave credentials.
 #[test]
-fn a_document_of_odd_shape_leaves_the_life_of_keys_unknown() {
-    for document in ODD_DOCUMENTS {
-        let servers = at_the_address(Aws { document: document.to_owned(), ..aws() }.reply());
-        assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{document}");
+fn an_answer_without_what_sdks_need_is_no_credentials() {
+    let no_credentials = [(LATENCY, Verdict::Fault), (LIFE, Verdict::CannotTell)];
+    for document in odd_documents() {
+        let servers = at_the_address(Aws { document: document.clone(), ..aws() }.reply());
+        assert_eq!(complaints(&servers, &[]), no_credentials, "{document}");
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:80", |_| answer(&document));
+        let environment = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")];
+        let complaints = complaints(&servers, &environment);
+        assert!(no_credentials.iter().all(|none| complaints.contains(none)), "{document}: {complaints:?}");
     }
-}
-
-#[test]
-fn a_token_of_odd_shape_leaves_its_life_unknown() {
     for token in ODD_TOKENS {
         let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
             true => flavored(200, token),
             false => google(EMAIL, 3000, false)(request),
         });
-        assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{token}");
+        assert_eq!(complaints(&servers, &[]), no_credentials, "{token}");
+        let principal = told::of(PRINCIPAL, found(&servers, &[]));
+        assert!(principal.text.contains("gave no credentials"), "{}", principal.text);
+    }
+    for token in [r#"{"access_token":""}"#, r#"{"access_token":"a"}"#, r#"{"error":"a","expires_in":"9"}"#] {
+        let json = [("Content-Type", "application/json")];
+        let told = found(&at_the_address(|_| Ok(Answer::new(200, &json, token.as_bytes()))), &[]);
+        assert_eq!(told::complaints(told)[0], no_credentials[0], "{token}");
+    }
+}
+
+#[test]
+fn keys_whose_end_cannot_be_read_leave_their_life_unknown() {
+    let document = r#"{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"soon"}"#.to_owned();
+    let servers = at_the_address(Aws { document, ..aws() }.reply());
+    assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)]);
+}
+
+/// Of a connection that was closed at once it was said, twice, that half a second was waited.
+#[test]
+fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
+    let instead = |reply: fn() -> Result<Answer, Failed>| {
+        let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
+            true => reply(),
+            false => google(EMAIL, 3000, false)(request),
+        });
+        reason(&told::of(LATENCY, found(&servers, &[]))).to_owned()
+    };
+    for (reply, told) in [
+        ((|| status(500)) as fn() -> _, "500 (10 times);"),
+        (
+            || answer("{}"),
+            "200 without an access_token and a whole number of seconds (expires_in) (10 times);",
+        ),
+        (|| Err(Failed::Connection("reset (os error 104)".to_owned())), "reset (2 times);"),
+        (|| Err(Failed::Late(Duration::from_micros(499_999))), "no whole answer within 0.5 s (2 times);"),
+    ] {
+        let why = instead(reply);
+        assert!(why.starts_with(&format!("the others: {told}")), "{why}");
+    }
+}
+
+/// Of AWS's at 240 ms it was said that it gave none, and that it was not asked for any.
+#[test]
+fn who_was_not_asked_for_credentials_is_told_so_wherever_they_are_missing() {
+    let slow = at_the_address(aws().reply());
+    for millis in [240, 300, 380] {
+        slow.slow.set(Duration::from_millis(millis));
+        let told = found(&slow, &[]);
+        let [latency, life] = [LATENCY, LIFE].map(|id| told::of(id, told.clone()));
+        if life.verdict == Verdict::CannotTell {
+            assert_eq!(reason(&life), "it was not asked for credentials", "{millis} ms");
+            assert!(latency.text.contains("was not asked for credentials"), "{}", latency.text);
+        }
     }
 }
 
 #[test]
 fn times_at_the_ends_of_what_can_be_told_are_borne() {
     for end in ["9999-12-30T22:00:00Z", "-009999-01-02T01:59:59Z"] {
-        let document = format!(r#"{{"Expiration":"{end}","LastUpdated":"{end}"}}"#);
+        let document = format!(
+            r#"{{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"{end}","LastUpdated":"{end}"}}"#
+        );
         complaints(&at_the_address(Aws { document, ..aws() }.reply()), &[]);
     }
     for left in [i64::MIN, i64::MAX] {

@@ -162,9 +162,26 @@ pub(super) fn bodies_of_stubs() -> [String; 5] {
     ]
 }
 
-/// Documents of keys without an end that could be read.
-pub(super) const ODD_DOCUMENTS: [&str; 8] =
-    ["", "{", "{}", "[]", "null", r#"{"Expiration":7}"#, r#"{"Expiration":"soon"}"#, "\u{0}"];
+/// What no SDK takes for keys.
+pub(super) fn odd_documents() -> Vec<String> {
+    let odd = ["", "{", "{}", "[]", "null", "7", "\u{0}", "<html>", r#"{"Code":"Success"}"#];
+    let whole = keys(-600, 3000);
+    let without = ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"]
+        .map(|name| whole.replace(&format!("\"{name}\""), "\"x\""));
+    let empty = whole.replace(SECRET, "");
+    let failed = whole.replace("Success", "AssumeRoleUnauthorizedAccess");
+    let half = whole[..whole.len() - 9].to_owned();
+    odd.into_iter().map(str::to_owned).chain(without).chain([empty, failed, half]).collect()
+}
 
-/// Google's tokens without a life that could be read.
-pub(super) const ODD_TOKENS: [&str; 4] = ["", r#"{"expires_in":"3599"}"#, r#"{"expires_in":1e99}"#, "{}"];
+/// What Google's libraries take for no token.
+pub(super) const ODD_TOKENS: [&str; 8] = [
+    "",
+    "{}",
+    "[]",
+    r#"{"expires_in":3599}"#,
+    r#"{"access_token":"","expires_in":3599}"#,
+    r#"{"access_token":"a b","expires_in":3599}"#,
+    r#"{"access_token":"a","expires_in":"3599"}"#,
+    r#"{"access_token":"a","expires_in":1e99}"#,
+];
