@@ -83,9 +83,12 @@ pub enum Failed {
     /// The system lets nobody here ask there.
     #[error("this machine forbids to ask there")]
     Forbidden,
-    /// No connection, or it broke.
+    /// No connection.
     #[error("{0}")]
     Connection(String),
+    /// Somebody took the connection, and it broke or ended before the answer was whole.
+    #[error("{0}")]
+    Broken(String),
     /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
     #[error("no connection within {} s", .0.as_secs_f64())]
     Unreached(Duration),
@@ -144,7 +147,8 @@ fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Brok
     let stream = patience.left().and_then(|left| TcpStream::connect_timeout(&address, left));
     stream.map_err(|error| match error.kind() {
         ErrorKind::TimedOut => Failed::Unreached(patience.deadline).into(),
-        _ => error.into(),
+        ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => error.into(),
+        _ => Failed::Connection(error.to_string()).into(),
     })
 }
 
@@ -171,7 +175,7 @@ impl Patience<'_> {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => Failed::Late(self.deadline),
             ErrorKind::ConnectionRefused => Failed::Refused,
             ErrorKind::PermissionDenied => Failed::Forbidden,
-            _ => Failed::Connection(error.to_string()),
+            _ => Failed::Broken(error.to_string()),
         }
     }
 }
@@ -293,6 +297,14 @@ mod tests {
         ] {
             assert_eq!(asked(answer).unwrap_err().to_string(), why, "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_is_told_apart_from_one_that_nobody_takes() {
+        assert!(matches!(asked(""), Err(Failed::Broken(_))));
+        let nowhere = "255.255.255.255:9".parse().unwrap();
+        let failed = exchange(nowhere, &Request::get("a", "/"), &BOUNDS, &still);
+        assert!(matches!(failed, Err(Failed::Connection(_) | Failed::Forbidden)), "{failed:?}");
     }
 
     #[test]
