@@ -40,7 +40,7 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
 
 /// Of several the gravest, and of those the first.
 fn gravest(outcomes: &[Outcome]) -> Option<Complaint> {
-    let complaints = [refused, tokenless, failing, named, unaskable, mute];
+    let complaints = [refused, tokenless, failing, named, unaskable, mute, broken];
     let told = complaints.iter().rev().filter_map(|complaint| complaint(outcomes));
     told.max_by_key(|(verdict, ..)| *verdict)
 }
@@ -147,6 +147,26 @@ fn mute(outcomes: &[Outcome]) -> Option<Complaint> {
     let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
     let is_fault = !serves && outcomes.iter().any(is_mute);
     is_fault.then(|| (Verdict::Fault, reason.to_owned(), fix.to_owned()))
+}
+
+/// Somebody takes the connection and never gives an answer that could be read. That is not nobody: SDKs that ask there fail, or ask again. A
+/// warning and no fault, because it is known of no server there that it should serve (one that a variable names is a fault in [`named`]), and
+/// unlike one that is mute it lets SDKs go on at once: a proxy that takes all of a pod's connections does so where there is no server.
+fn broken(outcomes: &[Outcome]) -> Option<Complaint> {
+    let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
+    let (wanted, why) = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Absent(wanted, why @ (Failed::Broken(_) | Failed::TooLarge(_) | Failed::Http(_))) => {
+            Some((wanted, why))
+        }
+        _ => None,
+    })?;
+    let reason = format!(
+        "somebody takes connections at {} and gives no answer that can be read ({}): SDKs that ask there have no credentials; if no server is meant to be there, they go on to the next of their chain",
+        wanted.place.authority,
+        told(why)
+    );
+    let fix = "look who listens there, and whether a proxy (a sidecar) takes the connection in its place: curl -sv http://169.254.169.254/";
+    (!serves).then(|| (Verdict::Warning, reason, fix.to_owned()))
 }
 
 fn served(outcome: &Outcome) -> Option<String> {

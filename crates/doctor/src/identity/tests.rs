@@ -36,6 +36,24 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
 }
 
+/// Each was called fine, as if nobody were there.
+#[test]
+fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
+    let broken = || Failed::Broken("the connection ended before the answer did".to_owned());
+    for why in [broken(), Failed::TooLarge(1 << 16), Failed::Http("broken chunks".to_owned())] {
+        let told = found(&at_the_address(|_| Err(why.clone())), &[]);
+        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Warning), "{why}");
+        assert!(reason(&told[0]).contains(&why.to_string()), "{:?}", told[0]);
+    }
+    for nobody in [Failed::Refused, Failed::Connection("No route to host".to_owned())] {
+        assert_eq!(complaints(&at_the_address(|_| Err(nobody.clone())), &[]), []);
+    }
+    // Where one serves, the others are not meant to.
+    let serving = at_the_address(|_| Err(broken()));
+    serving.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
+    assert_eq!(complaints(&serving, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]), []);
+}
+
 /// It was taken for somebody else's server, or for one that has no credentials, and called fine.
 #[test]
 fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
@@ -539,7 +557,7 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
             || answer("{}"),
             "200 without an access_token and a whole number of seconds (expires_in) (10 times);",
         ),
-        (|| Err(Failed::Connection("reset (os error 104)".to_owned())), "reset (2 times);"),
+        (|| Err(Failed::Broken("reset (os error 104)".to_owned())), "reset (2 times);"),
         (|| Err(Failed::Late(Duration::from_micros(499_999))), "no whole answer within 0.5 s (2 times);"),
     ] {
         let why = instead(reply);
