@@ -9,11 +9,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Tokens, Wanted, is_said, lifeless, told};
+use super::lent::{Life, Misread, Outcome, Principal, Server, Tokens, Wanted, is_said, lifeless, told};
 use super::names::is_role;
 use super::windows::INSTANCES;
 use crate::check::Site;
-use crate::web::Place;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
@@ -21,7 +20,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let wanted = match wanted(site) {
         None => return Outcome::Unasked,
         Some(Ok(wanted)) => wanted,
-        Some(Err(name)) => return Outcome::Unaskable(name),
+        Some(Err(outcome)) => return outcome,
     };
     let asker = Asker::new(site, pace, &wanted);
     let put = asker.token("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
@@ -63,7 +62,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 }
 
 /// None if SDKs are told not to ask it.
-fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
+fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
     let is =
         |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
     if is("AWS_EC2_METADATA_DISABLED", "true") {
@@ -73,7 +72,7 @@ fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
     let named = (site.environment)(name).map(|url| (name, url));
     let is_ipv6 = is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6");
     let usual = if is_ipv6 { "[fd00:ec2::254]:80" } else { "169.254.169.254:80" };
-    Some(Wanted::new("AWS's metadata service", named, Place::of_url, usual))
+    Some(Wanted::new("AWS's metadata service", named, Misread::url, usual))
 }
 
 fn status(answer: &Result<Answer, Failed>) -> Option<u16> {

@@ -4,11 +4,10 @@ use seawall_fetch::Answer;
 use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Wanted, is_plain, is_said, lifeless};
+use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_plain, is_said, lifeless};
 use super::names::is_client;
 use super::windows::AZURE;
 use crate::check::Site;
-use crate::web::Place;
 
 const TOKEN: &str =
     "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F";
@@ -19,9 +18,9 @@ const NAME: &str = "AZURE_POD_IDENTITY_AUTHORITY_HOST";
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let named = (site.environment)(NAME).map(|url| (NAME, url));
-    let wanted = match Wanted::new("Azure's metadata service", named, Place::of_url, "169.254.169.254:80") {
+    let wanted = match Wanted::new("Azure's metadata service", named, Misread::url, "169.254.169.254:80") {
         Ok(wanted) => wanted,
-        Err(name) => return Outcome::Unaskable(name),
+        Err(outcome) => return outcome,
     };
     let asker = Asker::new(site, pace, &wanted);
     let first = match asker.lent(TOKEN, &[HEADER]) {

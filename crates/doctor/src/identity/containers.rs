@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::ask::{Asker, Pace};
 use super::aws::{lacks, lives};
-use super::lent::{Outcome, Principal, Server, Wanted, lifeless};
+use super::lent::{Misread, Outcome, Principal, Server, Wanted, lifeless};
 use super::names::{is_account, is_role_arn};
 use super::windows::CONTAINERS;
 use crate::check::Site;
@@ -26,7 +26,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let wanted = match wanted(site) {
         None => return Outcome::Unasked,
         Some(Ok(wanted)) => wanted,
-        Some(Err(name)) => return Outcome::Unaskable(name),
+        Some(Err(outcome)) => return outcome,
     };
     if !is_taken(&wanted.place) {
         return Outcome::Refused(wanted);
@@ -63,14 +63,14 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 }
 
 /// The relative one counts first, as in the SDKs.
-fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
+fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
         let place = Place { authority: ECS.to_owned(), path };
         return Some(Ok(Wanted { whose, place, named_by: Some(RELATIVE) }));
     }
     let url = (site.environment)(FULL)?;
-    Some(Wanted::new(whose, Some((FULL, url)), Place::of_url, ECS))
+    Some(Wanted::new(whose, Some((FULL, url)), Misread::url, ECS))
 }
 
 /// Beside loopback the addresses of ECS' agent and of EKS Pod Identity's, which SDKs take over plain HTTP (boto/botocore, `utils.py`,

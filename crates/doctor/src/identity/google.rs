@@ -4,11 +4,10 @@ use seawall_fetch::Answer;
 use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Wanted, is_said, lifeless};
+use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_said, lifeless};
 use super::names::is_service_account;
 use super::windows::GOOGLE;
 use crate::check::Site;
-use crate::web::Place;
 
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
 const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
@@ -18,9 +17,9 @@ const NAMES: [&str; 3] = ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADAT
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let named = NAMES.iter().find_map(|name| Some((*name, (site.environment)(name)?)));
-    let wanted = match Wanted::new("Google's metadata server", named, Place::of_host, "169.254.169.254:80") {
+    let wanted = match Wanted::new("Google's metadata server", named, Misread::host, "169.254.169.254:80") {
         Ok(wanted) => wanted,
-        Err(name) => return Outcome::Unaskable(name),
+        Err(outcome) => return outcome,
     };
     let asker = Asker::new(site, pace, &wanted);
     let email = match asker.get(&[ACCOUNT, "email"].concat(), &[FLAVOR]) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_fetch::Failed;
 
-use super::lent::{Got, Life, Outcome, Principal, Server, Tokens, told};
+use super::lent::{Got, Life, Misread, Outcome, Principal, Server, Tokens, told};
 use super::windows::Window;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{Finding, Verdict};
@@ -128,16 +128,35 @@ fn fault_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -
 }
 
 fn unaskable(outcomes: &[Outcome]) -> Option<Complaint> {
-    let name = outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Unaskable(name) => Some(name),
+    let told = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Unaskable(name, why) => Some(misread(name, *why)),
         _ => None,
-    })?;
-    let reason = format!("{name} is no http:// URL or host, and nothing else is asked here");
-    Some((
-        Verdict::CannotTell,
-        reason,
-        format!("look at {name}; what is served over https:// is to be asked by hand"),
-    ))
+    });
+    told.max_by_key(|(verdict, ..)| *verdict)
+}
+
+fn misread(name: &str, why: Misread) -> Complaint {
+    // Node's takes a URL as it is; golang `cloud.google.com/go/compute/metadata`, google-auth-library-python `compute_engine/_metadata.py`
+    // and google-auth-library-java `ComputeEngineCredentials` do not look.
+    let (verdict, why, fix) = match why {
+        Misread::UrlForHost => (
+            Verdict::Fault,
+            "is a URL where HOST or HOST:PORT is expected: Google's libraries for Go, Python and Java put http:// before it, and ask http://http://… in vain",
+            "leave out the scheme and the path",
+        ),
+        Misread::NoHost => {
+            (Verdict::CannotTell, "is no HOST or HOST:PORT, so nobody is asked there", "look at its value")
+        }
+        Misread::Https => (
+            Verdict::CannotTell,
+            "is an https:// URL, and nothing but http:// is asked here",
+            "ask that server by hand",
+        ),
+        Misread::NoUrl => {
+            (Verdict::CannotTell, "is no http:// URL, so nobody is asked there", "look at its value")
+        }
+    };
+    (verdict, format!("{name} {why}"), format!("{name}: {fix}"))
 }
 
 fn mute(outcomes: &[Outcome]) -> Option<Complaint> {

@@ -15,8 +15,8 @@ use crate::web::Place;
 pub(super) enum Outcome {
     /// Nobody is to be asked here, by the environment.
     Unasked,
-    /// A variable names one that cannot be asked here: it is no `http://` URL, or no host.
-    Unaskable(&'static str),
+    /// A variable names one that cannot be asked here.
+    Unaskable(&'static str, Misread),
     /// A variable names one that SDKs refuse to ask, so nobody was asked.
     Refused(Wanted),
     /// What is to be sent there is not to be had or not to be sent, so nobody was asked; why.
@@ -29,6 +29,30 @@ pub(super) enum Outcome {
     Failing(Wanted, u16),
     /// It answers.
     Serving(Box<Server>),
+}
+
+/// Why a variable's value names nobody who could be asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Misread {
+    /// A URL where a host is expected.
+    UrlForHost,
+    NoHost,
+    Https,
+    NoUrl,
+}
+
+impl Misread {
+    /// Reads `HOST[:PORT]`.
+    pub(super) fn host(value: &str) -> Result<Place, Self> {
+        let is_url = ["http://", "https://"].iter().any(|scheme| value.trim().starts_with(scheme));
+        Place::of_host(value).ok_or(if is_url { Self::UrlForHost } else { Self::NoHost })
+    }
+
+    /// Reads `http://HOST[:PORT][/PATH]`.
+    pub(super) fn url(value: &str) -> Result<Place, Self> {
+        let is_https = value.trim().starts_with("https://");
+        Place::of_url(value).ok_or(if is_https { Self::Https } else { Self::NoUrl })
+    }
 }
 
 impl Outcome {
@@ -44,7 +68,7 @@ impl Outcome {
     /// The server that was asked for.
     pub(super) fn wanted(&self) -> Option<&Wanted> {
         match self {
-            Self::Unasked | Self::Unaskable(_) => None,
+            Self::Unasked | Self::Unaskable(..) => None,
             Self::Refused(wanted)
             | Self::Tokenless(wanted, _)
             | Self::Absent(wanted, _)
@@ -83,15 +107,21 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// The server that a variable names, or the one that is asked where none does; a variable that cannot be read is handed back.
+    /// The server that a variable names, or the one that is asked where none does.
+    ///
+    /// # Errors
+    /// The outcome of a variable that names nobody.
     pub(super) fn new(
         whose: &'static str,
         named: Option<(&'static str, String)>,
-        read: fn(&str) -> Option<Place>,
+        read: fn(&str) -> Result<Place, Misread>,
         usual: &str,
-    ) -> Result<Self, &'static str> {
+    ) -> Result<Self, Outcome> {
         match named {
-            Some((name, value)) => Ok(Self { whose, place: read(&value).ok_or(name)?, named_by: Some(name) }),
+            Some((name, value)) => {
+                let place = read(&value).map_err(|why| Outcome::Unaskable(name, why))?;
+                Ok(Self { whose, place, named_by: Some(name) })
+            }
             None => {
                 let place = Place { authority: usual.to_owned(), path: String::new() };
                 Ok(Self { whose, place, named_by: None })

@@ -142,6 +142,28 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
     }
 }
 
+/// It was said to be no URL, which it is; and of what is long all was shown.
+#[test]
+fn a_variable_that_is_misread_is_told_by_what_was_expected() {
+    let told = |name, value: &str| found(&Servers::default(), &[(name, value)]).swap_remove(0);
+    let host = told("GCE_METADATA_HOST", "http://127.0.0.1:8080");
+    assert_eq!(host.verdict, Verdict::Fault);
+    assert!(reason(&host).contains("HOST:PORT is expected") && reason(&host).contains("http://http://"));
+    for (name, value, why) in [
+        ("GCE_METADATA_HOST", "a".repeat(100_000), "no HOST or HOST:PORT"),
+        ("GCE_METADATA_HOST", "a\u{1b}[31m".to_owned(), "no HOST or HOST:PORT"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "https://a/".to_owned(), "nothing but http:// is asked here"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "127.0.0.1:80".to_owned(), "is no http:// URL"),
+    ] {
+        let told = told(name, &value);
+        assert_eq!(told.verdict, Verdict::CannotTell, "{name}");
+        assert!(
+            reason(&told).contains(why) && serde_json::to_string(&told).unwrap().len() < 1000,
+            "{told:?}"
+        );
+    }
+}
+
 #[test]
 fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
     let whose = |servers: &Servers| -> Vec<_> {
