@@ -38,13 +38,20 @@ pub(crate) const CHECK: Check = Check {
     examine,
 };
 
-/// Each server is asked by a function of its own, one after the other.
+/// Each server is asked by a function of its own, one after the other: first the one that is not asked in most places, which leaves its time
+/// to the others.
 const DIALECTS: [fn(&Site, &Pace) -> Outcome; 4] =
-    [google::examine, aws::examine, containers::examine, azure::examine];
+    [containers::examine, google::examine, aws::examine, azure::examine];
 
 fn examine(site: &Site) -> Vec<Finding> {
-    let pace = Pace::default();
-    let outcomes: Vec<_> = DIALECTS.iter().map(|examine| examine(site, &pace)).collect();
+    let pace = Pace::new((site.now)());
+    let outcomes: Vec<_> = DIALECTS
+        .iter()
+        .map(|examine| {
+            pace.next();
+            examine(site, &pace)
+        })
+        .collect();
     // What the last one lends the first may have said.
     let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.without(pace.secrets())).collect();
     let first = judge::servers(&outcomes, pace.count());

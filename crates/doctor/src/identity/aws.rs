@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::ask::{Asker, Pace};
 use super::lent::{Life, Misread, Outcome, Principal, Server, Tokens, Wanted, is_said, lifeless, told};
 use super::names::is_role;
-use super::windows::INSTANCES;
+use super::windows::{INSTANCES, INSTANCES_PATIENCE};
 use crate::check::Site;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -25,7 +25,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let asker = Asker::new(site, pace, &wanted);
     let put = asker.token("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
     let without = asker.get(ROLES, &[]);
-    let tokens = Tokens { put: status(&put), without: status(&without) };
+    let tokens = Tokens { put: status(&put), without: status(&without), is_slow: asker.is_slow() };
     if let (Err(_), Err(why)) = (&put, &without) {
         return Outcome::Absent(wanted, why.clone());
     }
@@ -55,6 +55,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: INSTANCES,
+        patience: INSTANCES_PATIENCE,
         tokens: Some(tokens),
         is_machines_own,
     };

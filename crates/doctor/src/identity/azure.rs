@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::ask::{Asker, Pace};
 use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_plain, is_said, lifeless};
 use super::names::is_client;
-use super::windows::AZURE;
+use super::windows::{AZURE, AZURE_PATIENCE};
 use crate::check::Site;
 
 const TOKEN: &str =
@@ -42,6 +42,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: AZURE,
+        patience: AZURE_PATIENCE,
         tokens: None,
         is_machines_own,
     };

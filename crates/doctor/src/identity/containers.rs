@@ -10,7 +10,7 @@ use super::ask::{Asker, Pace};
 use super::aws::{lacks, lives};
 use super::lent::{Misread, Outcome, Principal, Server, Wanted, lifeless};
 use super::names::{is_account, is_role_arn};
-use super::windows::CONTAINERS;
+use super::windows::{CONTAINERS, CONTAINERS_PATIENCE};
 use crate::check::Site;
 use crate::web::Place;
 
@@ -56,6 +56,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: CONTAINERS,
+        patience: CONTAINERS_PATIENCE,
         tokens: None,
         is_machines_own: false,
     };

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::ask::{Asker, Pace};
 use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_said, lifeless};
 use super::names::is_service_account;
-use super::windows::GOOGLE;
+use super::windows::{GOOGLE, GOOGLE_PATIENCE};
 use crate::check::Site;
 
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
@@ -45,6 +45,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: GOOGLE,
+        patience: GOOGLE_PATIENCE,
         tokens: None,
         is_machines_own,
     };

@@ -162,7 +162,7 @@ fn misread(name: &str, why: Misread) -> Complaint {
 fn mute(outcomes: &[Outcome]) -> Option<Complaint> {
     let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
     let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
-    let reason = "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials";
+    let reason = "somebody takes the connection and says nothing for a second: SDKs wait there for that and more, some try again, and then have no credentials";
     let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
     let is_fault = !serves && outcomes.iter().any(is_mute);
     is_fault.then(|| (Verdict::Fault, reason.to_owned(), fix.to_owned()))
@@ -216,7 +216,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     places.into_iter().map(|(told, whose)| format!("{} {told}", whose.join(", "))).collect()
 }
 
-/// As late as this the most patient SDKs are content, and the least patient gives up (aws-sdk-go-v2 at 500 ms); Azure's probe waits 300 ms.
+/// Half of what the least patient SDK waits (aws-sdk-go-v2: 500 ms), and nearly what Azure's probe does: under load an answer takes twice as long.
 const SLOW: Duration = Duration::from_millis(250);
 
 /// Of fewer answers nothing is said to be fine. Azure's server, which bears the fewest requests, is asked for so many.
@@ -242,10 +242,11 @@ pub(super) fn latency(server: &Server) -> Finding {
             "look at that server's log and its CPU (cpu.throttling there), and how many others ask it: a refresh that is too frequent is told by identity.life",
         );
     }
-    if worst >= SLOW.as_secs_f64() * 1e3 {
+    if worst >= millis(Some(&SLOW)) {
+        let is_over = worst >= millis(Some(&server.patience.least));
         return found.judged(
-            Verdict::Warning,
-            "the AWS SDK for Go gives up after 500 ms, Azure's probe after 300 ms; under load it will be later",
+            if is_over { Verdict::Fault } else { Verdict::Warning },
+            format!("it is slow: {}; under load it will be later", server.patience.who),
             "look at that server's CPU and at what it asks itself for each answer",
         );
     }
@@ -437,6 +438,11 @@ pub(super) fn tokens(tokens: &Tokens) -> Finding {
                 identity of their own";
     match (tokens.put, tokens.without) {
         (Some(200), _) => found,
+        (None, _) if tokens.is_slow => found.judged(
+            Verdict::CannotTell,
+            "the server's answers are so late that the one with the token may be late, too, and not lost",
+            "look at that server first (identity.latency)",
+        ),
         (None, Some(200)) => found.judged(
             Verdict::Fault,
             "the answer with the token is lost, as with a hop limit of 1: at each fetch SDKs wait a second or more for it before they go on without, and those for Rust \

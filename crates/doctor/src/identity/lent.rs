@@ -8,7 +8,7 @@ use seawall_probe::files::{Reading, Unread};
 use serde_json::Value;
 
 use super::secrets::Secrets;
-use super::windows::Window;
+use super::windows::{Patience, Window};
 use crate::web::Place;
 
 /// What became of asking for one cloud's server.
@@ -141,6 +141,8 @@ pub(super) struct Server {
     pub(super) life: Reading<Life>,
     /// When its SDKs refresh.
     pub(super) windows: &'static [Window],
+    /// How long they wait for an answer.
+    pub(super) patience: Patience,
     /// Of AWS's instance metadata.
     pub(super) tokens: Option<Tokens>,
     /// It answers what only the machine's own server does.
@@ -258,4 +260,6 @@ pub(super) struct Life {
 pub(super) struct Tokens {
     pub(super) put: Option<u16>,
     pub(super) without: Option<u16>,
+    /// The server's answers come so late that none may be lost.
+    pub(super) is_slow: bool,
 }

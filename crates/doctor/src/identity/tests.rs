@@ -390,16 +390,85 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
         (100, Verdict::Ok),
-        (180, Verdict::CannotTell),
+        (180, Verdict::Ok),
         (260, Verdict::Warning),
         (300, Verdict::Warning),
         (400, Verdict::Warning),
         (499, Verdict::Warning),
+        // Go's SDK has given up.
+        (600, Verdict::Fault),
     ] {
         slow.slow.set(Duration::from_millis(millis));
         let told = latency(&slow);
         assert_eq!(told.verdict, expected, "{millis} ms: {told:?}");
         assert!(told.text.contains(&format!("{millis}.0 ms at most")), "{}", told.text);
+    }
+}
+
+/// Where the others take all of theirs.
+#[test]
+fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
+    let servers = at_the_address(google(EMAIL, 3000, false));
+    servers.serve("a:80", aws().reply());
+    servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
+    servers.slow.set(Duration::from_millis(220));
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
+    ];
+    let mut told = found(&servers, &environment).into_iter();
+    let latency = told.find(|finding| finding.id == LATENCY && finding.text.contains("metadata service"));
+    let latency = latency.unwrap();
+    assert_eq!(latency.verdict, Verdict::CannotTell, "{latency:?}");
+    assert!(reason(&latency).contains("often enough"), "{latency:?}");
+}
+
+/// At 600 ms each was said to take the connection and say nothing.
+#[test]
+fn a_server_that_is_slow_is_not_called_mute() {
+    for (servers, verdict) in [
+        (at_the_address(google(EMAIL, 3000, false)), Verdict::Warning),
+        (at_the_address(aws().reply()), Verdict::Fault),
+        (at_the_address(azure), Verdict::Warning),
+    ] {
+        for millis in [510, 600, 700] {
+            servers.slow.set(Duration::from_millis(millis));
+            let told = found(&servers, &[]);
+            assert_eq!(told[0].verdict, Verdict::Ok, "{millis} ms: {told:?}");
+            let latency = told::of(LATENCY, told);
+            assert_eq!(latency.verdict, verdict, "{millis} ms: {latency:?}");
+            assert!(
+                reason(&latency).starts_with("it is slow: ")
+                    && latency.text.contains(&format!("{millis}.0 ms at most")),
+                "{latency:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_with_a_token_that_may_be_late_is_not_called_lost() {
+    let slow = at_the_address(Aws { put: Err(Failed::Late(Duration::from_secs(1))), ..aws() }.reply());
+    slow.slow.set(Duration::from_millis(600));
+    let told = found(&slow, &[]);
+    assert!(
+        told.iter().all(|finding| finding.id != TOKENS || finding.verdict == Verdict::CannotTell),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_sdks_that_a_reason_names_are_those_that_ask_that_server() {
+    for (servers, who) in [
+        (at_the_address(google(EMAIL, 3000, false)), "Google"),
+        (at_the_address(aws().reply()), "AWS"),
+        (at_the_address(azure), "Azure"),
+    ] {
+        servers.slow.set(Duration::from_millis(260));
+        let latency = told::of(LATENCY, found(&servers, &[]));
+        for other in ["Google", "AWS", "Azure"] {
+            assert_eq!(reason(&latency).contains(other), other == who, "{latency:?}");
+        }
     }
 }
 
