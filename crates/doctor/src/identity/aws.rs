@@ -80,15 +80,15 @@ fn status(answer: &Result<Answer, Failed>) -> Option<u16> {
     answer.as_ref().ok().map(Answer::status)
 }
 
-/// Other clouds' servers answer at the same address: Google's names its flavor, Azure's speaks JSON and none of its kinds calls itself so.
+/// Other clouds' servers answer at the same address: Google's names its flavor and has nothing at these paths, Azure's speaks JSON, and none of
+/// its kinds calls itself so. Who gives what was asked for is one that SDKs use, whatever flavor it names beside.
 fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> bool {
     let answers = || [put, without].into_iter().flatten();
     let is_json = |answer: &Answer| answer.header("content-type").starts_with("application/json");
-    if answers().any(|answer| !answer.header("metadata-flavor").is_empty()) {
-        return false;
-    }
+    let is_google = answers().any(|answer| !answer.header("metadata-flavor").is_empty());
+    let is_answer = |answer: &Answer| answer.status() == 200 || (answer.status() == 401 && !is_google);
     answers().any(|answer| answer.header("server") == "EC2ws")
-        || answers().any(|answer| !is_json(answer) && matches!(answer.status(), 200 | 401))
+        || answers().any(|answer| !is_json(answer) && is_answer(answer))
 }
 
 /// The first that is listed, as most SDKs take it; else as whom nobody is.

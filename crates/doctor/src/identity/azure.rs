@@ -50,13 +50,12 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 }
 
 /// What an answer says beside its token; none if it is not Azure's: each of its answers about tokens is JSON with a token or an error,
-/// and the others' servers, which may refuse in JSON, call themselves theirs.
+/// and the others' servers, which may refuse in JSON, call themselves theirs. Who gives a token is one that SDKs use, whatever it calls itself.
 fn said(answer: &Answer) -> Option<Said> {
-    if answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty() {
-        return None;
-    }
+    let is_others = answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty();
     let all: Value = serde_json::from_slice(answer.body()).ok()?;
-    if !all["access_token"].is_string() && !all["error"].is_string() {
+    let is_azure = all["access_token"].is_string() || (all["error"].is_string() && !is_others);
+    if !is_azure {
         return None;
     }
     let text = |name: &str| all[name].as_str().map(str::to_owned);

@@ -380,36 +380,37 @@ pub(super) fn life(server: &Server) -> Finding {
     }
 }
 
+/// Above a window for less than a fifth of its life a session is as good as never: servers renew later than that, the real ones within its last
+/// minutes. So that the verdict on short sessions does not hang on the second in which they are looked at. Of longer ones that is seen: who
+/// lends what has less left than a window does not renew before it.
+const CALM: i64 = 5;
+
 /// Who asks anew at each call, now and for how long.
 fn thrashing(windows: &[Window], life: Life) -> Option<(Verdict, String)> {
-    let below =
-        |seconds: i64| -> Vec<_> { windows.iter().filter(|window| window.seconds >= seconds).collect() };
-    let (now, ever) = (below(life.left), life.whole.map_or_else(Vec::new, below));
-    let who = |windows: &[&Window]| -> Vec<_> {
-        windows
-            .iter()
-            .map(|window| {
-                format!(
-                    "{} ({} window, {})",
-                    window.client,
-                    spoken(window.seconds),
-                    requests(window.requests)
-                )
-            })
-            .collect()
-    };
+    let whole = life.whole.unwrap_or(i64::MAX);
+    let who = |is: &dyn Fn(&Window) -> bool| told_windows(windows.iter().filter(|window| is(window)));
+    let ever = who(&|window| window.seconds >= whole);
+    let now = who(&|window| window.seconds >= life.left);
+    let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
+    let anew = "each call of these SDKs fetches them anew and waits for that";
     if !ever.is_empty() {
-        let text = format!(
-            "they are never above these windows, so each call of these SDKs fetches them anew and waits for that: {}",
-            who(&ever).join(", ")
-        );
+        let text = format!("they are never above these windows, so {anew}: {ever}");
         return Some((Verdict::Fault, text));
     }
+    if !now.is_empty() {
+        return Some((Verdict::Warning, format!("until the server renews them, {anew}: {now}")));
+    }
     let text = format!(
-        "until the server renews them, each call of these SDKs fetches them anew and waits for that: {}",
-        who(&now).join(", ")
+        "for more than four fifths of their life, unless the server renews them before, {anew}: {soon}"
     );
-    (!now.is_empty()).then_some((Verdict::Warning, text))
+    (!soon.is_empty()).then_some((Verdict::Warning, text))
+}
+
+fn told_windows<'a>(windows: impl Iterator<Item = &'a Window>) -> String {
+    let told = windows.map(|window| {
+        format!("{} ({} window, {})", window.client, spoken(window.seconds), requests(window.requests))
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn requests(count: u32) -> String {

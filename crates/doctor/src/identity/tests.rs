@@ -184,6 +184,27 @@ fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
     );
 }
 
+/// A server that names Google's flavor in every answer hid what it lends to others.
+#[test]
+fn who_lends_is_told_whatever_flavor_it_names() {
+    let flavored = |answer: Answer| {
+        let kind = answer.header("content-type").to_owned();
+        let headers = [("Metadata-Flavor", "Google"), ("Content-Type", kind.as_str())];
+        Answer::new(answer.status(), &headers, answer.body())
+    };
+    let all = at_the_address(|request: &Request| {
+        let reply = match request.target {
+            target if target.starts_with("/latest/") => aws().reply()(request),
+            target if target.starts_with("/metadata/") => azure(request),
+            _ => google(EMAIL, 3000, false)(request),
+        };
+        reply.map(flavored)
+    });
+    let told = found(&all, &[]);
+    assert_eq!(told.iter().filter(|finding| finding.id == PRINCIPAL).count(), 3, "{told:?}");
+    assert_eq!(told::complaints(told), []);
+}
+
 #[test]
 fn somebody_else_at_the_address_is_no_metadata_server() {
     for body in ["<html>", "", "{}", "[1]", "\0\0"] {
@@ -336,6 +357,20 @@ fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_t
     assert_eq!(lives(-3600, 0).verdict, Verdict::Fault);
 }
 
+/// Sessions of sixteen minutes were fine with a second more than fifteen left, and a second later not.
+#[test]
+fn the_verdict_on_sessions_hardly_longer_than_a_window_is_the_same_at_each_second_of_their_life() {
+    let verdict = |whole: i64, left: i64| {
+        let servers = at_the_address(Aws { document: keys(left - whole, left), ..aws() }.reply());
+        told::of(LIFE, found(&servers, &[])).verdict
+    };
+    for left in [960, 901, 900, 60] {
+        assert_eq!(verdict(960, left), Verdict::Warning, "{left} s");
+        assert_eq!(verdict(900, left.min(900)), Verdict::Fault, "{left} s");
+    }
+    assert_eq!((verdict(1200, 1190), verdict(1200, 890)), (Verdict::Ok, Verdict::Warning));
+}
+
 #[test]
 fn session_tokens_that_do_not_come_are_told_by_what_follows() {
     let late = || Err(Failed::Late(Duration::from_millis(500)));
@@ -370,8 +405,12 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
     let count = Cell::new(0);
     let fine = google(EMAIL, 3000, false);
     let one_fails = at_the_address(|request: &Request| {
-        count.set(count.get() + u32::from(request.target.ends_with("token")));
-        if count.get() == 3 && request.target.ends_with("token") { status(503) } else { fine(request) }
+        count.set(count.get() + u32::from(request.target.ends_with("default/token")));
+        if count.get() == 3 && request.target.ends_with("default/token") {
+            status(503)
+        } else {
+            fine(request)
+        }
     });
     let latency = told::of(LATENCY, found(&one_fails, &[]));
     assert_eq!(latency.verdict, Verdict::Fault);
@@ -610,10 +649,11 @@ fn an_answer_without_what_sdks_need_is_no_credentials() {
         assert!(no_credentials.iter().all(|none| complaints.contains(none)), "{document}: {complaints:?}");
     }
     for token in ODD_TOKENS {
-        let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
-            true => flavored(200, token),
-            false => google(EMAIL, 3000, false)(request),
-        });
+        let servers =
+            at_the_address(move |request: &Request| match request.target.ends_with("default/token") {
+                true => flavored(200, token),
+                false => google(EMAIL, 3000, false)(request),
+            });
         assert_eq!(complaints(&servers, &[]), no_credentials, "{token}");
         let principal = told::of(PRINCIPAL, found(&servers, &[]));
         assert!(principal.text.contains("gave no credentials"), "{}", principal.text);
@@ -636,10 +676,11 @@ fn keys_whose_end_cannot_be_read_leave_their_life_unknown() {
 #[test]
 fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
     let instead = |reply: fn() -> Result<Answer, Failed>| {
-        let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
-            true => reply(),
-            false => google(EMAIL, 3000, false)(request),
-        });
+        let servers =
+            at_the_address(move |request: &Request| match request.target.ends_with("default/token") {
+                true => reply(),
+                false => google(EMAIL, 3000, false)(request),
+            });
         reason(&told::of(LATENCY, found(&servers, &[]))).to_owned()
     };
     for (reply, told) in [
