@@ -1,46 +1,47 @@
-//! Azure's instance metadata, as MSAL and azidentity ask it.
+//! Azure's instance metadata, or an endpoint of App Service or the like, as MSAL and azidentity ask them.
+
+mod way;
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use seawall_fetch::Answer;
 use serde_json::Value;
 
+use self::way::Way;
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_plain, is_said, lifeless};
+use super::lent::{Lacks, Life, Outcome, Principal, Server, is_plain, is_said, lifeless};
 use super::names::is_client;
 use super::windows::{AZURE, AZURE_PATIENCE};
 use crate::check::Site;
 
-const TOKEN: &str =
-    "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F";
-const HEADER: (&str, &str) = ("Metadata", "true");
-
-/// The variable of azidentity and MSAL.
-const NAME: &str = "AZURE_POD_IDENTITY_AUTHORITY_HOST";
-
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
-    let named = (site.environment)(NAME).map(|url| (NAME, url));
-    let wanted = match Wanted::new("Azure's metadata service", named, Misread::url, "169.254.169.254:80") {
-        Ok(wanted) => wanted,
+    let Way { wanted, path, headers, says_life, is_machines } = match Way::of(site) {
+        Ok(way) => way,
         Err(outcome) => return outcome,
     };
     let asker = Asker::new(site, pace, &wanted);
-    let first = match asker.lent(TOKEN, &[HEADER]) {
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let first = match asker.lent(path, &headers) {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
     let Some(said) = said(&first) else { return Outcome::stranger(wanted, [&first]) };
-    let principal = principal(&first, &said);
+    let lacks = if says_life { lacks_life } else { lacks_end };
+    let principal = principal(&first, &said, lacks);
     // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
     let (tries, good) =
-        if first.status() == 200 { asker.tries(3, TOKEN, &[HEADER], lacks) } else { (Vec::new(), None) };
-    let life = good.as_ref().and_then(self::said).and_then(lives).ok_or_else(|| lifeless(&tries));
-    let own = asker.get("/metadata/instance?api-version=2021-02-01", &[HEADER]);
-    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+        if first.status() == 200 { asker.tries(3, path, &headers, lacks) } else { (Vec::new(), None) };
+    let life = good.as_ref().and_then(self::said).and_then(|said| said.lives((site.wall)()));
+    let is_machines_own = is_machines && {
+        let own = asker.get("/metadata/instance?api-version=2021-02-01", &headers);
+        own.is_ok_and(|answer| answer.status() == 200)
+    };
     let server = Server {
         wanted: wanted.clone(),
-        tries,
         times: asker.times(),
         principal,
-        life,
+        life: life.ok_or_else(|| lifeless(&tries)),
+        tries,
         windows: AZURE,
         patience: AZURE_PATIENCE,
         tokens: None,
@@ -54,7 +55,9 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 fn said(answer: &Answer) -> Option<Said> {
     let is_others = answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty();
     let all: Value = serde_json::from_slice(answer.body()).ok()?;
-    let is_azure = all["access_token"].is_string() || (all["error"].is_string() && !is_others);
+    // App Service's errors have a number and a message.
+    let is_error = all["error"].is_string() || (all["statusCode"].is_i64() && all["message"].is_string());
+    let is_azure = all["access_token"].is_string() || (is_error && !is_others);
     if !is_azure {
         return None;
     }
@@ -64,8 +67,9 @@ fn said(answer: &Answer) -> Option<Said> {
     let whole = number("expires_on").zip(number("not_before")).map(|(end, begin)| end.saturating_sub(begin));
     Some(Said {
         client: text("client_id"),
-        error: text("error_description").or_else(|| text("error")),
+        error: ["error_description", "error", "message"].into_iter().find_map(text),
         left: number("expires_in"),
+        end: number("expires_on"),
         whole: whole.filter(|whole| *whole > 0),
     })
 }
@@ -74,10 +78,19 @@ struct Said {
     client: Option<String>,
     error: Option<String>,
     left: Option<i64>,
+    end: Option<i64>,
     whole: Option<i64>,
 }
 
-fn principal(answer: &Answer, said: &Said) -> Principal {
+impl Said {
+    fn lives(self, now: SystemTime) -> Option<Life> {
+        let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let until = |end: i64| end.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
+        Some(Life { left: self.left.or_else(|| self.end.map(until))?, whole: self.whole })
+    }
+}
+
+fn principal(answer: &Answer, said: &Said, lacks: Lacks) -> Principal {
     match (answer.status(), &said.client, &said.error) {
         (200, ..) if lacks(answer).is_some() => {
             Principal::Unsaid("it answered 200 without a token".to_owned())
@@ -96,14 +109,19 @@ fn principal(answer: &Answer, said: &Said) -> Principal {
     }
 }
 
-/// What an answer lacks to be a token: MSAL takes none without either (AzureAD/microsoft-authentication-library-for-python,
-/// `msal/managed_identity.py`).
-fn lacks(token: &Answer) -> Option<&'static str> {
-    let all: Value = serde_json::from_slice(token.body()).unwrap_or_default();
-    let is_whole = is_said(&all["access_token"]) && said(token).and_then(lives).is_some();
+/// What an answer lacks to be a token: of instance metadata MSAL takes none without either, and of endpoints none without its end
+/// (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
+fn lacks_life(token: &Answer) -> Option<&'static str> {
+    let is_whole = is_token(token) && said(token).is_some_and(|said| said.left.is_some());
     (!is_whole).then_some("without an access_token and its life (expires_in)")
 }
 
-fn lives(said: Said) -> Option<Life> {
-    Some(Life { left: said.left?, whole: said.whole })
+fn lacks_end(token: &Answer) -> Option<&'static str> {
+    let is_whole = is_token(token) && said(token).is_some_and(|said| said.end.is_some());
+    (!is_whole).then_some("without an access_token and its end (expires_on)")
+}
+
+fn is_token(token: &Answer) -> bool {
+    let all: Value = serde_json::from_slice(token.body()).unwrap_or_default();
+    is_said(&all["access_token"])
 }

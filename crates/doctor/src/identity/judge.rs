@@ -152,6 +152,11 @@ fn misread(name: &str, why: Misread) -> Complaint {
             "is an https:// URL, and nothing but http:// is asked here",
             "ask that server by hand",
         ),
+        Misread::Unspoken => (
+            Verdict::CannotTell,
+            "names a server that Azure's SDKs ask in a way that is not spoken here (Service Fabric's, Azure Arc's, Cloud Shell's)",
+            "ask that server by hand",
+        ),
         Misread::NoUrl => {
             (Verdict::CannotTell, "is no http:// URL, so nobody is asked there", "look at its value")
         }

@@ -39,6 +39,8 @@ pub(super) enum Misread {
     NoHost,
     Https,
     NoUrl,
+    /// It names a server that is asked in a way that is not spoken here.
+    Unspoken,
 }
 
 impl Misread {

@@ -16,7 +16,7 @@ const ROW: usize = 8;
 
 /// Members of answers that are no secrets: those of which something may be shown, and those that say when and for what. All else is one,
 /// whatever it is called.
-const OPEN: [&str; 17] = [
+const OPEN: [&str; 18] = [
     "AccountId",
     "Code",
     "Expiration",
@@ -30,6 +30,7 @@ const OPEN: [&str; 17] = [
     "expires_in",
     "expires_on",
     "ext_expires_in",
+    "message",
     "not_before",
     "resource",
     "scope",

@@ -7,8 +7,8 @@ use seawall_fetch::{Answer, Failed, Request};
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
 use self::clouds::{
-    Aws, CLIENT, EMAIL, LINK_LOCAL, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure, bodies_of_stubs,
-    complaints, flavored, found, google, keys, lent, odd_documents,
+    Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
+    bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
@@ -182,6 +182,58 @@ fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
         named,
         [format!("Azure's metadata service lends credentials of: managed identity with client id {CLIENT}")]
     );
+}
+
+/// They were ignored, and the metadata address asked in their place.
+#[test]
+fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret() {
+    let token = |life: &str| {
+        format!(r#"{{"access_token":"Wq7Rk2Lm9Xv4Tz","client_id":"{CLIENT}","resource":"a",{life}}}"#)
+    };
+    let end = format!(r#""expires_on":"{}""#, NOW + 3600);
+    let new = [("IDENTITY_ENDPOINT", "http://127.0.0.1:42356/msi/token/"), ("IDENTITY_HEADER", SECRET)];
+    let old = [("MSI_ENDPOINT", "http://127.0.0.1:42356/a?b=c"), ("MSI_SECRET", SECRET)];
+    for (environment, header, target) in [
+        (new, "X-IDENTITY-HEADER", "/msi/token/?api-version=2019-08-01&resource="),
+        (old, "secret", "/a?b=c&api-version=2017-09-01&resource="),
+    ] {
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:42356", |request| {
+            let is_right = request.target.starts_with(target) && request.headers.contains(&(header, SECRET));
+            if is_right { answer(&token(&end)) } else { status(400) }
+        });
+        assert_eq!(complaints(&servers, &environment), []);
+        let all = serde_json::to_string(&found(&servers, &environment)).unwrap();
+        assert!(all.contains(CLIENT) && all.contains("has 60 min left") && !all.contains(SECRET), "{all}");
+        // What MSAL takes for none, a refusal in App Service's words that says the secret, and nobody.
+        servers.serve("127.0.0.1:42356", |_| answer(&token(r#""expires_in":"3600""#)));
+        assert!(complaints(&servers, &environment).contains(&(LATENCY, Verdict::Fault)));
+        let refusal = format!(r#"{{"statusCode":400,"message":"bad {SECRET}"}}"#);
+        servers.serve("127.0.0.1:42356", move |_| Ok(Answer::new(400, &[], refusal.as_bytes())));
+        let all = found(&servers, &environment);
+        assert_eq!(told::of(PRINCIPAL, all.clone()).verdict, Verdict::CannotTell);
+        assert!(!serde_json::to_string(&all).unwrap().contains(SECRET), "{all:?}");
+        assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, Verdict::Fault)]);
+    }
+}
+
+#[test]
+fn azures_endpoints_that_are_not_spoken_to_leave_it_unknown() {
+    let endpoint = ("IDENTITY_ENDPOINT", "http://127.0.0.1:42356/");
+    let header = ("IDENTITY_HEADER", SECRET);
+    let cannot_tell = (SERVERS, Verdict::CannotTell);
+    for (environment, expected) in [
+        (vec![endpoint, header, ("IDENTITY_SERVER_THUMBPRINT", "ab")], cannot_tell),
+        (vec![endpoint, ("IMDS_ENDPOINT", "http://127.0.0.1:40342")], cannot_tell),
+        (vec![("MSI_ENDPOINT", "http://127.0.0.1:50342/")], cannot_tell),
+        (vec![endpoint, ("IDENTITY_HEADER", "DoNot\nShow")], (SERVERS, Verdict::Fault)),
+    ] {
+        let servers = Servers::default();
+        assert_eq!(complaints(&servers, &environment), [expected]);
+        assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("127.0.0.1")));
+    }
+    // SDKs that find no header ask the metadata address.
+    assert_eq!(complaints(&at_the_address(azure), &[endpoint]), []);
 }
 
 /// A server that names Google's flavor in every answer hid what it lends to others.

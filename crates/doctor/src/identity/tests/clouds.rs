@@ -16,7 +16,7 @@ pub(super) const LINK_LOCAL: &str = "169.254.169.254:80";
 pub(super) const SECRET: &str = "DoNotShow";
 
 /// 2026-01-01T00:00:00Z.
-const NOW: u64 = 1_767_225_600;
+pub(super) const NOW: u64 = 1_767_225_600;
 
 pub(super) fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
     Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
