@@ -137,22 +137,30 @@ impl<'a> Asker<'a> {
         self.times.borrow().clone()
     }
 
-    /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last answer that lacks nothing is handed out.
+    /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last answer that lacks nothing is handed out. The
+    /// first one may have come already.
     pub(super) fn tries(
         &self,
         times: usize,
         path: &str,
         headers: &[(&str, &str)],
         lacks: Lacks,
+        first: Option<Answer>,
     ) -> (Vec<Try>, Option<Answer>) {
         let (mut tries, mut good): (Vec<Try>, _) = (Vec::new(), None);
+        if let (Some(first), Some(took)) = (first, self.times.borrow().last()) {
+            let got = Got::of(&first, lacks);
+            good = matches!(got, Got::Credentials).then_some(first);
+            tries.push(Try { took: *took, got });
+        }
         let is_nothing = |once: &&Try| matches!(once.got, Got::Nothing(_));
         let enough = |asker: &Self| asker.left() >= if asker.is_slow() { LONG } else { EACH };
         while tries.len() < times && enough(self) && tries.iter().filter(is_nothing).count() < 2 {
             let begun = (self.site.now)();
             let answer = self.lent(path, headers);
             let took = (self.site.now)().saturating_sub(begun);
-            let got = Got::of(&answer, lacks);
+            let got =
+                answer.as_ref().map_or_else(|why| Got::Nothing(why.clone()), |answer| Got::of(answer, lacks));
             good = answer.ok().filter(|_| matches!(got, Got::Credentials)).or(good);
             tries.push(Try { took, got });
         }

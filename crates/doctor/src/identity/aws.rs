@@ -37,7 +37,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
     let role = role(&listing);
     let (tries, good) = match &role {
-        Ok(role) => asker.tries(10, &[ROLES, role].concat(), &headers, lacks),
+        Ok(role) => asker.tries(10, &[ROLES, role].concat(), &headers, lacks, None),
         Err(_) => (Vec::new(), None),
     };
     let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));

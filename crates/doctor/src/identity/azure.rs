@@ -29,8 +29,10 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let lacks = if says_life { lacks_life } else { lacks_end };
     let principal = principal(&first, &said, lacks);
     // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
-    let (tries, good) =
-        if first.status() == 200 { asker.tries(3, path, &headers, lacks) } else { (Vec::new(), None) };
+    let (tries, good) = match first.status() {
+        200 => asker.tries(4, path, &headers, lacks, Some(first)),
+        _ => (Vec::new(), None),
+    };
     let life = good.as_ref().and_then(self::said).and_then(|said| said.lives((site.wall)()));
     let is_machines_own = is_machines && {
         let own = asker.get("/metadata/instance?api-version=2021-02-01", &headers);

@@ -45,9 +45,8 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
-    let (tries, good) = asker.tries(9, "", &headers, lacks);
     let principal = principal(&first);
-    let good = good.or(Some(first).filter(|first| first.status() == 200 && lacks(first).is_none()));
+    let (tries, good) = asker.tries(10, "", &headers, lacks, Some(first));
     let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
     let server = Server {
         wanted: wanted.clone(),

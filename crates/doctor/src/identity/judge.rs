@@ -7,7 +7,7 @@ use seawall_fetch::Failed;
 use super::lent::{Got, Life, Misread, Outcome, Principal, Server, Tokens, told};
 use super::windows::Window;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, many};
 use crate::web::Place;
 
 /// Which of them answer.
@@ -167,7 +167,7 @@ fn misread(name: &str, why: Misread) -> Complaint {
 fn mute(outcomes: &[Outcome]) -> Option<Complaint> {
     let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
     let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
-    let reason = "somebody takes the connection and says nothing for a second: SDKs wait there for that and more, some try again, and then have no credentials";
+    let reason = "somebody takes the connection and gives no whole answer within a second: SDKs wait there for that and more, some try again, and then have no credentials";
     let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
     let is_fault = !serves && outcomes.iter().any(is_mute);
     is_fault.then(|| (Verdict::Fault, reason.to_owned(), fix.to_owned()))
@@ -189,8 +189,11 @@ fn broken(outcomes: &[Outcome]) -> Option<Complaint> {
         wanted.place.authority,
         told(why)
     );
-    let fix = "look who listens there, and whether a proxy (a sidecar) takes the connection in its place: curl -sv http://169.254.169.254/";
-    (!serves).then(|| (Verdict::Warning, reason, fix.to_owned()))
+    let fix = format!(
+        "look who listens there, and whether a proxy (a sidecar) takes the connection in its place: curl -sv http://{}/",
+        wanted.place.authority
+    );
+    (!serves).then_some((Verdict::Warning, reason, fix))
 }
 
 fn served(outcome: &Outcome) -> Option<String> {
@@ -286,13 +289,12 @@ fn answers(server: &Server, answered: usize, count: usize, [median, worst]: [f64
     let within = format!(
         "within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
     );
+    let others = many(count as f64, "other answer");
     match (asked, &server.principal) {
         (0, Principal::Nobody) => {
-            format!(
-                "{whose} was not asked for credentials, which it has not; it gave {count} other answers {within}"
-            )
+            format!("{whose} was not asked for credentials, which it has not; it gave {others} {within}")
         }
-        (0, _) => format!("{whose} was not asked for credentials; it gave {count} other answers {within}"),
+        (0, _) => format!("{whose} was not asked for credentials; it gave {others} {within}"),
         (..ENOUGH, _) => {
             format!(
                 "{whose} gave credentials {answered} of {asked} times; all its {count} answers came {within}"
@@ -483,7 +485,8 @@ pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
     let whose = server.wanted.whose;
     let name = match &server.principal {
         Principal::Named(name) => name.as_str(),
-        _ => "nobody",
+        Principal::Nobody => "nobody",
+        Principal::Failing(_) | Principal::Unsaid(_) => "it does not say whom",
     };
     if !is_pod {
         return Finding::ok(

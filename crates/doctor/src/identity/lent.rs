@@ -83,9 +83,16 @@ impl Outcome {
     /// The same, without what says a secret of this run.
     pub(super) fn without(mut self, secrets: &Secrets) -> Self {
         if let Self::Serving(server) = &mut self {
-            let (Principal::Named(said) | Principal::Unsaid(said)) = &server.principal else { return self };
+            let (said, why) = match &server.principal {
+                Principal::Named(said) => {
+                    (said, "it says a name that holds a credential, which is not shown")
+                }
+                Principal::Unsaid(said) => {
+                    (said, "it says a credential when it is asked for that, which is not shown")
+                }
+                Principal::Nobody | Principal::Failing(_) => return self,
+            };
             if secrets.are_in(said) {
-                let why = "it says a name that holds a credential, which is not shown";
                 server.principal = Principal::Unsaid(why.to_owned());
             }
         }
@@ -170,11 +177,10 @@ pub(super) enum Got {
 
 impl Got {
     /// What an answer is to those who need what `lacks` looks for.
-    pub(super) fn of(answer: &Result<Answer, Failed>, lacks: Lacks) -> Self {
-        match answer {
-            Err(why) => Self::Nothing(why.clone()),
-            Ok(answer) if answer.status() != 200 => Self::Status(answer.status()),
-            Ok(answer) => lacks(answer).map_or(Self::Credentials, Self::Less),
+    pub(super) fn of(answer: &Answer, lacks: Lacks) -> Self {
+        match answer.status() {
+            200 => lacks(answer).map_or(Self::Credentials, Self::Less),
+            status => Self::Status(status),
         }
     }
 }

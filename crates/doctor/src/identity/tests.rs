@@ -496,6 +496,18 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     }
 }
 
+/// Of the one answer of such a server it was said that it was not asked for any.
+#[test]
+fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
+    let servers = Servers::default();
+    servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
+    servers.slow.set(Duration::from_millis(700));
+    let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]);
+    let latency = told::of(LATENCY, told.clone());
+    assert!(latency.text.contains("gave credentials 1 of 1 times"), "{}", latency.text);
+    assert_eq!(told::of(LIFE, told).verdict, Verdict::Ok);
+}
+
 /// Where the others take all of theirs.
 #[test]
 fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
