@@ -249,10 +249,11 @@ impl Principal {
 /// Bytes of an error's words that are shown: Azure's have less.
 const LONGEST: usize = 256;
 
-/// Words that a server says of an error: none as long as a token, and no control characters.
+/// Words that a server says of an error: none longer than a UUID, which errors are told by, and so none as long as a token; and no characters that
+/// turn a screen around.
 pub(super) fn is_plain(words: &str) -> bool {
-    let is_word = |word: &str| word.len() <= 40 && word.chars().all(|letter| !letter.is_control());
-    words.len() <= LONGEST && words.split_whitespace().all(is_word)
+    let is_word = |word: &str| word.len() <= 36 && word.bytes().all(|letter| letter.is_ascii_graphic());
+    words.len() <= LONGEST && words.split(' ').all(is_word)
 }
 
 /// How long credentials live, in seconds.

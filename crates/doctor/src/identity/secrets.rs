@@ -2,13 +2,15 @@
 //!
 //! A server may say a credential where a name was asked for: its own, which it lends a moment later, or the one that it was just given. So
 //! that what a server says is shown once all of them have been asked, and compared with all that went either way. Held in memory for that
-//! long, and by nobody else.
+//! long, and by nobody else. A server that writes a credential in other letters (base64) is not seen through: against that there are the forms
+//! of names alone.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt;
 
 use seawall_fetch::Answer;
-use serde_json::Value;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// Letters and digits in a row that a secret and what is to be shown have in common no sooner than one says the other. Less may be chance or a
 /// common word, and is of no use to anybody; a secret that is shorter than that is none. More would let through one that is cut.
@@ -55,22 +57,10 @@ impl Secrets {
 
     /// Whatever may be a credential in an answer to a request for one. Of what is no JSON that is all of it, be it half a document.
     pub(super) fn keep_all_of(&self, answer: &Answer) {
-        match serde_json::from_slice(answer.body()) {
-            Ok(document) => self.keep_leaves(&document),
-            Err(_) => self.keep(&answer.text()),
-        }
-    }
-
-    fn keep_leaves(&self, document: &Value) {
-        match document {
-            Value::String(text) => self.keep(text),
-            Value::Number(number) => self.keep(&number.to_string()),
-            Value::Array(all) => all.iter().for_each(|each| self.keep_leaves(each)),
-            Value::Object(members) => {
-                let secret = members.iter().filter(|(name, _)| !OPEN.contains(&name.as_str()));
-                secret.for_each(|(_, member)| self.keep_leaves(member));
-            }
-            Value::Null | Value::Bool(_) => {}
+        let mut document = serde_json::Deserializer::from_slice(answer.body());
+        let leaves = Leaves { secrets: self, is_open: false };
+        if leaves.deserialize(&mut document).and_then(|()| document.end()).is_err() {
+            self.keep(&answer.text());
         }
     }
 
@@ -80,6 +70,78 @@ impl Secrets {
         let rows: HashSet<_> = text.windows(ROW).filter(|row| is_telling(row)).collect();
         let all = self.all.borrow();
         !rows.is_empty() && all.iter().any(|secret| secret.windows(ROW).any(|row| rows.contains(row)))
+    }
+}
+
+/// Keeps the leaves of a document, also of members that stand in it twice: which of the two counts is each reader's to say.
+struct Leaves<'a> {
+    secrets: &'a Secrets,
+    /// It is the value of a member that is no secret.
+    is_open: bool,
+}
+
+impl Leaves<'_> {
+    fn keep<E>(&self, leaf: &str) -> Result<(), E> {
+        if !self.is_open {
+            self.secrets.keep(leaf);
+        }
+        Ok(())
+    }
+
+    fn below(&self, is_open: bool) -> Self {
+        Self { secrets: self.secrets, is_open }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Leaves<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<(), D::Error> {
+        document.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Leaves<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a document")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.keep(text)
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.keep(&number.to_string())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.keep(&number.to_string())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.keep(&number.to_string())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
+        while all.next_element_seed(self.below(false))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<String>()? {
+            members.next_value_seed(self.below(OPEN.contains(&name.as_str())))?;
+        }
+        Ok(())
     }
 }
 
@@ -128,6 +190,9 @@ mod tests {
             r#"["DoNotShow"]"#,
             r#"{"client_id":"DoNotShow","access_token":"DoNotShow"}"#,
             r#"{"Token":"DoNotShow"#,
+            r#"{"Token":"DoNotShow","Token":"x"}"#,
+            r#"{"Token":"x"} DoNotShow"#,
+            r#"{"RoleArn":["DoNotShow"]}"#,
             "DoNotShow",
         ] {
             assert!(said(body, "role/DoNotShow"), "{body}");

@@ -508,6 +508,23 @@ fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     assert_eq!(told::of(LIFE, told).verdict, Verdict::Ok);
 }
 
+#[test]
+fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
+    for (said, is_shown) in [
+        ("trace 11111111-2222-3333-4444-555555555555 no such resource", true),
+        ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", false),
+        ("a\u{202e}b", false),
+        ("a\nb", false),
+        (&"word ".repeat(60), false),
+    ] {
+        let body = serde_json::json!({ "error": "invalid", "error_description": said }).to_string();
+        let servers = at_the_address(move |_| Ok(Answer::new(403, &[], body.as_bytes())));
+        let principal = told::of(PRINCIPAL, found(&servers, &[]));
+        assert_eq!(reason(&principal).contains(said), is_shown, "{principal:?}");
+        assert!(is_shown || reason(&principal).ends_with("it answered 403: no word"), "{principal:?}");
+    }
+}
+
 /// Where the others take all of theirs.
 #[test]
 fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
