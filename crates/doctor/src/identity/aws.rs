@@ -43,7 +43,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
     // Credentials of the instance itself, beside those of its role, are lent to nobody by anybody else.
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
-    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+    let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let principal = match role {
         Ok(role) => Principal::Named(format!("role {role}")),
         Err(principal) => principal,

@@ -34,9 +34,11 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         _ => (Vec::new(), None),
     };
     let life = good.as_ref().and_then(self::said).and_then(|said| said.lives((site.wall)()));
-    let is_machines_own = is_machines && {
+    let is_machines_own = if is_machines {
         let own = asker.get("/metadata/instance?api-version=2021-02-01", &headers);
-        own.is_ok_and(|answer| answer.status() == 200)
+        own.ok().map(|answer| answer.status() == 200)
+    } else {
+        Some(false)
     };
     let server = Server {
         wanted: wanted.clone(),

@@ -57,7 +57,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         windows: CONTAINERS,
         patience: CONTAINERS_PATIENCE,
         tokens: None,
-        is_machines_own: false,
+        is_machines_own: Some(false),
     };
     Outcome::Serving(Box::new(server))
 }

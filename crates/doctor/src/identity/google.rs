@@ -37,7 +37,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let life = good.as_ref().and_then(left).ok_or_else(|| lifeless(&tries));
     // Google's server for workloads has no disks to tell of.
     let own = asker.get("/computeMetadata/v1/instance/disks/", &[FLAVOR]);
-    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+    let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let server = Server {
         wanted: wanted.clone(),
         tries,

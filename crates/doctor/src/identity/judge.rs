@@ -290,15 +290,14 @@ fn answers(server: &Server, answered: usize, count: usize, [median, worst]: [f64
         "within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
     );
     let others = many(count as f64, "other answer");
+    let all = if count == 1 { "its only answer".to_owned() } else { format!("all its {count} answers") };
     match (asked, &server.principal) {
         (0, Principal::Nobody) => {
             format!("{whose} was not asked for credentials, which it has not; it gave {others} {within}")
         }
         (0, _) => format!("{whose} was not asked for credentials; it gave {others} {within}"),
         (..ENOUGH, _) => {
-            format!(
-                "{whose} gave credentials {answered} of {asked} times; all its {count} answers came {within}"
-            )
+            format!("{whose} gave credentials {answered} of {asked} times; {all} came {within}")
         }
         _ => format!("{whose} gave credentials {answered} of {asked} times, {within}"),
     }
@@ -495,13 +494,20 @@ pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
         );
     }
     let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
-    let own = if server.is_machines_own { "answers" } else { "does not answer" };
-    let text = format!(
-        "{whose} {own} here what only the machine's own server does; it lends credentials of: {name}"
-    );
-    let found = Finding::ok(NODE, text);
-    if !server.is_machines_own && !is_compute {
-        return found;
+    let own = match server.is_machines_own {
+        Some(true) => "answers here what only the machine's own server does",
+        Some(false) => "does not answer here what only the machine's own server does",
+        None => "gave no answer to what only the machine's own server knows",
+    };
+    let found = Finding::ok(NODE, format!("{whose} {own}; it lends credentials of: {name}"));
+    match server.is_machines_own {
+        Some(false) if !is_compute => return found,
+        None if !is_compute => {
+            let reason =
+                "whether it is the node's own server was asked, and no answer came in the time for it";
+            return found.judged(Verdict::CannotTell, reason, "look at that server first (identity.latency)");
+        }
+        _ => {}
     }
     found.judged(
         Verdict::Warning,

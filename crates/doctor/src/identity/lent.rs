@@ -154,8 +154,8 @@ pub(super) struct Server {
     pub(super) patience: Patience,
     /// Of AWS's instance metadata.
     pub(super) tokens: Option<Tokens>,
-    /// It answers what only the machine's own server does.
-    pub(super) is_machines_own: bool,
+    /// Whether it answers what only the machine's own server does; none where no answer came to that.
+    pub(super) is_machines_own: Option<bool>,
 }
 
 /// One time that credentials were asked for.

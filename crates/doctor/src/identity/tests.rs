@@ -496,6 +496,17 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     }
 }
 
+/// No answer was taken for a no.
+#[test]
+fn whether_a_server_is_the_nodes_own_is_not_known_where_it_did_not_answer_that() {
+    let silent = at_the_address(|request: &Request| match request.target.ends_with("disks/") {
+        true => Err(Failed::Late(Duration::from_millis(500))),
+        false => google(EMAIL, 3000, true)(request),
+    });
+    assert_eq!(complaints(&silent, &[POD]), [(NODE, Verdict::CannotTell)]);
+    assert_eq!(complaints(&silent, &[]), []);
+}
+
 /// Of the one answer of such a server it was said that it was not asked for any.
 #[test]
 fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
