@@ -45,7 +45,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let principal = match role {
-        Ok(role) => Principal::Named(format!("role {role}")),
+        Ok(role) => Principal::Named("role ", role),
         Err(principal) => principal,
     };
     let server = Server {

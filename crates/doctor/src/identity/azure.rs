@@ -99,17 +99,12 @@ fn principal(answer: &Answer, said: &Said, lacks: Lacks) -> Principal {
         (200, ..) if lacks(answer).is_some() => {
             Principal::Unsaid("it answered 200 without a token".to_owned())
         }
-        (200, Some(client), _) => match Principal::named(client, is_client) {
-            Principal::Named(client) => Principal::Named(format!("managed identity with client id {client}")),
-            other => other,
-        },
-        (200, None, _) => Principal::Named("a managed identity that is not named".to_owned()),
+        (200, Some(client), _) => Principal::named("managed identity with client id ", client, is_client),
+        (200, None, _) => Principal::Named("a managed identity that is not named", String::new()),
         (400, _, Some(error)) if error.contains("dentity not found") => Principal::Nobody,
         (status @ 500.., ..) => Principal::Failing(status),
-        (status, _, error) => {
-            let word = error.as_deref().filter(|error| is_plain(error)).unwrap_or("no word");
-            Principal::Unsaid(format!("it answered {status}: {word}"))
-        }
+        (status, _, Some(error)) if is_plain(error) => Principal::Refused(status, error.clone()),
+        (status, ..) => Principal::Unsaid(format!("it answered {status}: no word")),
     }
 }
 

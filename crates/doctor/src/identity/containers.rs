@@ -130,11 +130,8 @@ fn principal(answer: &Answer) -> Principal {
     }
     let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
     let named = whose.and_then(|whose| {
-        let account = || match Principal::named(&whose.account_id?, is_account) {
-            Principal::Named(account) => Some(Principal::Named(format!("a role of account {account}"))),
-            other => Some(other),
-        };
-        let role = whose.role_arn.map(|role| Principal::named(&role, is_role_arn));
+        let account = || Some(Principal::named("a role of account ", &whose.account_id?, is_account));
+        let role = whose.role_arn.map(|role| Principal::named("", &role, is_role_arn));
         role.or_else(account)
     });
     named.unwrap_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()))

@@ -31,7 +31,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     }
     let principal = principal(&email);
     let (tries, good) = match principal {
-        Principal::Named(_) => asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR], lacks, None),
+        Principal::Named(..) => asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR], lacks, None),
         _ => (Vec::new(), None),
     };
     let life = good.as_ref().and_then(left).ok_or_else(|| lifeless(&tries));
@@ -54,7 +54,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 
 fn principal(answer: &Answer) -> Principal {
     match answer.status() {
-        200 => Principal::named(&answer.text(), is_service_account),
+        200 => Principal::named("", &answer.text(), is_service_account),
         404 => Principal::Nobody,
         status @ 500.. => Principal::Failing(status),
         status => {

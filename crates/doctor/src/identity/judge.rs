@@ -262,7 +262,7 @@ pub(super) fn latency(server: &Server) -> Finding {
         return found;
     }
     let reason = match server.principal {
-        Principal::Named(_) => {
+        Principal::Named(..) => {
             "the time for it was over before it had been asked for credentials often enough"
         }
         _ => "it did not say whose credentials it lends, so it was not asked for them",
@@ -321,10 +321,10 @@ fn others(server: &Server) -> Vec<String> {
 pub(super) fn principal(server: &Server) -> Finding {
     let whose = server.wanted.whose;
     match &server.principal {
-        Principal::Named(name) if !server.tries.is_empty() && credentials(server) == 0 => {
-            Finding::ok(PRINCIPAL, format!("{whose} gave no credentials; whose they would be: {name}"))
+        Principal::Named(what, name) if !server.tries.is_empty() && credentials(server) == 0 => {
+            Finding::ok(PRINCIPAL, format!("{whose} gave no credentials; whose they would be: {what}{name}"))
         }
-        Principal::Named(name) => Finding::ok(PRINCIPAL, format!("{whose} lends credentials of: {name}")),
+        Principal::Named(what, name) => Finding::ok(PRINCIPAL, format!("{whose} lends credentials of: {what}{name}")),
         Principal::Nobody => Finding::ok(PRINCIPAL, format!("{whose} has no credentials for who asks here")).judged(
             Verdict::Warning,
             "SDKs find a server, and no identity at it: each tries it first, and fails or goes on to the next of its chain",
@@ -335,11 +335,17 @@ pub(super) fn principal(server: &Server) -> Finding {
             format!("it answered {status} when it was asked for that: SDKs have no credentials, and most try no second time"),
             "look at that server's log, and at what it asks itself for each answer",
         ),
-        Principal::Unsaid(why) => {
-            let found = Finding::ok(PRINCIPAL, "not seen".to_owned());
-            found.judged(Verdict::CannotTell, format!("{whose}: {why}"), "look at that server's log")
-        }
+        Principal::Refused(status, words) => unsaid(format!("{whose}: it answered {status}: {words}")),
+        Principal::Unsaid(why) => unsaid(format!("{whose}: {why}")),
     }
+}
+
+fn unsaid(why: String) -> Finding {
+    Finding::ok(PRINCIPAL, "not seen".to_owned()).judged(
+        Verdict::CannotTell,
+        why,
+        "look at that server's log",
+    )
 }
 
 /// How long its credentials live, against the windows of those who ask it.
@@ -483,9 +489,9 @@ pub(super) fn tokens(tokens: &Tokens) -> Finding {
 pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
     let whose = server.wanted.whose;
     let name = match &server.principal {
-        Principal::Named(name) => name.as_str(),
-        Principal::Nobody => "nobody",
-        Principal::Failing(_) | Principal::Unsaid(_) => "it does not say whom",
+        Principal::Named(what, name) => [what, name.as_str()].concat(),
+        Principal::Nobody => "nobody".to_owned(),
+        _ => "it does not say whom".to_owned(),
     };
     if !is_pod {
         return Finding::ok(

@@ -84,13 +84,13 @@ impl Outcome {
     pub(super) fn without(mut self, secrets: &Secrets) -> Self {
         if let Self::Serving(server) = &mut self {
             let (said, why) = match &server.principal {
-                Principal::Named(said) => {
+                Principal::Named(_, said) => {
                     (said, "it says a name that holds a credential, which is not shown")
                 }
-                Principal::Unsaid(said) => {
+                Principal::Refused(_, said) => {
                     (said, "it says a credential when it is asked for that, which is not shown")
                 }
-                Principal::Nobody | Principal::Failing(_) => return self,
+                Principal::Nobody | Principal::Failing(_) | Principal::Unsaid(_) => return self,
             };
             if secrets.are_in(said) {
                 server.principal = Principal::Unsaid(why.to_owned());
@@ -224,22 +224,24 @@ pub(super) fn lifeless(tries: &[Try]) -> Unread {
 
 /// As whom its credentials are.
 pub(super) enum Principal {
-    /// A role, an account.
-    Named(String),
+    /// What it is a name of, in our words, and a role, an account or an identity, in the server's.
+    Named(&'static str, String),
     /// It has none for who asks here.
     Nobody,
     /// It answers with this status (5xx) when it is asked for that.
     Failing(u16),
-    /// It did not say.
+    /// It refuses to say with this status, in these words of its own.
+    Refused(u16, String),
+    /// It did not say; why, in ours.
     Unsaid(String),
 }
 
 impl Principal {
-    /// As a server names it, if it has the form of such a name ([`super::names`]); what has another is not shown.
-    pub(super) fn named(text: &str, has_form: fn(&str) -> bool) -> Self {
+    /// As a server names it, if it has the form of such a name ([`super::names`]); what has another is not shown. What it is a name of is said before it.
+    pub(super) fn named(what: &'static str, text: &str, has_form: fn(&str) -> bool) -> Self {
         let text = text.trim();
         if has_form(text) {
-            Self::Named(text.to_owned())
+            Self::Named(what, text.to_owned())
         } else {
             Self::Unsaid("what it says there is no name of an account or a role, and is not shown".to_owned())
         }

@@ -519,6 +519,22 @@ fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     assert_eq!(told::of(LIFE, told).verdict, Verdict::Ok);
 }
 
+/// What is said here in words of doctor's own may be a part of a token that somebody made up.
+#[test]
+fn a_server_is_not_said_to_say_what_doctor_says() {
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "token-for-credentials"),
+    ];
+    let servers = Servers::default();
+    servers.serve("127.0.0.1:80", |_| status(401));
+    let principal = told::of(PRINCIPAL, found(&servers, &environment));
+    assert!(
+        reason(&principal).contains("it answered 401 when it was asked for credentials"),
+        "{principal:?}"
+    );
+}
+
 #[test]
 fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
     for (said, is_shown) in [
