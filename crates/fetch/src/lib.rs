@@ -145,11 +145,18 @@ fn carried(
 
 fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Broken> {
     let stream = patience.left().and_then(|left| TcpStream::connect_timeout(&address, left));
-    stream.map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => Failed::Unreached(patience.deadline).into(),
+    stream.map_err(|error| unconnected(error, patience.deadline))
+}
+
+/// Why there is no connection.
+fn unconnected(error: io::Error, deadline: Duration) -> Broken {
+    match error.kind() {
+        ErrorKind::TimedOut => Failed::Unreached(deadline).into(),
+        // Whoever takes a connection may reset it before that it was taken is known here.
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => error.into(),
         ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => error.into(),
         _ => Failed::Connection(error.to_string()).into(),
-    })
+    }
 }
 
 /// How long is left.
@@ -305,6 +312,16 @@ mod tests {
         let nowhere = "255.255.255.255:9".parse().unwrap();
         let failed = exchange(nowhere, &Request::get("a", "/"), &BOUNDS, &still);
         assert!(matches!(failed, Err(Failed::Connection(_) | Failed::Forbidden)), "{failed:?}");
+    }
+
+    /// By chance it was taken for nobody's.
+    #[test]
+    fn a_connection_that_is_reset_before_it_is_known_to_be_taken_is_a_broken_one() {
+        let patience = Patience { until: MINUTE, deadline: MINUTE, now: &still };
+        let failed = |kind: ErrorKind| patience.reason(unconnected(kind.into(), MINUTE));
+        assert!(matches!(failed(ErrorKind::ConnectionReset), Failed::Broken(_)));
+        assert!(matches!(failed(ErrorKind::NetworkUnreachable), Failed::Connection(_)));
+        assert_eq!(failed(ErrorKind::ConnectionRefused), Failed::Refused);
     }
 
     #[test]
