@@ -1,6 +1,6 @@
 //! Servers that are asked over HTTP: where they are, and who asks.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -55,15 +55,24 @@ impl Place {
         [self.path.trim_end_matches('/'), path].concat()
     }
 
-    /// Of `HOST[:PORT]`; port 80 if there is none.
+    /// Of `HOST[:PORT]`; port 80 if there is none. A host is a name, or an address, that of IPv6 in brackets.
     #[must_use]
     pub fn of_host(host: &str) -> Option<Self> {
         let host = host.trim();
         let is_bare = host.rsplit_once(':').is_none_or(|(_, port)| port.ends_with(']'));
         let authority = if is_bare { format!("{host}:80") } else { host.to_owned() };
         let (name, port) = authority.rsplit_once(':')?;
-        let is_fit = !name.is_empty() && !name.contains(['@', '#', '/', ' ']) && port.parse::<u16>().is_ok();
+        let is_fit = is_host(name) && port.parse::<u16>().is_ok();
         is_fit.then(|| Self { authority: authority.clone(), path: String::new() })
+    }
+}
+
+/// A name of so many bytes as the wire bears (RFC 1035 section 2.3.4), with the underscores that resolvers take; or an address.
+fn is_host(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => (1..=253).contains(&text.len()) && text.bytes().all(is_letter),
     }
 }
 
@@ -123,6 +132,9 @@ mod tests {
             ["https://a/", "a:80", "http://", "http://:80", "http://u@a/", "http://a:b/", "http://a b/"]
         {
             assert_eq!(url(none), None, "{none}");
+        }
+        for none in ["", "[::1", "[a]:80", "::1", "a\u{1b}", "a?b", &"a".repeat(254)] {
+            assert_eq!(Place::of_host(none), None, "{none}");
         }
         assert_eq!(
             Place::of_host("metadata.google.internal").unwrap().authority,

@@ -96,7 +96,7 @@ impl<'a> Coming<'a> {
             _ if whole => Ok(true),
             Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
             _ if bytes.is_empty() => {
-                Err(Failed::Connection("the connection ended before the answer did".to_owned()))
+                Err(Failed::Broken("the connection ended before the answer did".to_owned()))
             }
             _ => Ok(false),
         }

@@ -83,9 +83,12 @@ pub enum Failed {
     /// The system lets nobody here ask there.
     #[error("this machine forbids to ask there")]
     Forbidden,
-    /// No connection, or it broke.
+    /// No connection.
     #[error("{0}")]
     Connection(String),
+    /// Somebody took the connection, and it broke or ended before the answer was whole.
+    #[error("{0}")]
+    Broken(String),
     /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
     #[error("no connection within {} s", .0.as_secs_f64())]
     Unreached(Duration),
@@ -142,10 +145,18 @@ fn carried(
 
 fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Broken> {
     let stream = patience.left().and_then(|left| TcpStream::connect_timeout(&address, left));
-    stream.map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => Failed::Unreached(patience.deadline).into(),
-        _ => error.into(),
-    })
+    stream.map_err(|error| unconnected(error, patience.deadline))
+}
+
+/// Why there is no connection.
+fn unconnected(error: io::Error, deadline: Duration) -> Broken {
+    match error.kind() {
+        ErrorKind::TimedOut => Failed::Unreached(deadline).into(),
+        // Whoever takes a connection may reset it before that it was taken is known here.
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => error.into(),
+        ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => error.into(),
+        _ => Failed::Connection(error.to_string()).into(),
+    }
 }
 
 /// How long is left.
@@ -171,7 +182,7 @@ impl Patience<'_> {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => Failed::Late(self.deadline),
             ErrorKind::ConnectionRefused => Failed::Refused,
             ErrorKind::PermissionDenied => Failed::Forbidden,
-            _ => Failed::Connection(error.to_string()),
+            _ => Failed::Broken(error.to_string()),
         }
     }
 }
@@ -293,6 +304,24 @@ mod tests {
         ] {
             assert_eq!(asked(answer).unwrap_err().to_string(), why, "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_is_told_apart_from_one_that_nobody_takes() {
+        assert!(matches!(asked(""), Err(Failed::Broken(_))));
+        let nowhere = "255.255.255.255:9".parse().unwrap();
+        let failed = exchange(nowhere, &Request::get("a", "/"), &BOUNDS, &still);
+        assert!(matches!(failed, Err(Failed::Connection(_) | Failed::Forbidden)), "{failed:?}");
+    }
+
+    /// By chance it was taken for nobody's.
+    #[test]
+    fn a_connection_that_is_reset_before_it_is_known_to_be_taken_is_a_broken_one() {
+        let patience = Patience { until: MINUTE, deadline: MINUTE, now: &still };
+        let failed = |kind: ErrorKind| patience.reason(unconnected(kind.into(), MINUTE));
+        assert!(matches!(failed(ErrorKind::ConnectionReset), Failed::Broken(_)));
+        assert!(matches!(failed(ErrorKind::NetworkUnreachable), Failed::Connection(_)));
+        assert_eq!(failed(ErrorKind::ConnectionRefused), Failed::Refused);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn check(name: &str) -> Result<&'static Check, String> {
 const HELP: &str = "\
 Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns, what sidecar asks Envoy, and what \
 identity asks metadata servers, as SDKs do and where their variables send them (GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, \
-AWS_CONTAINER_CREDENTIALS_FULL_URI and the like); no credential is shown. A check takes five seconds at most. What it may not see (it needs no root, and without \
+AWS_CONTAINER_CREDENTIALS_FULL_URI, IDENTITY_ENDPOINT and the like; those of Azure's Service Fabric, Arc and Cloud Shell are named, and not asked); no credential is shown. A check takes five seconds at most. What it may not see (it needs no root, and without \
 it sees less) is said to be unknown, with where to look.
 
 Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 if a \

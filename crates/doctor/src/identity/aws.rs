@@ -6,12 +6,13 @@ use jiff::Timestamp;
 use seawall_fetch::{Answer, Failed};
 use seawall_probe::files::{Reading, Unread};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Tokens, Wanted};
-use super::windows::INSTANCES;
+use super::lent::{Life, Misread, Outcome, Principal, Server, Tokens, Wanted, is_said, lifeless, told};
+use super::names::is_role;
+use super::windows::{INSTANCES, INSTANCES_PATIENCE};
 use crate::check::Site;
-use crate::web::Place;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
@@ -19,12 +20,12 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let wanted = match wanted(site) {
         None => return Outcome::Unasked,
         Some(Ok(wanted)) => wanted,
-        Some(Err(name)) => return Outcome::Unaskable(name),
+        Some(Err(outcome)) => return outcome,
     };
     let asker = Asker::new(site, pace, &wanted);
-    let put = asker.ask("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
+    let put = asker.token("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
     let without = asker.get(ROLES, &[]);
-    let tokens = Tokens { put: status(&put), without: status(&without) };
+    let tokens = Tokens { put: status(&put), without: status(&without), is_slow: asker.is_slow() };
     if let (Err(_), Err(why)) = (&put, &without) {
         return Outcome::Absent(wanted, why.clone());
     }
@@ -35,16 +36,16 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let headers: Vec<_> = token.iter().map(|token| ("X-aws-ec2-metadata-token", token.as_str())).collect();
     let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
     let role = role(&listing);
-    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it was not asked for credentials")));
-    if let Ok(role) = &role {
-        let (all, good) = asker.tries(10, &[ROLES, role].concat(), &headers);
-        (tries, life) = (all, lives(good.as_ref(), (site.wall)()));
-    }
+    let (tries, good) = match &role {
+        Ok(role) => asker.tries(10, &[ROLES, role].concat(), &headers, lacks, None),
+        Err(_) => (Vec::new(), None),
+    };
+    let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
     // Credentials of the instance itself, beside those of its role, are lent to nobody by anybody else.
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
-    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+    let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let principal = match role {
-        Ok(role) => Principal::Named(format!("role {role}")),
+        Ok(role) => Principal::Named("role ", role),
         Err(principal) => principal,
     };
     let server = Server {
@@ -54,6 +55,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: INSTANCES,
+        patience: INSTANCES_PATIENCE,
         tokens: Some(tokens),
         is_machines_own,
     };
@@ -61,7 +63,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 }
 
 /// None if SDKs are told not to ask it.
-fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
+fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
     let is =
         |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
     if is("AWS_EC2_METADATA_DISABLED", "true") {
@@ -71,36 +73,35 @@ fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
     let named = (site.environment)(name).map(|url| (name, url));
     let is_ipv6 = is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6");
     let usual = if is_ipv6 { "[fd00:ec2::254]:80" } else { "169.254.169.254:80" };
-    Some(Wanted::new("AWS's metadata service", named, Place::of_url, usual))
+    Some(Wanted::new("AWS's metadata service", named, Misread::url, usual))
 }
 
 fn status(answer: &Result<Answer, Failed>) -> Option<u16> {
     answer.as_ref().ok().map(Answer::status)
 }
 
-/// Other clouds' servers answer at the same address: Google's names its flavor, Azure's speaks JSON and none of its kinds calls itself so.
+/// Other clouds' servers answer at the same address: Google's names its flavor and has nothing at these paths, Azure's speaks JSON, and none of
+/// its kinds calls itself so. Who gives what was asked for is one that SDKs use, whatever flavor it names beside.
 fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> bool {
     let answers = || [put, without].into_iter().flatten();
     let is_json = |answer: &Answer| answer.header("content-type").starts_with("application/json");
-    if answers().any(|answer| !answer.header("metadata-flavor").is_empty()) {
-        return false;
-    }
+    let is_google = answers().any(|answer| !answer.header("metadata-flavor").is_empty());
+    let is_answer = |answer: &Answer| answer.status() == 200 || (answer.status() == 401 && !is_google);
     answers().any(|answer| answer.header("server") == "EC2ws")
-        || answers().any(|answer| !is_json(answer) && matches!(answer.status(), 200 | 401))
+        || answers().any(|answer| !is_json(answer) && is_answer(answer))
 }
 
 /// The first that is listed, as most SDKs take it; else as whom nobody is.
 fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
-    let unsaid = |why: &Failed| Principal::Unsaid(format!("it did not say which role it lends: {why}"));
+    let unsaid =
+        |why: &Failed| Principal::Unsaid(format!("it did not say which role it lends: {}", told(why)));
     let listing = listing.as_ref().map_err(unsaid)?;
     match listing.status() {
         200 => {
-            let name: String =
-                listing.text().lines().next().unwrap_or_default().trim().chars().take(200).collect();
-            let is_name = !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte));
+            let text = listing.text();
+            let name = text.lines().next().unwrap_or_default().trim();
             let no_name = || Principal::Unsaid("what it lists is no role's name".to_owned());
-            if is_name { Ok(name) } else { Err(no_name()) }
+            if is_role(name) { Ok(name.to_owned()) } else { Err(no_name()) }
         }
         404 => Err(Principal::Nobody),
         status @ 500.. => Err(Principal::Failing(status)),
@@ -108,6 +109,20 @@ fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
             Err(Principal::Unsaid(format!("it answered {status} when it was asked which role it lends")))
         }
     }
+}
+
+/// What a document lacks to be keys: botocore fails without any of the four, and where another `Code` is said Ruby's SDK, PHP's and Rust's.
+pub(super) fn lacks(document: &Answer) -> Option<&'static str> {
+    let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
+        return Some("that is no document of keys");
+    };
+    match document["Code"].as_str() {
+        Some(code) if code != "Success" => return Some("with a Code that is not Success"),
+        _ => {}
+    }
+    let is_whole =
+        ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"].iter().all(|name| is_said(&document[name]));
+    (!is_whole).then_some("without all of AccessKeyId, SecretAccessKey, Token and Expiration")
 }
 
 /// Of a document with keys, nothing but its times.
@@ -119,8 +134,7 @@ struct Document {
 }
 
 /// How long the credentials in an answer live, at this time.
-pub(super) fn lives(document: Option<&Answer>, now: SystemTime) -> Reading<Life> {
-    let document = document.ok_or(Unread::Absent("it gave no credentials"))?;
+pub(super) fn lives(document: &Answer, now: SystemTime) -> Reading<Life> {
     let document: Document = serde_json::from_slice(document.body()).map_err(|_| {
         Unread::Absent("its answer is no document with an end in the usual form (Expiration)")
     })?;

@@ -7,9 +7,10 @@ use seawall_probe::files::Unread;
 use serde::Deserialize;
 
 use super::ask::{Asker, Pace};
-use super::aws::lives;
-use super::lent::{Outcome, Principal, Server, Wanted};
-use super::windows::CONTAINERS;
+use super::aws::{lacks, lives};
+use super::lent::{Misread, Outcome, Principal, Server, Wanted, lifeless};
+use super::names::{is_account, is_role_arn};
+use super::windows::{CONTAINERS, CONTAINERS_PATIENCE};
 use crate::check::Site;
 use crate::web::Place;
 
@@ -25,7 +26,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let wanted = match wanted(site) {
         None => return Outcome::Unasked,
         Some(Ok(wanted)) => wanted,
-        Some(Err(name)) => return Outcome::Unaskable(name),
+        Some(Err(outcome)) => return outcome,
     };
     if !is_taken(&wanted.place) {
         return Outcome::Refused(wanted);
@@ -34,16 +35,19 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Ok(token) => token,
         Err(why) => return Outcome::Tokenless(wanted, why),
     };
+    // ECS gives its tasks paths that nobody can guess, in place of tokens.
+    if wanted.named_by == Some(RELATIVE) {
+        pace.secrets().keep(wanted.place.path.rsplit('/').next().unwrap_or_default());
+    }
     let asker = Asker::new(site, pace, &wanted);
     let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
-    let first = match asker.get("", &headers) {
+    let first = match asker.lent("", &headers) {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
-    let (tries, good) = asker.tries(9, "", &headers);
     let principal = principal(&first);
-    let good = good.or(Some(first).filter(|first| first.status() == 200));
-    let life = lives(good.as_ref(), (site.wall)());
+    let (tries, good) = asker.tries(10, "", &headers, lacks, Some(first));
+    let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
     let server = Server {
         wanted: wanted.clone(),
         tries,
@@ -51,21 +55,22 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: CONTAINERS,
+        patience: CONTAINERS_PATIENCE,
         tokens: None,
-        is_machines_own: false,
+        is_machines_own: Some(false),
     };
     Outcome::Serving(Box::new(server))
 }
 
 /// The relative one counts first, as in the SDKs.
-fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
+fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
         let place = Place { authority: ECS.to_owned(), path };
         return Some(Ok(Wanted { whose, place, named_by: Some(RELATIVE) }));
     }
     let url = (site.environment)(FULL)?;
-    Some(Wanted::new(whose, Some((FULL, url)), Place::of_url, ECS))
+    Some(Wanted::new(whose, Some((FULL, url)), Misread::url, ECS))
 }
 
 /// Beside loopback the addresses of ECS' agent and of EKS Pod Identity's, which SDKs take over plain HTTP (boto/botocore, `utils.py`,
@@ -90,9 +95,12 @@ fn is_taken(place: &Place) -> bool {
 fn token(site: &Site) -> Result<Option<String>, String> {
     let (token, of) = match (site.environment)(TOKEN_FILE) {
         Some(file) => {
+            // What begins otherwise may be the token itself.
+            let is_shown = file.starts_with('/') && file.len() <= 256;
+            let shown = if is_shown { file.as_str() } else { "what it names, which is not shown," };
             let text = site.files.read(&file);
-            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", Unread::new(&file, &error)))?;
-            (Some(text), format!("{file} ({TOKEN_FILE})"))
+            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", Unread::new(shown, &error)))?;
+            (Some(text), format!("{shown} ({TOKEN_FILE})"))
         }
         None => ((site.environment)(TOKEN), TOKEN.to_owned()),
     };
@@ -112,10 +120,6 @@ struct Whose {
     account_id: Option<String>,
 }
 
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
 fn principal(answer: &Answer) -> Principal {
     match answer.status() {
         200 => {}
@@ -126,11 +130,8 @@ fn principal(answer: &Answer) -> Principal {
     }
     let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
     let named = whose.and_then(|whose| {
-        let account = || match Principal::named(&whose.account_id?, is_number) {
-            Principal::Named(account) => Some(Principal::Named(format!("a role of account {account}"))),
-            other => Some(other),
-        };
-        let role = whose.role_arn.map(|role| Principal::named(&role, |role| role.starts_with("arn:")));
+        let account = || Some(Principal::named("a role of account ", &whose.account_id?, is_account));
+        let role = whose.role_arn.map(|role| Principal::named("", &role, is_role_arn));
         role.or_else(account)
     });
     named.unwrap_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()))

@@ -1,14 +1,13 @@
 //! Google's metadata server, as google-auth and `cloud.google.com/go/compute/metadata` ask it.
 
 use seawall_fetch::Answer;
-use seawall_probe::files::{Reading, Unread};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Wanted};
-use super::windows::GOOGLE;
+use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_said, lifeless};
+use super::names::is_service_account;
+use super::windows::{GOOGLE, GOOGLE_PATIENCE};
 use crate::check::Site;
-use crate::web::Place;
 
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
 const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
@@ -18,9 +17,9 @@ const NAMES: [&str; 3] = ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADAT
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let named = NAMES.iter().find_map(|name| Some((*name, (site.environment)(name)?)));
-    let wanted = match Wanted::new("Google's metadata server", named, Place::of_host, "169.254.169.254:80") {
+    let wanted = match Wanted::new("Google's metadata server", named, Misread::host, "169.254.169.254:80") {
         Ok(wanted) => wanted,
-        Err(name) => return Outcome::Unaskable(name),
+        Err(outcome) => return outcome,
     };
     let asker = Asker::new(site, pace, &wanted);
     let email = match asker.get(&[ACCOUNT, "email"].concat(), &[FLAVOR]) {
@@ -31,14 +30,14 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         return Outcome::stranger(wanted, [&email]);
     }
     let principal = principal(&email);
-    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it was not asked for credentials")));
-    if let Principal::Named(_) = principal {
-        let (all, good) = asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR]);
-        (tries, life) = (all, left(good.as_ref()));
-    }
+    let (tries, good) = match principal {
+        Principal::Named(..) => asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR], lacks, None),
+        _ => (Vec::new(), None),
+    };
+    let life = good.as_ref().and_then(left).ok_or_else(|| lifeless(&tries));
     // Google's server for workloads has no disks to tell of.
     let own = asker.get("/computeMetadata/v1/instance/disks/", &[FLAVOR]);
-    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+    let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let server = Server {
         wanted: wanted.clone(),
         tries,
@@ -46,20 +45,16 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         principal,
         life,
         windows: GOOGLE,
+        patience: GOOGLE_PATIENCE,
         tokens: None,
         is_machines_own,
     };
     Outcome::Serving(Box::new(server))
 }
 
-/// An account's address, or the pool in whose name a pod without one is (GKE's Workload Identity Federation).
-fn is_account(text: &str) -> bool {
-    text.contains('@') || text.ends_with(".svc.id.goog")
-}
-
 fn principal(answer: &Answer) -> Principal {
     match answer.status() {
-        200 => Principal::named(&answer.text(), is_account),
+        200 => Principal::named("", &answer.text(), is_service_account),
         404 => Principal::Nobody,
         status @ 500.. => Principal::Failing(status),
         status => {
@@ -68,15 +63,15 @@ fn principal(answer: &Answer) -> Principal {
     }
 }
 
-/// Of a token, nothing but its time.
-#[derive(Deserialize)]
-struct Token {
-    expires_in: i64,
+/// What an answer lacks to be a token: Go's library fails without either (golang/oauth2, `google/google.go`), or where the time is no whole number.
+fn lacks(token: &Answer) -> Option<&'static str> {
+    let token: Value = serde_json::from_slice(token.body()).unwrap_or_default();
+    let is_whole = is_said(&token["access_token"]) && token["expires_in"].is_i64();
+    (!is_whole).then_some("without an access_token and a whole number of seconds (expires_in)")
 }
 
-fn left(token: Option<&Answer>) -> Reading<Life> {
-    let token = token.ok_or(Unread::Absent("it gave no token"))?;
-    let token: Token = serde_json::from_slice(token.body())
-        .map_err(|_| Unread::Absent("its answer is no token with a whole number of seconds (expires_in)"))?;
-    Ok(Life { left: token.expires_in, whole: None })
+/// Of a token, nothing but its time.
+fn left(token: &Answer) -> Option<Life> {
+    let token: Value = serde_json::from_slice(token.body()).ok()?;
+    Some(Life { left: token["expires_in"].as_i64()?, whole: None })
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use seawall_fetch::Failed;
 
-use super::lent::{Life, Outcome, Principal, Server, Tokens};
+use super::lent::{Got, Life, Misread, Outcome, Principal, Server, Tokens, told};
 use super::windows::Window;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, many};
 use crate::web::Place;
 
 /// Which of them answer.
@@ -40,7 +40,7 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
 
 /// Of several the gravest, and of those the first.
 fn gravest(outcomes: &[Outcome]) -> Option<Complaint> {
-    let complaints = [refused, tokenless, failing, named, unaskable, mute];
+    let complaints = [refused, tokenless, failing, named, unaskable, mute, broken];
     let told = complaints.iter().rev().filter_map(|complaint| complaint(outcomes));
     told.max_by_key(|(verdict, ..)| *verdict)
 }
@@ -128,25 +128,72 @@ fn fault_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -
 }
 
 fn unaskable(outcomes: &[Outcome]) -> Option<Complaint> {
-    let name = outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Unaskable(name) => Some(name),
+    let told = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Unaskable(name, why) => Some(misread(name, *why)),
         _ => None,
-    })?;
-    let reason = format!("{name} is no http:// URL or host, and nothing else is asked here");
-    Some((
-        Verdict::CannotTell,
-        reason,
-        format!("look at {name}; what is served over https:// is to be asked by hand"),
-    ))
+    });
+    told.max_by_key(|(verdict, ..)| *verdict)
+}
+
+fn misread(name: &str, why: Misread) -> Complaint {
+    // Node's takes a URL as it is; golang `cloud.google.com/go/compute/metadata`, google-auth-library-python `compute_engine/_metadata.py`
+    // and google-auth-library-java `ComputeEngineCredentials` do not look.
+    let (verdict, why, fix) = match why {
+        Misread::UrlForHost => (
+            Verdict::Fault,
+            "is a URL where HOST or HOST:PORT is expected: Google's libraries for Go, Python and Java put http:// before it, and ask http://http://… in vain",
+            "leave out the scheme and the path",
+        ),
+        Misread::NoHost => {
+            (Verdict::CannotTell, "is no HOST or HOST:PORT, so nobody is asked there", "look at its value")
+        }
+        Misread::Https => (
+            Verdict::CannotTell,
+            "is an https:// URL, and nothing but http:// is asked here",
+            "ask that server by hand",
+        ),
+        Misread::Unspoken => (
+            Verdict::CannotTell,
+            "names a server that Azure's SDKs ask in a way that is not spoken here (Service Fabric's, Azure Arc's, Cloud Shell's)",
+            "ask that server by hand",
+        ),
+        Misread::NoUrl => {
+            (Verdict::CannotTell, "is no http:// URL, so nobody is asked there", "look at its value")
+        }
+    };
+    (verdict, format!("{name} {why}"), format!("{name}: {fix}"))
 }
 
 fn mute(outcomes: &[Outcome]) -> Option<Complaint> {
     let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
     let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
-    let reason = "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials";
+    let reason = "somebody takes the connection and gives no whole answer within a second: SDKs wait there for that and more, some try again, and then have no credentials";
     let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
     let is_fault = !serves && outcomes.iter().any(is_mute);
     is_fault.then(|| (Verdict::Fault, reason.to_owned(), fix.to_owned()))
+}
+
+/// Somebody takes the connection and never gives an answer that could be read. That is not nobody: SDKs that ask there fail, or ask again. A
+/// warning and no fault, because it is known of no server there that it should serve (one that a variable names is a fault in [`named`]), and
+/// unlike one that is mute it lets SDKs go on at once: a proxy that takes all of a pod's connections does so where there is no server.
+fn broken(outcomes: &[Outcome]) -> Option<Complaint> {
+    let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
+    let (wanted, why) = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Absent(wanted, why @ (Failed::Broken(_) | Failed::TooLarge(_) | Failed::Http(_))) => {
+            Some((wanted, why))
+        }
+        _ => None,
+    })?;
+    let reason = format!(
+        "somebody takes connections at {} and gives no answer that can be read ({}): SDKs that ask there have no credentials; if no server is meant to be there, they go on to the next of their chain",
+        wanted.place.authority,
+        told(why)
+    );
+    let fix = format!(
+        "look who listens there, and whether a proxy (a sidecar) takes the connection in its place: curl -sv http://{}/",
+        wanted.place.authority
+    );
+    (!serves).then_some((Verdict::Warning, reason, fix))
 }
 
 fn served(outcome: &Outcome) -> Option<String> {
@@ -163,7 +210,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
             Outcome::Tokenless(wanted, _) => (wanted, "not asked, as there is no token for it".to_owned()),
             Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
             Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
-            Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),
+            Outcome::Absent(wanted, why) => (wanted, told(why)),
             Outcome::Another(wanted) => (wanted, "somebody answers, but not as it does".to_owned()),
             Outcome::Failing(wanted, status) => (wanted, format!("somebody answers {status}")),
             _ => continue,
@@ -177,12 +224,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     places.into_iter().map(|(told, whose)| format!("{} {told}", whose.join(", "))).collect()
 }
 
-/// A system's word without its number.
-fn plain(why: &str) -> String {
-    why.split(" (os error").next().unwrap_or(why).to_owned()
-}
-
-/// As late as this the most patient SDKs are content, and the least patient gives up (aws-sdk-go-v2 at 500 ms); Azure's probe waits 300 ms.
+/// Half of what the least patient SDK waits (aws-sdk-go-v2: 500 ms), and nearly what Azure's probe does: under load an answer takes twice as long.
 const SLOW: Duration = Duration::from_millis(250);
 
 /// Of fewer answers nothing is said to be fine. Azure's server, which bears the fewest requests, is asked for so many.
@@ -191,7 +233,7 @@ const ENOUGH: usize = 3;
 /// How soon it answers, and how often.
 pub(super) fn latency(server: &Server) -> Finding {
     let asked = server.tries.len();
-    let answered = server.tries.iter().filter(|(_, status)| *status == Some(200)).count();
+    let answered = credentials(server);
     let times = times(server);
     let millis = |took: Option<&Duration>| took.map_or(0.0, |took| took.as_secs_f64() * 1e3);
     let (median, worst) = (millis(times.get(times.len() / 2)), millis(times.last()));
@@ -208,10 +250,11 @@ pub(super) fn latency(server: &Server) -> Finding {
             "look at that server's log and its CPU (cpu.throttling there), and how many others ask it: a refresh that is too frequent is told by identity.life",
         );
     }
-    if worst >= SLOW.as_secs_f64() * 1e3 {
+    if worst >= millis(Some(&SLOW)) {
+        let is_over = worst >= millis(Some(&server.patience.least));
         return found.judged(
-            Verdict::Warning,
-            "the AWS SDK for Go gives up after 500 ms, Azure's probe after 300 ms; under load it will be later",
+            if is_over { Verdict::Fault } else { Verdict::Warning },
+            format!("it is slow: {}; under load it will be later", server.patience.who),
             "look at that server's CPU and at what it asks itself for each answer",
         );
     }
@@ -219,7 +262,7 @@ pub(super) fn latency(server: &Server) -> Finding {
         return found;
     }
     let reason = match server.principal {
-        Principal::Named(_) => {
+        Principal::Named(..) => {
             "the time for it was over before it had been asked for credentials often enough"
         }
         _ => "it did not say whose credentials it lends, so it was not asked for them",
@@ -227,9 +270,14 @@ pub(super) fn latency(server: &Server) -> Finding {
     found.judged(Verdict::CannotTell, reason, "ask that server by hand some times: curl -w '%{time_total}'")
 }
 
+/// How often it gave credentials.
+fn credentials(server: &Server) -> usize {
+    server.tries.iter().filter(|once| matches!(once.got, Got::Credentials)).count()
+}
+
 /// How long its answers took, in order: those with credentials, or where they are too few all of them.
 fn times(server: &Server) -> Vec<Duration> {
-    let tries = server.tries.iter().filter(|(_, status)| status.is_some()).map(|(took, _)| *took);
+    let tries = server.tries.iter().filter(|once| !matches!(once.got, Got::Nothing(_))).map(|once| once.took);
     let mut times: Vec<_> = if server.tries.len() < ENOUGH { server.times.clone() } else { tries.collect() };
     times.sort_unstable();
     times
@@ -241,35 +289,42 @@ fn answers(server: &Server, answered: usize, count: usize, [median, worst]: [f64
     let within = format!(
         "within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
     );
+    let others = many(count as f64, "other answer");
+    let all = if count == 1 { "its only answer".to_owned() } else { format!("all its {count} answers") };
     match (asked, &server.principal) {
         (0, Principal::Nobody) => {
-            format!(
-                "{whose} was not asked for credentials, which it has not; it gave {count} other answers {within}"
-            )
+            format!("{whose} was not asked for credentials, which it has not; it gave {others} {within}")
         }
-        (0, _) => format!("{whose} was not asked for credentials; it gave {count} other answers {within}"),
+        (0, _) => format!("{whose} was not asked for credentials; it gave {others} {within}"),
         (..ENOUGH, _) => {
-            format!(
-                "{whose} gave credentials {answered} of {asked} times; all its {count} answers came {within}"
-            )
+            format!("{whose} gave credentials {answered} of {asked} times; {all} came {within}")
         }
         _ => format!("{whose} gave credentials {answered} of {asked} times, {within}"),
     }
 }
 
-/// What came in place of credentials.
+/// What came in place of credentials, each kind once with how often it came.
 fn others(server: &Server) -> Vec<String> {
-    let statuses = server.tries.iter().map(|(_, status)| *status).filter(|status| *status != Some(200));
-    statuses
-        .map(|status| status.map_or("no answer in 0.5 s".to_owned(), |status| status.to_string()))
-        .collect()
+    let mut kinds: Vec<(String, u32)> = Vec::new();
+    for once in server.tries.iter().filter(|once| !matches!(once.got, Got::Credentials)) {
+        let told = once.got.to_string();
+        match kinds.iter_mut().find(|(known, _)| *known == told) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((told, 1)),
+        }
+    }
+    let said = |(told, count)| if count == 1 { told } else { format!("{told} ({count} times)") };
+    kinds.into_iter().map(said).collect()
 }
 
 /// As whom programs here are.
 pub(super) fn principal(server: &Server) -> Finding {
     let whose = server.wanted.whose;
     match &server.principal {
-        Principal::Named(name) => Finding::ok(PRINCIPAL, format!("{whose} lends credentials of: {name}")),
+        Principal::Named(what, name) if !server.tries.is_empty() && credentials(server) == 0 => {
+            Finding::ok(PRINCIPAL, format!("{whose} gave no credentials; whose they would be: {what}{name}"))
+        }
+        Principal::Named(what, name) => Finding::ok(PRINCIPAL, format!("{whose} lends credentials of: {what}{name}")),
         Principal::Nobody => Finding::ok(PRINCIPAL, format!("{whose} has no credentials for who asks here")).judged(
             Verdict::Warning,
             "SDKs find a server, and no identity at it: each tries it first, and fails or goes on to the next of its chain",
@@ -280,11 +335,17 @@ pub(super) fn principal(server: &Server) -> Finding {
             format!("it answered {status} when it was asked for that: SDKs have no credentials, and most try no second time"),
             "look at that server's log, and at what it asks itself for each answer",
         ),
-        Principal::Unsaid(why) => {
-            let found = Finding::ok(PRINCIPAL, "not seen".to_owned());
-            found.judged(Verdict::CannotTell, format!("{whose}: {why}"), "look at that server's log")
-        }
+        Principal::Refused(status, words) => unsaid(format!("{whose}: it answered {status}: {words}")),
+        Principal::Unsaid(why) => unsaid(format!("{whose}: {why}")),
     }
+}
+
+fn unsaid(why: String) -> Finding {
+    Finding::ok(PRINCIPAL, "not seen".to_owned()).judged(
+        Verdict::CannotTell,
+        why,
+        "look at that server's log",
+    )
 }
 
 /// How long its credentials live, against the windows of those who ask it.
@@ -331,36 +392,37 @@ pub(super) fn life(server: &Server) -> Finding {
     }
 }
 
+/// Above a window for less than a fifth of its life a session is as good as never: servers renew later than that, the real ones within its last
+/// minutes. So that the verdict on short sessions does not hang on the second in which they are looked at. Of longer ones that is seen: who
+/// lends what has less left than a window does not renew before it.
+const CALM: i64 = 5;
+
 /// Who asks anew at each call, now and for how long.
 fn thrashing(windows: &[Window], life: Life) -> Option<(Verdict, String)> {
-    let below =
-        |seconds: i64| -> Vec<_> { windows.iter().filter(|window| window.seconds >= seconds).collect() };
-    let (now, ever) = (below(life.left), life.whole.map_or_else(Vec::new, below));
-    let who = |windows: &[&Window]| -> Vec<_> {
-        windows
-            .iter()
-            .map(|window| {
-                format!(
-                    "{} ({} window, {})",
-                    window.client,
-                    spoken(window.seconds),
-                    requests(window.requests)
-                )
-            })
-            .collect()
-    };
+    let whole = life.whole.unwrap_or(i64::MAX);
+    let who = |is: &dyn Fn(&Window) -> bool| told_windows(windows.iter().filter(|window| is(window)));
+    let ever = who(&|window| window.seconds >= whole);
+    let now = who(&|window| window.seconds >= life.left);
+    let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
+    let anew = "each call of these SDKs fetches them anew and waits for that";
     if !ever.is_empty() {
-        let text = format!(
-            "they are never above these windows, so each call of these SDKs fetches them anew and waits for that: {}",
-            who(&ever).join(", ")
-        );
+        let text = format!("they are never above these windows, so {anew}: {ever}");
         return Some((Verdict::Fault, text));
     }
+    if !now.is_empty() {
+        return Some((Verdict::Warning, format!("until the server renews them, {anew}: {now}")));
+    }
     let text = format!(
-        "until the server renews them, each call of these SDKs fetches them anew and waits for that: {}",
-        who(&now).join(", ")
+        "for more than four fifths of their life, unless the server renews them before, {anew}: {soon}"
     );
-    (!now.is_empty()).then_some((Verdict::Warning, text))
+    (!soon.is_empty()).then_some((Verdict::Warning, text))
+}
+
+fn told_windows<'a>(windows: impl Iterator<Item = &'a Window>) -> String {
+    let told = windows.map(|window| {
+        format!("{} ({} window, {})", window.client, spoken(window.seconds), requests(window.requests))
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn requests(count: u32) -> String {
@@ -389,6 +451,11 @@ pub(super) fn tokens(tokens: &Tokens) -> Finding {
                 identity of their own";
     match (tokens.put, tokens.without) {
         (Some(200), _) => found,
+        (None, _) if tokens.is_slow => found.judged(
+            Verdict::CannotTell,
+            "the server's answers are so late that the one with the token may be late, too, and not lost",
+            "look at that server first (identity.latency)",
+        ),
         (None, Some(200)) => found.judged(
             Verdict::Fault,
             "the answer with the token is lost, as with a hop limit of 1: at each fetch SDKs wait a second or more for it before they go on without, and those for Rust \
@@ -422,8 +489,9 @@ pub(super) fn tokens(tokens: &Tokens) -> Finding {
 pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
     let whose = server.wanted.whose;
     let name = match &server.principal {
-        Principal::Named(name) => name.as_str(),
-        _ => "nobody",
+        Principal::Named(what, name) => [what, name.as_str()].concat(),
+        Principal::Nobody => "nobody".to_owned(),
+        _ => "it does not say whom".to_owned(),
     };
     if !is_pod {
         return Finding::ok(
@@ -432,13 +500,20 @@ pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
         );
     }
     let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
-    let own = if server.is_machines_own { "answers" } else { "does not answer" };
-    let text = format!(
-        "{whose} {own} here what only the machine's own server does; it lends credentials of: {name}"
-    );
-    let found = Finding::ok(NODE, text);
-    if !server.is_machines_own && !is_compute {
-        return found;
+    let own = match server.is_machines_own {
+        Some(true) => "answers here what only the machine's own server does",
+        Some(false) => "does not answer here what only the machine's own server does",
+        None => "gave no answer to what only the machine's own server knows",
+    };
+    let found = Finding::ok(NODE, format!("{whose} {own}; it lends credentials of: {name}"));
+    match server.is_machines_own {
+        Some(false) if !is_compute => return found,
+        None if !is_compute => {
+            let reason =
+                "whether it is the node's own server was asked, and no answer came in the time for it";
+            return found.judged(Verdict::CannotTell, reason, "look at that server first (identity.latency)");
+        }
+        _ => {}
     }
     found.judged(
         Verdict::Warning,

@@ -7,8 +7,8 @@ use seawall_fetch::{Answer, Failed, Request};
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
 use self::clouds::{
-    Aws, EMAIL, LINK_LOCAL, ODD_DOCUMENTS, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
-    bodies_of_stubs, complaints, flavored, found, google, keys,
+    Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
+    bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
@@ -34,6 +34,24 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     let mute = at_the_address(aws().reply());
     mute.slow.set(Duration::from_secs(9));
     assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
+}
+
+/// Each was called fine, as if nobody were there.
+#[test]
+fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
+    let broken = || Failed::Broken("the connection ended before the answer did".to_owned());
+    for why in [broken(), Failed::TooLarge(1 << 16), Failed::Http("broken chunks".to_owned())] {
+        let told = found(&at_the_address(|_| Err(why.clone())), &[]);
+        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Warning), "{why}");
+        assert!(reason(&told[0]).contains(&why.to_string()), "{:?}", told[0]);
+    }
+    for nobody in [Failed::Refused, Failed::Connection("No route to host".to_owned())] {
+        assert_eq!(complaints(&at_the_address(|_| Err(nobody.clone())), &[]), []);
+    }
+    // Where one serves, the others are not meant to.
+    let serving = at_the_address(|_| Err(broken()));
+    serving.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
+    assert_eq!(complaints(&serving, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]), []);
 }
 
 /// It was taken for somebody else's server, or for one that has no credentials, and called fine.
@@ -124,6 +142,28 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
     }
 }
 
+/// It was said to be no URL, which it is; and of what is long all was shown.
+#[test]
+fn a_variable_that_is_misread_is_told_by_what_was_expected() {
+    let told = |name, value: &str| found(&Servers::default(), &[(name, value)]).swap_remove(0);
+    let host = told("GCE_METADATA_HOST", "http://127.0.0.1:8080");
+    assert_eq!(host.verdict, Verdict::Fault);
+    assert!(reason(&host).contains("HOST:PORT is expected") && reason(&host).contains("http://http://"));
+    for (name, value, why) in [
+        ("GCE_METADATA_HOST", "a".repeat(100_000), "no HOST or HOST:PORT"),
+        ("GCE_METADATA_HOST", "a\u{1b}[31m".to_owned(), "no HOST or HOST:PORT"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "https://a/".to_owned(), "nothing but http:// is asked here"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "127.0.0.1:80".to_owned(), "is no http:// URL"),
+    ] {
+        let told = told(name, &value);
+        assert_eq!(told.verdict, Verdict::CannotTell, "{name}");
+        assert!(
+            reason(&told).contains(why) && serde_json::to_string(&told).unwrap().len() < 1000,
+            "{told:?}"
+        );
+    }
+}
+
 #[test]
 fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
     let whose = |servers: &Servers| -> Vec<_> {
@@ -140,8 +180,81 @@ fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
     let named = whose(&at_the_address(azure));
     assert_eq!(
         named,
-        ["Azure's metadata service lends credentials of: managed identity with client id 11-22"]
+        [format!("Azure's metadata service lends credentials of: managed identity with client id {CLIENT}")]
     );
+}
+
+/// They were ignored, and the metadata address asked in their place.
+#[test]
+fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret() {
+    let token = |life: &str| {
+        format!(r#"{{"access_token":"Wq7Rk2Lm9Xv4Tz","client_id":"{CLIENT}","resource":"a",{life}}}"#)
+    };
+    let end = format!(r#""expires_on":"{}""#, NOW + 3600);
+    let new = [("IDENTITY_ENDPOINT", "http://127.0.0.1:42356/msi/token/"), ("IDENTITY_HEADER", SECRET)];
+    let old = [("MSI_ENDPOINT", "http://127.0.0.1:42356/a?b=c"), ("MSI_SECRET", SECRET)];
+    for (environment, header, target) in [
+        (new, "X-IDENTITY-HEADER", "/msi/token/?api-version=2019-08-01&resource="),
+        (old, "secret", "/a?b=c&api-version=2017-09-01&resource="),
+    ] {
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:42356", |request| {
+            let is_right = request.target.starts_with(target) && request.headers.contains(&(header, SECRET));
+            if is_right { answer(&token(&end)) } else { status(400) }
+        });
+        assert_eq!(complaints(&servers, &environment), []);
+        let all = serde_json::to_string(&found(&servers, &environment)).unwrap();
+        assert!(all.contains(CLIENT) && all.contains("has 60 min left") && !all.contains(SECRET), "{all}");
+        // What MSAL takes for none, a refusal in App Service's words that says the secret, and nobody.
+        servers.serve("127.0.0.1:42356", |_| answer(&token(r#""expires_in":"3600""#)));
+        assert!(complaints(&servers, &environment).contains(&(LATENCY, Verdict::Fault)));
+        let refusal = format!(r#"{{"statusCode":400,"message":"bad {SECRET}"}}"#);
+        servers.serve("127.0.0.1:42356", move |_| Ok(Answer::new(400, &[], refusal.as_bytes())));
+        let all = found(&servers, &environment);
+        assert_eq!(told::of(PRINCIPAL, all.clone()).verdict, Verdict::CannotTell);
+        assert!(!serde_json::to_string(&all).unwrap().contains(SECRET), "{all:?}");
+        assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, Verdict::Fault)]);
+    }
+}
+
+#[test]
+fn azures_endpoints_that_are_not_spoken_to_leave_it_unknown() {
+    let endpoint = ("IDENTITY_ENDPOINT", "http://127.0.0.1:42356/");
+    let header = ("IDENTITY_HEADER", SECRET);
+    let cannot_tell = (SERVERS, Verdict::CannotTell);
+    for (environment, expected) in [
+        (vec![endpoint, header, ("IDENTITY_SERVER_THUMBPRINT", "ab")], cannot_tell),
+        (vec![endpoint, ("IMDS_ENDPOINT", "http://127.0.0.1:40342")], cannot_tell),
+        (vec![("MSI_ENDPOINT", "http://127.0.0.1:50342/")], cannot_tell),
+        (vec![endpoint, ("IDENTITY_HEADER", "DoNot\nShow")], (SERVERS, Verdict::Fault)),
+    ] {
+        let servers = Servers::default();
+        assert_eq!(complaints(&servers, &environment), [expected]);
+        assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("127.0.0.1")));
+    }
+    // SDKs that find no header ask the metadata address.
+    assert_eq!(complaints(&at_the_address(azure), &[endpoint]), []);
+}
+
+/// A server that names Google's flavor in every answer hid what it lends to others.
+#[test]
+fn who_lends_is_told_whatever_flavor_it_names() {
+    let flavored = |answer: Answer| {
+        let kind = answer.header("content-type").to_owned();
+        let headers = [("Metadata-Flavor", "Google"), ("Content-Type", kind.as_str())];
+        Answer::new(answer.status(), &headers, answer.body())
+    };
+    let all = at_the_address(|request: &Request| {
+        let reply = match request.target {
+            target if target.starts_with("/latest/") => aws().reply()(request),
+            target if target.starts_with("/metadata/") => azure(request),
+            _ => google(EMAIL, 3000, false)(request),
+        };
+        reply.map(flavored)
+    });
+    let told = found(&all, &[]);
+    assert_eq!(told.iter().filter(|finding| finding.id == PRINCIPAL).count(), 3, "{told:?}");
+    assert_eq!(told::complaints(told), []);
 }
 
 #[test]
@@ -182,9 +295,76 @@ fn no_credential_is_shown() {
             servers.serve("a:80", aws().reply());
         }
         let told = serde_json::to_string(&found(&servers, &environment)).unwrap();
-        assert!(told.contains(LIFE) && told.contains("client id 11-22"), "{told}");
+        assert!(told.contains(LIFE) && told.contains(CLIENT), "{told}");
         assert!(!told.contains(SECRET), "{told}");
     }
+}
+
+/// Whoever was given a token, or lends one a moment later, named it as its role, account or client, and that was shown.
+#[test]
+fn no_name_is_shown_that_says_a_part_of_what_was_sent_or_lent() {
+    const SENT: &str = "eyJhbGci.eyJzdWIi.c2ln";
+    for said in ["eyJhbGci.eyJzdWIi.c2ln", "x-EYJHBGCI-x", "zdWIi.c2ln", "session-of-imds", "Wq7Rk2Lm9Xv4Tz"]
+    {
+        let name = said.to_owned();
+        let servers = at_the_address(move |request: &Request| match request.target {
+            _ if request.method == "PUT" => answer("session-of-imds=="),
+            "/latest/meta-data/iam/security-credentials/" => answer(&name),
+            target if target.starts_with("/latest/") => answer(&lent(&name)),
+            "/computeMetadata/v1/instance/service-accounts/default/email" => flavored(
+                200,
+                &format!("{}@reef.iam.gserviceaccount.com", name.to_lowercase().replace('.', "-")),
+            ),
+            _ => flavored(200, r#"{"access_token":"Wq7Rk2Lm9Xv4Tz","expires_in":3000}"#),
+        });
+        let of_containers =
+            format!(r#"{{"RoleArn":"arn:aws:iam::123456789012:role/{said}",{}"#, &lent(said)[1..]);
+        servers.serve("127.0.0.1:80", move |_| answer(&of_containers));
+        let environment = [
+            POD,
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SENT),
+        ];
+        let told = serde_json::to_string(&found(&servers, &environment)).unwrap().to_lowercase();
+        assert!(told.contains("a name that holds a credential, which is not shown"), "{told}");
+        assert!(!told.contains(&said.to_lowercase()), "{said}: {told}");
+    }
+}
+
+#[test]
+fn a_client_of_azure_that_is_its_own_token_is_not_shown() {
+    let itself = at_the_address(|_| {
+        let body = format!(r#"{{"access_token":"{CLIENT}","client_id":"{CLIENT}","expires_in":"3500"}}"#);
+        Ok(Answer::new(200, &[("Content-Type", "application/json")], body.as_bytes()))
+    });
+    let told = serde_json::to_string(&found(&itself, &[])).unwrap();
+    assert!(told.contains("which is not shown") && !told.contains(CLIENT), "{told}");
+}
+
+/// The line was cut to 200 letters, and what was left of it asked for; so was the directory above.
+#[test]
+fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
+    for listed in ["a".repeat(65), "..".to_owned(), "../../user-data".to_owned(), "shop/../x".to_owned()] {
+        let servers = at_the_address(|request: &Request| match request.method {
+            "PUT" => answer(SECRET),
+            _ => answer(&listed),
+        });
+        let told = told::of(PRINCIPAL, found(&servers, &[]));
+        assert_eq!(told.verdict, Verdict::CannotTell, "{listed}");
+        let asked = servers.asked.borrow();
+        assert!(asked.iter().all(|asked| !asked.contains("security-credentials/") || asked.ends_with('/')));
+    }
+}
+
+/// Whoever sets the variable for a file to the token itself.
+#[test]
+fn a_token_that_is_named_as_a_file_is_not_shown() {
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", SECRET),
+    ];
+    let told = serde_json::to_string(&found(&Servers::default(), &environment)).unwrap();
+    assert!(told.contains("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") && !told.contains(SECRET), "{told}");
 }
 
 /// A stub that answers every path with a token was said to lend credentials of that token.
@@ -229,6 +409,20 @@ fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_t
     assert_eq!(lives(-3600, 0).verdict, Verdict::Fault);
 }
 
+/// Sessions of sixteen minutes were fine with a second more than fifteen left, and a second later not.
+#[test]
+fn the_verdict_on_sessions_hardly_longer_than_a_window_is_the_same_at_each_second_of_their_life() {
+    let verdict = |whole: i64, left: i64| {
+        let servers = at_the_address(Aws { document: keys(left - whole, left), ..aws() }.reply());
+        told::of(LIFE, found(&servers, &[])).verdict
+    };
+    for left in [960, 901, 900, 60] {
+        assert_eq!(verdict(960, left), Verdict::Warning, "{left} s");
+        assert_eq!(verdict(900, left.min(900)), Verdict::Fault, "{left} s");
+    }
+    assert_eq!((verdict(1200, 1190), verdict(1200, 890)), (Verdict::Ok, Verdict::Warning));
+}
+
 #[test]
 fn session_tokens_that_do_not_come_are_told_by_what_follows() {
     let late = || Err(Failed::Late(Duration::from_millis(500)));
@@ -263,8 +457,12 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
     let count = Cell::new(0);
     let fine = google(EMAIL, 3000, false);
     let one_fails = at_the_address(|request: &Request| {
-        count.set(count.get() + u32::from(request.target.ends_with("token")));
-        if count.get() == 3 && request.target.ends_with("token") { status(503) } else { fine(request) }
+        count.set(count.get() + u32::from(request.target.ends_with("default/token")));
+        if count.get() == 3 && request.target.ends_with("default/token") {
+            status(503)
+        } else {
+            fine(request)
+        }
     });
     let latency = told::of(LATENCY, found(&one_fails, &[]));
     assert_eq!(latency.verdict, Verdict::Fault);
@@ -283,16 +481,141 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
         (100, Verdict::Ok),
-        (180, Verdict::CannotTell),
+        (180, Verdict::Ok),
         (260, Verdict::Warning),
         (300, Verdict::Warning),
         (400, Verdict::Warning),
         (499, Verdict::Warning),
+        // Go's SDK has given up.
+        (600, Verdict::Fault),
     ] {
         slow.slow.set(Duration::from_millis(millis));
         let told = latency(&slow);
         assert_eq!(told.verdict, expected, "{millis} ms: {told:?}");
         assert!(told.text.contains(&format!("{millis}.0 ms at most")), "{}", told.text);
+    }
+}
+
+/// No answer was taken for a no.
+#[test]
+fn whether_a_server_is_the_nodes_own_is_not_known_where_it_did_not_answer_that() {
+    let silent = at_the_address(|request: &Request| match request.target.ends_with("disks/") {
+        true => Err(Failed::Late(Duration::from_millis(500))),
+        false => google(EMAIL, 3000, true)(request),
+    });
+    assert_eq!(complaints(&silent, &[POD]), [(NODE, Verdict::CannotTell)]);
+    assert_eq!(complaints(&silent, &[]), []);
+}
+
+/// Of the one answer of such a server it was said that it was not asked for any.
+#[test]
+fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
+    let servers = Servers::default();
+    servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
+    servers.slow.set(Duration::from_millis(700));
+    let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]);
+    let latency = told::of(LATENCY, told.clone());
+    assert!(latency.text.contains("gave credentials 1 of 1 times"), "{}", latency.text);
+    assert_eq!(told::of(LIFE, told).verdict, Verdict::Ok);
+}
+
+/// What is said here in words of doctor's own may be a part of a token that somebody made up.
+#[test]
+fn a_server_is_not_said_to_say_what_doctor_says() {
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "token-for-credentials"),
+    ];
+    let servers = Servers::default();
+    servers.serve("127.0.0.1:80", |_| status(401));
+    let principal = told::of(PRINCIPAL, found(&servers, &environment));
+    assert!(
+        reason(&principal).contains("it answered 401 when it was asked for credentials"),
+        "{principal:?}"
+    );
+}
+
+#[test]
+fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
+    for (said, is_shown) in [
+        ("trace 11111111-2222-3333-4444-555555555555 no such resource", true),
+        ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", false),
+        ("a\u{202e}b", false),
+        ("a\nb", false),
+        (&"word ".repeat(60), false),
+    ] {
+        let body = serde_json::json!({ "error": "invalid", "error_description": said }).to_string();
+        let servers = at_the_address(move |_| Ok(Answer::new(403, &[], body.as_bytes())));
+        let principal = told::of(PRINCIPAL, found(&servers, &[]));
+        assert_eq!(reason(&principal).contains(said), is_shown, "{principal:?}");
+        assert!(is_shown || reason(&principal).ends_with("it answered 403: no word"), "{principal:?}");
+    }
+}
+
+/// Where the others take all of theirs.
+#[test]
+fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
+    let servers = at_the_address(google(EMAIL, 3000, false));
+    servers.serve("a:80", aws().reply());
+    servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
+    servers.slow.set(Duration::from_millis(220));
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
+    ];
+    let mut told = found(&servers, &environment).into_iter();
+    let latency = told.find(|finding| finding.id == LATENCY && finding.text.contains("metadata service"));
+    let latency = latency.unwrap();
+    assert_eq!(latency.verdict, Verdict::CannotTell, "{latency:?}");
+    assert!(reason(&latency).contains("often enough"), "{latency:?}");
+}
+
+/// At 600 ms each was said to take the connection and say nothing.
+#[test]
+fn a_server_that_is_slow_is_not_called_mute() {
+    for (servers, verdict) in [
+        (at_the_address(google(EMAIL, 3000, false)), Verdict::Warning),
+        (at_the_address(aws().reply()), Verdict::Fault),
+        (at_the_address(azure), Verdict::Warning),
+    ] {
+        for millis in [510, 600, 700] {
+            servers.slow.set(Duration::from_millis(millis));
+            let told = found(&servers, &[]);
+            assert_eq!(told[0].verdict, Verdict::Ok, "{millis} ms: {told:?}");
+            let latency = told::of(LATENCY, told);
+            assert_eq!(latency.verdict, verdict, "{millis} ms: {latency:?}");
+            assert!(
+                reason(&latency).starts_with("it is slow: ")
+                    && latency.text.contains(&format!("{millis}.0 ms at most")),
+                "{latency:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_with_a_token_that_may_be_late_is_not_called_lost() {
+    let slow = at_the_address(Aws { put: Err(Failed::Late(Duration::from_secs(1))), ..aws() }.reply());
+    slow.slow.set(Duration::from_millis(600));
+    let told = found(&slow, &[]);
+    assert!(
+        told.iter().all(|finding| finding.id != TOKENS || finding.verdict == Verdict::CannotTell),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_sdks_that_a_reason_names_are_those_that_ask_that_server() {
+    for (servers, who) in [
+        (at_the_address(google(EMAIL, 3000, false)), "Google"),
+        (at_the_address(aws().reply()), "AWS"),
+        (at_the_address(azure), "Azure"),
+    ] {
+        servers.slow.set(Duration::from_millis(260));
+        let latency = told::of(LATENCY, found(&servers, &[]));
+        for other in ["Google", "AWS", "Azure"] {
+            assert_eq!(reason(&latency).contains(other), other == who, "{latency:?}");
+        }
     }
 }
 
@@ -420,29 +743,89 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
     assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/latest/")));
 }
 
+/// Of whatever had the status 200 it was said that it gave credentials.
 #[test]
-fn a_document_of_odd_shape_leaves_the_life_of_keys_unknown() {
-    for document in ODD_DOCUMENTS {
-        let servers = at_the_address(Aws { document: document.to_owned(), ..aws() }.reply());
-        assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{document}");
+fn an_answer_without_what_sdks_need_is_no_credentials() {
+    let no_credentials = [(LATENCY, Verdict::Fault), (LIFE, Verdict::CannotTell)];
+    for document in odd_documents() {
+        let servers = at_the_address(Aws { document: document.clone(), ..aws() }.reply());
+        assert_eq!(complaints(&servers, &[]), no_credentials, "{document}");
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:80", |_| answer(&document));
+        let environment = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")];
+        let complaints = complaints(&servers, &environment);
+        assert!(no_credentials.iter().all(|none| complaints.contains(none)), "{document}: {complaints:?}");
+    }
+    for token in ODD_TOKENS {
+        let servers =
+            at_the_address(move |request: &Request| match request.target.ends_with("default/token") {
+                true => flavored(200, token),
+                false => google(EMAIL, 3000, false)(request),
+            });
+        assert_eq!(complaints(&servers, &[]), no_credentials, "{token}");
+        let principal = told::of(PRINCIPAL, found(&servers, &[]));
+        assert!(principal.text.contains("gave no credentials"), "{}", principal.text);
+    }
+    for token in [r#"{"access_token":""}"#, r#"{"access_token":"a"}"#, r#"{"error":"a","expires_in":"9"}"#] {
+        let json = [("Content-Type", "application/json")];
+        let told = found(&at_the_address(|_| Ok(Answer::new(200, &json, token.as_bytes()))), &[]);
+        assert_eq!(told::complaints(told)[0], no_credentials[0], "{token}");
     }
 }
 
 #[test]
-fn a_token_of_odd_shape_leaves_its_life_unknown() {
-    for token in ODD_TOKENS {
-        let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
-            true => flavored(200, token),
-            false => google(EMAIL, 3000, false)(request),
-        });
-        assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{token}");
+fn keys_whose_end_cannot_be_read_leave_their_life_unknown() {
+    let document = r#"{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"soon"}"#.to_owned();
+    let servers = at_the_address(Aws { document, ..aws() }.reply());
+    assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)]);
+}
+
+/// Of a connection that was closed at once it was said, twice, that half a second was waited.
+#[test]
+fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
+    let instead = |reply: fn() -> Result<Answer, Failed>| {
+        let servers =
+            at_the_address(move |request: &Request| match request.target.ends_with("default/token") {
+                true => reply(),
+                false => google(EMAIL, 3000, false)(request),
+            });
+        reason(&told::of(LATENCY, found(&servers, &[]))).to_owned()
+    };
+    for (reply, told) in [
+        ((|| status(500)) as fn() -> _, "500 (10 times);"),
+        (
+            || answer("{}"),
+            "200 without an access_token and a whole number of seconds (expires_in) (10 times);",
+        ),
+        (|| Err(Failed::Broken("reset (os error 104)".to_owned())), "reset (2 times);"),
+        (|| Err(Failed::Late(Duration::from_micros(499_999))), "no whole answer within 0.5 s (2 times);"),
+    ] {
+        let why = instead(reply);
+        assert!(why.starts_with(&format!("the others: {told}")), "{why}");
+    }
+}
+
+/// Of AWS's at 240 ms it was said that it gave none, and that it was not asked for any.
+#[test]
+fn who_was_not_asked_for_credentials_is_told_so_wherever_they_are_missing() {
+    let slow = at_the_address(aws().reply());
+    for millis in [240, 300, 380] {
+        slow.slow.set(Duration::from_millis(millis));
+        let told = found(&slow, &[]);
+        let [latency, life] = [LATENCY, LIFE].map(|id| told::of(id, told.clone()));
+        if life.verdict == Verdict::CannotTell {
+            assert_eq!(reason(&life), "it was not asked for credentials", "{millis} ms");
+            assert!(latency.text.contains("was not asked for credentials"), "{}", latency.text);
+        }
     }
 }
 
 #[test]
 fn times_at_the_ends_of_what_can_be_told_are_borne() {
     for end in ["9999-12-30T22:00:00Z", "-009999-01-02T01:59:59Z"] {
-        let document = format!(r#"{{"Expiration":"{end}","LastUpdated":"{end}"}}"#);
+        let document = format!(
+            r#"{{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"{end}","LastUpdated":"{end}"}}"#
+        );
         complaints(&at_the_address(Aws { document, ..aws() }.reply()), &[]);
     }
     for left in [i64::MIN, i64::MAX] {

@@ -3,6 +3,8 @@
 //! AWS's were measured with the SDKs themselves, at both endpoints; the others are read from their sources, which are named. SDKs that are
 //! not in a list stretch what lives too short, or ask by a clock.
 
+use std::time::Duration;
+
 /// One SDK at one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
@@ -17,6 +19,39 @@ pub(super) struct Window {
 const fn window(client: &'static str, seconds: i64, requests: u32) -> Window {
     Window { client, seconds, requests }
 }
+
+/// How long the SDKs wait for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// The least patient one.
+    pub(super) least: Duration,
+    /// Who waits how long.
+    pub(super) who: &'static str,
+}
+
+/// aws/aws-sdk-go-v2, `feature/ec2/imds`; boto/botocore, `utils.py`.
+pub(super) const INSTANCES_PATIENCE: Patience = Patience {
+    least: Duration::from_millis(500),
+    who: "the AWS SDK for Go gives up after 500 ms, most others after 1 s",
+};
+
+/// aws/aws-sdk-js, `lib/credentials`; aws/aws-sdk-php; boto/botocore, `utils.py`.
+pub(super) const CONTAINERS_PATIENCE: Patience = Patience {
+    least: Duration::from_secs(1),
+    who: "the AWS SDKs for JavaScript and PHP give up after 1 s, boto3 after 2 s",
+};
+
+/// googleapis/google-cloud-cpp; googleapis/google-auth-library-python, `compute_engine/_metadata.py`; googleapis/gcp-metadata.
+pub(super) const GOOGLE_PATIENCE: Patience = Patience {
+    least: Duration::from_secs(1),
+    who: "Google's library for C++ gives its probe up after 1 s, those for Python and Node after 3 s",
+};
+
+/// Azure/azure-sdk-for-python, `azure-identity`; Azure/azure-sdk-for-go, `sdk/azidentity`.
+pub(super) const AZURE_PATIENCE: Patience = Patience {
+    least: Duration::from_secs(1),
+    who: "the probe of Azure's SDK for Python gives up after 300 ms, that for Go after 1 s",
+};
 
 /// AWS's instance metadata: a session token, the listing and the document; some keep the token, or take none.
 pub(super) const INSTANCES: &[Window] = &[

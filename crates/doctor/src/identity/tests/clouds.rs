@@ -16,7 +16,7 @@ pub(super) const LINK_LOCAL: &str = "169.254.169.254:80";
 pub(super) const SECRET: &str = "DoNotShow";
 
 /// 2026-01-01T00:00:00Z.
-const NOW: u64 = 1_767_225_600;
+pub(super) const NOW: u64 = 1_767_225_600;
 
 pub(super) fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
     Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
@@ -55,6 +55,11 @@ pub(super) fn keys(begin: i64, end: i64) -> String {
         time(begin),
         time(end)
     )
+}
+
+/// A document of keys of which one is this secret.
+pub(super) fn lent(secret: &str) -> String {
+    keys(-600, 3000).replacen(SECRET, secret, 1)
 }
 
 /// AWS's server: what it answers to a request for a token, to one without a token, and its document.
@@ -109,7 +114,7 @@ pub(super) fn azure(request: &Request) -> Result<Answer, Failed> {
         return json(
             200,
             format!(
-                r#"{{"access_token":"{SECRET}","client_id":"11-22","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
+                r#"{{"access_token":"{SECRET}","client_id":"{CLIENT}","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
                 NOW + 3500,
                 NOW - 100
             ),
@@ -140,6 +145,7 @@ pub(super) fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Fail
 }
 
 pub(super) const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+pub(super) const CLIENT: &str = "11111111-2222-3333-4444-555555555555";
 pub(super) const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
 
 /// What a stub may answer to every path: a token, documents whose every field is one, cut and whole, and a token alone.
@@ -156,9 +162,26 @@ pub(super) fn bodies_of_stubs() -> [String; 5] {
     ]
 }
 
-/// Documents of keys without an end that could be read.
-pub(super) const ODD_DOCUMENTS: [&str; 8] =
-    ["", "{", "{}", "[]", "null", r#"{"Expiration":7}"#, r#"{"Expiration":"soon"}"#, "\u{0}"];
+/// What no SDK takes for keys.
+pub(super) fn odd_documents() -> Vec<String> {
+    let odd = ["", "{", "{}", "[]", "null", "7", "\u{0}", "<html>", r#"{"Code":"Success"}"#];
+    let whole = keys(-600, 3000);
+    let without = ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"]
+        .map(|name| whole.replace(&format!("\"{name}\""), "\"x\""));
+    let empty = whole.replace(SECRET, "");
+    let failed = whole.replace("Success", "AssumeRoleUnauthorizedAccess");
+    let half = whole[..whole.len() - 9].to_owned();
+    odd.into_iter().map(str::to_owned).chain(without).chain([empty, failed, half]).collect()
+}
 
-/// Google's tokens without a life that could be read.
-pub(super) const ODD_TOKENS: [&str; 4] = ["", r#"{"expires_in":"3599"}"#, r#"{"expires_in":1e99}"#, "{}"];
+/// What Google's libraries take for no token.
+pub(super) const ODD_TOKENS: [&str; 8] = [
+    "",
+    "{}",
+    "[]",
+    r#"{"expires_in":3599}"#,
+    r#"{"access_token":"","expires_in":3599}"#,
+    r#"{"access_token":"a b","expires_in":3599}"#,
+    r#"{"access_token":"a","expires_in":"3599"}"#,
+    r#"{"access_token":"a","expires_in":1e99}"#,
+];
