@@ -276,7 +276,7 @@ function point(made, value, from) {
     rows.push(h("tr", {}, h("td", {}, h("i", { style: `background:var(--${series.colour})` }), series.name), h("td", { class: "n" }, FORMATS[spec.y.kind](y, 4) + spec.suffix)));
   }
   over.prepend(s("line", { class: "cross", x1: px(at), x2: px(at), y1: box.top, y2: box.top + box.height }));
-  const tip = h("div", { class: "tip" }, spec.PLACES[spec.x.kind](at), h("table", {}, ...rows));
+  const tip = h("div", { class: "tip" }, PLACES[spec.x.kind](at), h("table", {}, ...rows));
   plot.append(tip);
   const room = plot.clientWidth - tip.offsetWidth;
   tip.style.left = Math.max(0, Math.min(room, px(at) + (px(at) > plot.clientWidth / 2 ? -tip.offsetWidth - 12 : 12))) + "px";
