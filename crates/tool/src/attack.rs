@@ -6,6 +6,7 @@
 mod about;
 pub(crate) mod aim;
 mod args;
+mod facts;
 mod helm;
 pub(crate) mod intervals;
 mod live;

@@ -4,7 +4,6 @@
 //! room is left out, and a thread of its own draws. The library makes rows of intervals, [`lines`] and [`view`] make text
 //! and cells of rows, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
 
-mod facts;
 mod keys;
 mod lines;
 #[cfg(test)]
@@ -31,6 +30,7 @@ use self::keys::Key;
 use self::screen::Screen;
 use self::view::Scene;
 use super::args::{Args, LiveMode, SummaryFormat};
+use super::facts;
 use super::plan::results_on_stdout;
 
 /// Rows on their way to the thread that shows them.

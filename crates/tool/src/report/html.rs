@@ -37,13 +37,24 @@ pub(crate) fn render(
     runs: &[Series],
     words: &[(&str, &str)],
 ) -> anyhow::Result<String> {
-    let first = runs.first().map(|first| first.figures.rates);
-    let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
-    let other_load = runs.iter().map(is_other).collect();
-    let charts = chart::charts(runs);
-    let colours = (0..runs.len()).map(chart::of_run).collect();
-    let data = Data { title, subtitle, note, runs, colours, charts, other_load, words };
-    page(title, &data)
+    page(title, &Data::of(title, subtitle, note, runs, words))
+}
+
+impl<'a> Data<'a> {
+    fn of(
+        title: &'a str,
+        subtitle: String,
+        note: Option<&'a str>,
+        runs: &'a [Series],
+        words: &'a [(&'a str, &'a str)],
+    ) -> Self {
+        let first = runs.first().map(|first| first.figures.rates);
+        let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
+        let other_load = runs.iter().map(is_other).collect();
+        let charts = chart::charts(runs);
+        let colours = (0..runs.len()).map(chart::of_run).collect();
+        Self { title, subtitle, note, runs, colours, charts, other_load, words }
+    }
 }
 
 /// The page of whatever data its script knows.
