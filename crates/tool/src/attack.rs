@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let mut carriage = Carriage::new(trial, load.warm_up);
     let live = stage.start(carriage.steer())?;
     about.begins(carriage.began_unix_ns());
-    let mut page = site.map(|site| page(site, facts, &about, carriage.steer())).transpose()?;
+    let mut page = site.map(|site| open(site, facts, &about, carriage.steer())).transpose()?;
     let mut written = Written::begin(log, intervals, carriage.began_unix_ns(), &about);
     watch(&mut carriage, &mut written, metrics.as_ref(), live, page.as_mut());
     let Carried { outcome, summary, judgement } = carriage.finish(args.slo.as_ref());
@@ -109,8 +109,8 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
 }
 
-/// Serves the page of a run that has begun.
-fn page(site: Site, facts: Facts, about: &About, control: Control) -> anyhow::Result<Page> {
+/// Opens the page of a run that has begun.
+fn open(site: Site, facts: Facts, about: &About, control: Control) -> anyhow::Result<Page> {
     let hand = Hand { control, most_clients: plan::most_clients()? };
     Page::start(site, Shown::new(facts, about.start(), hand))
 }

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 use seawall_testkit::browser::Browser;
 use seawall_testkit::server::Server;
+use seawall_testkit::waiting::until;
 use serde_json::Value;
 
 fn answering() -> Server {
@@ -229,6 +230,24 @@ fn at_the_end_the_page_says_what_report_says_of_the_intervals() {
         assert_eq!(page["charts"]["panels"][0], report["charts"]["panels"][0], "the curve");
     }
     assert!(saved["live"].is_null());
+}
+
+/// The figures of a run that goes on took what is in flight for failed.
+#[test]
+fn what_waits_for_an_answer_has_not_failed() {
+    let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let attack = Attack::start("silent", &server, &["-rate", "100", "-duration", "1h", "-timeout", "0"]);
+    let told = until("a second", || {
+        let page = attack.ask("GET", "/", "");
+        let (_, rest) = page.split_once("id=\"data\">")?;
+        let data: Value = serde_json::from_str(rest.split_once("</script>")?.0).ok()?;
+        data["runs"][0].is_object().then_some(data)
+    });
+    let (run, live) = (&told["runs"][0], &told["live"]);
+    assert!(run["figures"]["requests"].as_u64().unwrap() > 0, "{run}");
+    assert_eq!((&run["figures"]["success"], &run["errors"]), (&Value::Null, &serde_json::json!([])), "{run}");
+    assert_eq!((&live["state"], &live["last"]["p99"]), (&"running".into(), &Value::Null), "{live}");
+    assert_eq!(run["figures"]["offered"], 100.0);
 }
 
 #[test]

@@ -403,7 +403,8 @@ In the browser (--page 127.0.0.1:0): the page of `seawall report -type=html`, se
 buttons for the commands above. Its link (\"page: http://...\" on standard error, shown as lines then
 instead of the view) holds a token: whoever has the link sees the run and steers it, nobody else
 does. When the run is over the page is its report, and \"Save report\" keeps it as one offline file; an open
-page has up to 2 s to hear the end. To see it from elsewhere: ssh -L 8080:127.0.0.1:8080 HOST.
+page has up to 2 s to hear the end. To see it from elsewhere, by one port at both ends:
+ssh -L 8080:127.0.0.1:8080 HOST.
 
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
 are kept either way.
