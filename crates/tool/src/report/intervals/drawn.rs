@@ -135,6 +135,7 @@ pub(crate) fn series(
     let response = outcome.total.all().response;
     Series {
         name,
+        closed: outcome.scheduled.is_none(),
         figures: figures(outcome, summary),
         codes: codes(summary, outcome.unsent()),
         errors: errors(summary, outcome.unsent()),
