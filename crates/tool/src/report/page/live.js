@@ -9,12 +9,12 @@ const rate = value => value >= 100 ? String(Math.round(value)) : String(Number(v
 // How the run stands, and the buttons. What a button asks for is a line of --control's, and so is the answer.
 function steering() {
   const state = h("b", { role: "status" }), how = h("span", {}), said = h("p", { class: "note", role: "status" }), now = h("div", { class: "now" });
-  // What was asked for, until the run says that it is so: the next press must not start from the rate before it.
-  let asked = null, told = null;
+  // What was asked for last, for a moment: a change takes one, and the next press must not start from the rate before it.
+  let asked = null, until = 0, told = null;
   const tell = async line => {
     try {
       const answer = await fetch(at("control"), { method: "POST", body: line });
-      said.textContent = (await answer.text()).trim();
+      said.textContent = answer.ok ? line + ": done" : (await answer.text()).trim();
       return answer.ok;
     } catch {
       said.textContent = "No answer: the attack's program may have ended.";
@@ -22,16 +22,15 @@ function steering() {
     }
   };
   const set = async value => {
-    const before = asked;
-    asked = value;
-    if (!await tell(data.live.open ? `rate ${value}/s` : `concurrency ${value}`)) asked = before;
+    [asked, until] = [value, Date.now() + 1000];
+    if (!await tell(data.live.open ? `rate ${value}/s` : `concurrency ${value}`)) asked = null;
     show();
   };
-  const load = () => asked ?? (data.live.open ? data.live.rate : data.live.clients);
+  const load = () => (Date.now() < until ? asked : null) ?? (data.live.open ? data.live.rate : data.live.clients);
   const scale = factor => set(data.live.open ? Number((load() * factor).toPrecision(6)) : Math.max(1, Math.round(load() * factor)));
   const button = (text, name, onclick) => h("button", { type: "button", "aria-label": name, title: name, onclick }, text);
   const what = data.live.open ? "rate" : "clients";
-  const entry = h("input", { type: "number", min: data.live.open ? "0" : "1", step: "any", size: "8", "aria-label": data.live.open ? "Rate, requests per second" : "Clients" });
+  const entry = h("input", { type: "number", min: data.live.open ? "0" : "1", step: data.live.open ? "any" : "1", size: "8", "aria-label": data.live.open ? "Rate, requests per second" : "Clients" });
   const by = [["÷ 2", "Half the " + what, 0.5], ["− 10 %", "A tenth less " + what, 1 / 1.1], ["+ 10 %", "A tenth more " + what, 1.1], ["× 2", "Double the " + what, 2]];
   const factors = by.map(([text, name, factor]) => button(text, name, () => scale(factor)));
   const steps = h("form", { class: "tools", onsubmit: event => { event.preventDefault(); if (Number(entry.value) > 0) set(Number(entry.value)); } },
@@ -61,9 +60,7 @@ function steering() {
     if (told !== live.state) state.textContent = STATES[live.state];
     told = live.state;
     const end = live.end === null ? "" : " of " + clock(live.end);
-    how.textContent = over ? "" : [clock(Math.floor(live.elapsed)) + end, live.load, ...(live.warming ? ["warming up: nothing is counted yet"] : [])].join(" · ");
-    if (live.open && asked !== null && Math.abs(live.rate / asked - 1) < 1e-3) asked = null;
-    if (!live.open && live.clients === asked) asked = null;
+    how.textContent = over ? "" : [clock(Math.floor(live.elapsed)) + end, "planned: " + live.load, ...(live.warming ? ["warming up: nothing is counted yet"] : [])].join(" · ");
     // In a pause nothing is offered, and what was stays where it can be asked for again.
     if (document.activeElement !== entry && load() > 0) entry.value = rate(load());
     factors.forEach(scaling => { scaling.disabled = !(load() > 0); });
@@ -79,7 +76,7 @@ function steering() {
     save.disabled = !runs.length;
     const last = live.last;
     now.replaceChildren(...(over ? [] : [h("span", {}, "Last second"),
-      ...(live.open && live.rate !== null ? [figure(rate(asked ?? live.rate) + " /s", "offered now")] : []),
+      ...(live.open && live.rate !== null ? [figure(rate(live.rate) + " /s", "offered now")] : []),
       ...(last ? [figure(count(last.achieved) + " /s", "achieved"), figure(count(last.good) + " /s", "good"), figure(time(last.p50), "median"), figure(time(last.p99), "99 %"),
         ...(live.open ? [figure(time(last.lag), "lag 99 %")] : []), figure(whole(last.failed), "errors", last.failed ? "bad" : "")] : []),
       figure(whole(live.inFlight), "in flight, of " + count(live.mostInFlight)), figure(whole(live.connections), "connections")]));
