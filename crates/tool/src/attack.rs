@@ -1,16 +1,18 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] and [`machine`] say what
-//! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
+//! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`helm`] and [`page`] let others steer it.
 
 mod about;
 pub(crate) mod aim;
 mod args;
+mod facts;
 mod helm;
 pub(crate) mod intervals;
 mod live;
 mod log;
 mod machine;
+mod page;
 pub(crate) mod plan;
 mod prometheus;
 mod signals;
@@ -26,23 +28,26 @@ use anyhow::Context as _;
 use seawall_lab::carry::{Carriage, Carried};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
-use seawall_load::control::Early;
+use seawall_load::control::{Control, Early};
 use seawall_load::engine::{Plan, Session, StartError};
 use seawall_load::results::EncodeError;
+use seawall_load::rows::Facts;
 use seawall_load::schedule::Arrivals;
 use seawall_load::summary::Summary;
 
 use self::about::About;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
-use self::helm::Helm;
+use self::helm::{Hand, Helm};
 use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
 use self::log::Blank;
+use self::page::{Page, Shown};
 use self::prometheus::Exporter;
 use self::signals::Held;
 use self::written::Written;
 use crate::exit;
+use crate::page::Site;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
 ///
@@ -53,12 +58,14 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
+    let site = args.page.map(Site::bind).transpose()?;
     let mut helm = args.control.as_deref().map(Helm::bind).transpose()?;
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Blank::create).transpose()?;
     let intervals = args.intervals.as_deref().map(Intervals::create).transpose()?;
     let mut about = About::of(&plan);
+    let facts = facts::of(args, &plan);
     let (setup, load) = plan.split();
     let mut session = Session::open(setup)?;
     let signals = Held::hold()?;
@@ -70,11 +77,16 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let mut carriage = Carriage::new(trial, load.warm_up);
     let live = stage.start(carriage.steer())?;
     about.begins(carriage.began_unix_ns());
+    let mut page = site.map(|site| open(site, facts, &about, carriage.steer())).transpose()?;
     let mut written = Written::begin(log, intervals, carriage.began_unix_ns(), &about);
-    watch(&mut carriage, &mut written, metrics.as_ref(), live);
+    watch(&mut carriage, &mut written, metrics.as_ref(), live, page.as_mut());
     let Carried { outcome, summary, judgement } = carriage.finish(args.slo.as_ref());
-    let mut errors = written.end(&End::of(&outcome, &judgement));
+    let end = End::of(&outcome, &judgement);
+    let mut errors = written.end(&end);
     errors.extend(report(args, &about, &judgement, &summary).err());
+    if let Some(page) = page {
+        page.end(end, summary::warnings(&judgement, &summary));
+    }
     let whole = check_results(outcome.written, outcome.mistake, signals.received())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
@@ -97,12 +109,19 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
 }
 
+/// Opens the page of a run that has begun.
+fn open(site: Site, facts: Facts, about: &About, control: Control) -> anyhow::Result<Page> {
+    let hand = Hand { control, most_clients: plan::most_clients()? };
+    Page::start(site, Shown::new(facts, about.start(), hand))
+}
+
 /// Sees the trial to its end, interval by interval; whoever shows it is done with it then.
 fn watch(
     carriage: &mut Carriage<'_>,
     written: &mut Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
+    mut page: Option<&mut Page>,
 ) {
     carriage.watch(|interval| {
         written.add(interval);
@@ -111,6 +130,9 @@ fn watch(
         }
         if let Some(live) = &mut live {
             live.add(interval);
+        }
+        if let Some(page) = &mut page {
+            page.add(interval);
         }
     });
 }

@@ -195,6 +195,21 @@ fn generators_of_a_closed_loop_add_up_undivided() {
     assert_eq!(both["sent"], 2 * one["sent"].as_u64().unwrap());
 }
 
+/// It said that intervals do not hold when a request was due, and advised a log of lags, where there are none.
+#[test]
+fn of_a_closed_loop_it_is_said_that_nothing_was_due() {
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("--concurrency=1 --requests=50 --intervals=one", place);
+    let data = page("report -type=html one", place);
+    let left_out = data["charts"]["leftOut"].as_array().unwrap();
+    let why =
+        |name: &str| left_out.iter().find(|one| one["name"].as_str().unwrap().starts_with(name)).unwrap();
+    for name in ["Rate over time: offered", "Lag of the generator"] {
+        assert!(why(name)["why"].as_str().unwrap().starts_with("In a closed loop"), "{left_out:?}");
+    }
+}
+
 /// A chart of a page's data.
 fn panel<'a>(data: &'a Value, name: &str) -> &'a Value {
     data["charts"]["panels"].as_array().unwrap().iter().find(|panel| panel["name"] == name).unwrap()

@@ -196,7 +196,9 @@ fn the_page_loads_nothing_and_hostile_texts_stay_texts() {
     assert!(done.status.success());
     let page = text(&done.stdout);
     assert_eq!(page.matches("</script>").count(), 2, "a text ended a script");
-    for outward in ["src=", "@import", "fetch(", "XMLHttpRequest", "<link rel=\"stylesheet\"", "url(http"] {
+    for outward in
+        ["src=", "@import", "fetch(", "EventSource", "XMLHttpRequest", "<link rel=\"stylesheet\"", "url(http"]
+    {
         assert!(!page.contains(outward), "{outward}");
     }
     let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();

@@ -41,6 +41,11 @@ impl About {
         let start = Rfc3339::new(Timestamp::from_unix_ns(unix_ns, Zone::Utc));
         self.start = start.map(|start| start.to_string());
     }
+
+    /// When the run began, if that is known and has a form.
+    pub(crate) fn start(&self) -> Option<&str> {
+        self.start.as_deref()
+    }
 }
 
 impl Host {

@@ -15,6 +15,7 @@ use seawall_load::schedule::Slice;
 use seawall_load::{recorder, results, target};
 
 use super::travel::TravelArgs;
+use crate::page::Loopback;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
@@ -149,6 +150,10 @@ pub(crate) struct Args {
     /// Steer the attack over a Unix socket at this path, which only this user may connect to; see below
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Serve the run as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with buttons that steer it;
+    /// standard error has its link, see below
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) page: Option<Loopback>,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -393,6 +398,13 @@ Steering (--control PATH), a line per command, each answered by a line that begi
   status               how it stands: elapsed, rate or concurrency, in flight, done, errors
   e.g. echo \"rate 500/s\" | nc -U PATH
 A stop is no interruption: the exit code says what was measured until then.
+
+In the browser (--page 127.0.0.1:0): the page of `seawall report -type=html`, second by second, with
+buttons for the commands above. Its link (\"page: http://...\" on standard error, shown as lines then
+instead of the view) holds a token: whoever has the link sees the run and steers it, nobody else
+does. When the run is over the page is its report, and \"Save report\" keeps it as one offline file; an open
+page has up to 2 s to hear the end. To see it from elsewhere, by one port at both ends:
+ssh -L 8080:127.0.0.1:8080 HOST.
 
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
 are kept either way.

@@ -4,7 +4,6 @@
 //! room is left out, and a thread of its own draws. The library makes rows of intervals, [`lines`] and [`view`] make text
 //! and cells of rows, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
 
-mod facts;
 mod keys;
 mod lines;
 #[cfg(test)]
@@ -31,6 +30,7 @@ use self::keys::Key;
 use self::screen::Screen;
 use self::view::Scene;
 use super::args::{Args, LiveMode, SummaryFormat};
+use super::facts;
 use super::plan::results_on_stdout;
 
 /// Rows on their way to the thread that shows them.
@@ -90,8 +90,9 @@ fn unasked(args: &Args) -> Option<Show> {
     if args.summary == Some(SummaryFormat::Json) && results_on_stdout(args) {
         return None;
     }
-    // What reads a pipe may write to the terminal; what types targets there needs its keys.
-    let shares_terminal = is_pipe(&stdout()) || (args.lazy && stdin().is_terminal());
+    // What reads a pipe may write to the terminal; what types targets there needs its keys; whoever opens the page needs the link
+    // that stands there.
+    let shares_terminal = is_pipe(&stdout()) || (args.lazy && stdin().is_terminal()) || args.page.is_some();
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if !stderr().is_terminal() || shares_terminal || dumb {
         return Some(Show::Lines);

@@ -80,6 +80,7 @@ pub(crate) fn of_run(at: usize) -> &'static str {
 const NO_TIMES: &str = "No request has a response time.";
 const NOTHING_OVER_TIME: &str = "The run is too short, or nothing was counted in it.";
 const NOT_DUE: &str = "Intervals do not hold when each request was due. The offered rate of the whole run is among its figures.";
+const NOTHING_DUE: &str = "In a closed loop no request is due before there is room for it.";
 const NOT_SENT: &str = "No real send is known. Results do not hold it: attack --hdr FILE logs it; give that file beside the \
                         results to see it here.";
 
@@ -125,6 +126,7 @@ const LAG: &str = "Lag of the generator (sent minus due), 99 %";
 fn alone(run: &Series) -> [Draft; 5] {
     use Stroke::{Dashed, Solid, Thin};
     let line = |name: &str, colour, points| Line { name: name.to_owned(), colour, stroke: Solid, points };
+    let [not_due, not_sent] = if run.closed { [NOTHING_DUE; 2] } else { [NOT_DUE, NOT_SENT] };
     let service =
         Line { stroke: Dashed, ..line("99 % from the real send", "plain", logged(run, &run.service)) };
     [
@@ -151,14 +153,14 @@ fn alone(run: &Series) -> [Draft; 5] {
                 line("errors", "bad", counts(run, &run.bad)),
             ],
         )
-        .and(Line { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered)) }, NOT_DUE),
+        .and(Line { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered)) }, not_due),
         Draft::new(
             FLYING,
             Kind::Flying,
             NOTHING_OVER_TIME,
             vec![line("in flight", "c4", counts(run, &run.inflight))],
         ),
-        Draft::new(LAG, Kind::Lag, NOT_SENT, vec![line("lag", "c7", logged(run, &run.lag))]),
+        Draft::new(LAG, Kind::Lag, not_sent, vec![line("lag", "c7", logged(run, &run.lag))]),
     ]
 }
 

@@ -1,9 +1,11 @@
 //! `-type=html`, `seawall plot` and `seawall find --html`: one page that holds everything it needs, and works from a file without a network.
+//! `attack --page` serves the same page while the run goes on: it asks where it came from for what changes, and nobody else.
 //!
 //! The page's script and style are ours and stand in `page/`; here the numbers are put between them. A library would
 //! have been larger than all of it, and a page that loads one is blank on a plane and tells its source who reads it.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::chart::{self, Charts};
 use super::runs::Runs;
@@ -12,10 +14,19 @@ use super::series::Series;
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+const LIVE_SCRIPT: &str = include_str!("page/live.js");
 
+/// Nothing is loaded, from anywhere.
+const OFFLINE_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+
+/// Nothing but what is new, from where the page came from.
+const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
+
+/// What a report's page shows.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Data<'a> {
+pub(crate) struct Data<'a> {
     title: &'a str,
     subtitle: String,
     /// What the figures leave out, if anything.
@@ -27,6 +38,9 @@ struct Data<'a> {
     /// For each run whether it was offered another load than the first.
     other_load: Vec<bool>,
     words: &'a [(&'a str, &'a str)],
+    /// Of a run that goes on: how it stands, and what can be done about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<Value>,
 }
 
 /// The whole page.
@@ -37,29 +51,57 @@ pub(crate) fn render(
     runs: &[Series],
     words: &[(&str, &str)],
 ) -> anyhow::Result<String> {
-    let first = runs.first().map(|first| first.figures.rates);
-    let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
-    let other_load = runs.iter().map(is_other).collect();
-    let charts = chart::charts(runs);
-    let colours = (0..runs.len()).map(chart::of_run).collect();
-    let data = Data { title, subtitle, note, runs, colours, charts, other_load, words };
-    page(title, &data)
+    page(title, &Data::of(title, subtitle, note, runs, words))
+}
+
+impl<'a> Data<'a> {
+    /// Of runs, the first of which the others are compared with.
+    pub(crate) fn of(
+        title: &'a str,
+        subtitle: String,
+        note: Option<&'a str>,
+        runs: &'a [Series],
+        words: &'a [(&'a str, &'a str)],
+    ) -> Self {
+        let first = runs.first().map(|first| first.figures.rates);
+        let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
+        let other_load = runs.iter().map(is_other).collect();
+        let charts = chart::charts(runs);
+        let colours = (0..runs.len()).map(chart::of_run).collect();
+        Self { title, subtitle, note, runs, colours, charts, other_load, words, live: None }
+    }
+
+    /// Of a run that goes on, or was followed to its end.
+    pub(crate) fn live(self, live: Value) -> Self {
+        Self { live: Some(live), ..self }
+    }
 }
 
 /// The page of whatever data its script knows.
 pub(crate) fn page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
+    fill_in((OFFLINE_POLICY, ""), title, data)
+}
+
+/// The page of a run that goes on, for a server that has more to say.
+pub(crate) fn live_page(data: &Data<'_>) -> anyhow::Result<String> {
+    fill_in((LIVE_POLICY, LIVE_SCRIPT), data.title, data)
+}
+
+fn fill_in((policy, live): (&str, &str), title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(data)?.replace('<', "\\u003c");
     Ok(fill([
+        ("{{policy}}", policy),
         ("{{title}}", &escaped(title)),
         ("{{style}}", STYLE),
         ("{{data}}", &data),
+        ("{{live}}", live),
         ("{{script}}", SCRIPT),
     ]))
 }
 
 /// Puts each value where its mark stands in the page, in the page's order. What a value contains is never looked at.
-fn fill(values: [(&str, &str); 4]) -> String {
+fn fill(values: [(&str, &str); 6]) -> String {
     let mut page =
         String::with_capacity(PAGE.len() + values.iter().map(|(_, value)| value.len()).sum::<usize>());
     let mut rest = PAGE;

@@ -4,7 +4,7 @@
 //! what `attack` said of it: the same summary of the same figures. [`generator`] reads a file, [`drawn`] makes series for the
 //! page. What only single results hold is refused.
 
-mod drawn;
+pub(crate) mod drawn;
 mod generator;
 mod plans;
 mod slices;
@@ -131,7 +131,7 @@ impl Run {
         let added = Merge::new(generators.iter_mut()).try_for_each(|interval| {
             let interval = interval?;
             if drawn {
-                rows.add(&interval);
+                rows.add(&interval, None);
             }
             whole.extend(&interval)
         });

@@ -24,6 +24,9 @@ pub(crate) const FEW: f64 = 4.0;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Series {
     pub(crate) name: String,
+    /// Whether it is known that nothing was due at a rate.
+    #[serde(skip)]
+    pub(crate) closed: bool,
     pub(crate) figures: Figures,
     pub(crate) codes: Vec<(u16, u64)>,
     /// Texts with counts; a last one without a count says what was left out.
@@ -159,6 +162,8 @@ impl Series {
         };
         Self {
             name,
+            // Results do not say.
+            closed: false,
             figures: Figures::new(run),
             codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
             errors: errors(&run.totals),

@@ -71,8 +71,31 @@ const OF_INTERVALS: &[(&str, &str)] = &[
     ),
 ];
 
+/// The same for a page that was there while the run went on, and heard what was due.
+const OF_A_RUN: &[(&str, &str)] = &[
+    (
+        "good answers",
+        "Their share of all requests that were due, of which some may never have been sent; while the run goes on, of those that came to an end. Those that were not sent and failures without an answer have code 0 and count as not good.",
+    ),
+    (
+        "offered rate",
+        "Requests that the schedule made due, per second of the schedule; in a closed loop those that there was room for, which have no line over time.",
+    ),
+];
+
+type Word = (&'static str, &'static str);
+
 /// Term and meaning, of a page that is made of intervals.
-pub(crate) fn of_intervals() -> Vec<(&'static str, &'static str)> {
-    let own = |term: &str| OF_INTERVALS.iter().find(|(own, _)| *own == term).copied();
-    WORDS.iter().map(|&word| own(word.0).unwrap_or(word)).collect()
+pub(crate) fn of_intervals() -> Vec<Word> {
+    WORDS.iter().map(|&word| own(word, OF_INTERVALS)).collect()
+}
+
+/// Term and meaning, of the page of a run that goes on, or was followed to its end.
+pub(crate) fn of_a_run() -> Vec<Word> {
+    of_intervals().into_iter().map(|word| own(word, OF_A_RUN)).collect()
+}
+
+/// What is said of this term there, or else here.
+fn own(word: Word, there: &[Word]) -> Word {
+    there.iter().find(|(term, _)| *term == word.0).copied().unwrap_or(word)
 }

@@ -55,15 +55,15 @@ impl FromStr for Command {
 
 /// The hand on a run: what it can do, and how far it may go.
 #[derive(Debug, Clone)]
-pub(super) struct Hand {
-    pub(super) control: Control,
+pub(in crate::attack) struct Hand {
+    pub(in crate::attack) control: Control,
     /// Most clients: each needs a descriptor.
-    pub(super) most_clients: usize,
+    pub(in crate::attack) most_clients: usize,
 }
 
 impl Hand {
     /// Does what a line says, and answers with one, without its end.
-    pub(super) fn obey(&self, line: &str) -> String {
+    pub(in crate::attack) fn obey(&self, line: &str) -> String {
         match line.parse().and_then(|command| self.carry_out(command)) {
             Ok(answer) => format!("ok {answer}"),
             Err(error) => format!("error: {error}"),

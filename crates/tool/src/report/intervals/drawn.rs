@@ -1,6 +1,7 @@
 //! A run of intervals as numbers ready to be drawn, in memory that does not grow with the run.
 //!
-//! What intervals do not hold is left out: the instants at which hits were due, so no offered rate over time, and targets.
+//! What intervals do not hold is left out: targets, and the instants at which hits were due, so no offered rate over time unless
+//! somebody who knew says how many were.
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::Interval;
@@ -19,6 +20,8 @@ const UNSENT: &str = "hits of the schedule that were not sent before its end";
 struct Row {
     from: Nanos,
     to: Nanos,
+    /// If it is known of all of it.
+    due: Option<u64>,
     sent: u64,
     ended: u64,
     good: u64,
@@ -30,7 +33,7 @@ struct Row {
 
 /// A run's intervals, put together as it grows.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     rows: Vec<Row>,
     most: usize,
     /// Intervals in a row, and in the last one.
@@ -40,12 +43,12 @@ pub(super) struct Rows {
 
 impl Rows {
     /// At most so many, of which there are two or more.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { rows: Vec::new(), most: most.max(2), each: 1, last: 1 }
     }
 
-    /// Adds what was measured next.
-    pub(super) fn add(&mut self, interval: &Interval) {
+    /// Adds what was measured next, in which so many hits were due, if that is known.
+    pub(crate) fn add(&mut self, interval: &Interval, due: Option<u64>) {
         if self.last < self.each {
             self.last += 1;
         } else {
@@ -54,10 +57,11 @@ impl Rows {
                 self.rows = paired(&self.rows);
             }
             self.last = 1;
-            self.rows.push(Row { from: interval.from, ..Row::default() });
+            self.rows.push(Row { from: interval.from, due: Some(0), ..Row::default() });
         }
         if let Some(row) = self.rows.last_mut() {
             row.add(interval);
+            row.due = both(row.due, due);
         }
     }
 
@@ -70,6 +74,10 @@ impl Rows {
         }
         rows
     }
+}
+
+fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    Some(one?.saturating_add(other?))
 }
 
 fn paired(rows: &[Row]) -> Vec<Row> {
@@ -91,6 +99,7 @@ impl Row {
 
     fn joined(mut self, next: &Self) -> Self {
         self.to = next.to;
+        self.due = both(self.due, next.due);
         self.sent = self.sent.saturating_add(next.sent);
         self.ended = self.ended.saturating_add(next.ended);
         self.good = self.good.saturating_add(next.good);
@@ -107,7 +116,7 @@ impl Row {
 }
 
 /// Draws nothing; computes everything that is drawn. Counting began at `warm_up`.
-pub(super) fn series(
+pub(crate) fn series(
     name: String,
     (outcome, summary): (&Outcome, &Summary),
     rows: &Rows,
@@ -126,6 +135,7 @@ pub(super) fn series(
     let response = outcome.total.all().response;
     Series {
         name,
+        closed: outcome.scheduled.is_none(),
         figures: figures(outcome, summary),
         codes: codes(summary, outcome.unsent()),
         errors: errors(summary, outcome.unsent()),
@@ -133,7 +143,7 @@ pub(super) fn series(
         curve: curve(response.spread(), response.count()),
         few: (response.count() as f64 / FEW).max(1.0).log10(),
         t: rows.iter().map(|row| (row.from - warm_up) as f64 / SECOND as f64).collect(),
-        offered: vec![None; rows.len()],
+        offered: rows.iter().map(|row| rate(row, row.due?)).collect(),
         achieved: rates(|row| row.ended),
         good: rates(|row| row.good),
         bad: rates(|row| row.done.saturating_sub(row.good)),

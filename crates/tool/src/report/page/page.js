@@ -1,9 +1,8 @@
 // Draws the report from the numbers in #data, which say what charts there are and what is in them; here is how they look and
 // what a reader may do with them: point, zoom, hide a line, change a scale. Nothing is loaded and nothing is sent; texts from the run (URLs, errors)
-// only ever become text nodes. Charts are SVG: few enough points, sharp at any size, and readable by other programs.
-(() => {
-"use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
+// only ever become text nodes. Charts are SVG: few enough points, sharp at any size, and readable by other programs. In the page of a run that goes on
+// live.js stands before it, and gives new numbers to take and fill.
+let data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 
 // --- small tools ---------------------------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ function count(value) {
 const whole = value => String(value).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const bytes = value => value < 1000 ? count(value) + " B" : value < 1e6 ? digits(value / 1e3, 3) + " kB"
   : value < 1e9 ? digits(value / 1e6, 3) + " MB" : digits(value / 1e9, 3) + " GB";
-const percent = share => (share === 1 || share === 0 ? share * 100 : trim((Math.floor(share * 1e5) / 1e3).toFixed(3))) + " %";
+const percent = share => share === null ? "–" : (share === 1 || share === 0 ? share * 100 : trim((Math.floor(share * 1e5) / 1e3).toFixed(3))) + " %";
 
 // --- scales --------------------------------------------------------------------------------------------------------
 
@@ -101,33 +100,45 @@ const share = at => { const q = (1 - 10 ** -at) * 100, nine = Math.max(1, Math.c
 
 // --- charts --------------------------------------------------------------------------------------------------------
 
-const charts = [];
-const clocks = [];   // the charts over time share one zoom
+const charts = new Map();   // by name
+const clocks = () => [...charts.values()].filter(made => made.spec.x.kind === "clock");   // the charts over time share one zoom
+const known = series => series.name + " " + series.colour;
+const names = spec => spec.lines.map(known).join("\n");
 
-// spec: what Panel of chart.rs says, with the places and values of each line side by side.
+// spec: what Panel of chart.rs says, with the places and values of each line side by side. A chart that is there already is drawn anew; one
+// that has other lines now is made anew, and what its reader chose is kept.
 function chart(spec) {
+  const before = charts.get(spec.name);
+  if (before && names(before.spec) === names(spec)) {
+    before.spec = spec;
+    draw(before);
+    return before.card;
+  }
   const plot = h("div", { class: "plot" });
   const legend = h("div", { class: "legend" });
   const tools = h("div", { class: "tools" });
-  const made = { spec, plot, zoom: null, log: spec.y.kind === "times", hidden: new Set() };
+  const chosen = before ?? { zoom: null, log: spec.y.kind === "times", hidden: new Set(), id: charts.size };
+  const made = { spec, plot, zoom: chosen.zoom, log: chosen.log, hidden: chosen.hidden, id: chosen.id };
   const button = h("button", { "aria-pressed": String(made.log), title: "Logarithmic or linear scale",
     onclick: () => { made.log = !made.log; button.setAttribute("aria-pressed", String(made.log)); draw(made); } }, "log");
-  made.reset = h("button", { onclick: () => zoom(made, null), hidden: "" }, "reset zoom");
+  made.reset = h("button", { onclick: () => zoom(made, null) }, "reset zoom");
+  made.reset.hidden = !made.zoom;
   tools.append(made.reset, button);
   for (const series of spec.lines) {
-    const key = h("button", { "aria-pressed": "true", title: "Show or hide", onclick: () => {
-      made.hidden.has(series) ? made.hidden.delete(series) : made.hidden.add(series);
-      key.setAttribute("aria-pressed", String(!made.hidden.has(series)));
+    const name = known(series);
+    const key = h("button", { "aria-pressed": String(!made.hidden.has(name)), title: "Show or hide", onclick: () => {
+      made.hidden.has(name) ? made.hidden.delete(name) : made.hidden.add(name);
+      key.setAttribute("aria-pressed", String(!made.hidden.has(name)));
       draw(made);
     } }, sample(series), series.name);
     legend.append(key);
   }
-  charts.push(made);
-  if (spec.x.kind === "clock") clocks.push(made);
+  charts.set(spec.name, made);
   listen(made);
   // Drawing changes the height, which would be noticed again within the same notice: only another width is drawn, and later.
   new ResizeObserver(() => { if (plot.clientWidth !== made.width) requestAnimationFrame(() => draw(made)); }).observe(plot);
-  return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, spec.name), tools), plot, legend);
+  made.card = h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, spec.name), tools), plot, legend);
+  return made.card;
 }
 const STROKES = { solid: "", dots: "", thin: "; stroke-width:1.2", dashed: "; stroke-dasharray:5 4" };
 const look = series => `stroke:var(--${series.colour})` + STROKES[series.stroke];
@@ -136,7 +147,7 @@ const sample = series => s("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }
   "stroke-width": 2.5, style: look(series) }));
 
 function zoom(chosen, range) {
-  for (const made of chosen.spec.x.kind === "clock" ? clocks : [chosen]) {
+  for (const made of chosen.spec.x.kind === "clock" ? clocks() : [chosen]) {
     made.zoom = range;
     made.reset.hidden = !range;
     draw(made);
@@ -148,7 +159,7 @@ const usable = (value, log) => value !== null && value !== undefined && (!log ||
 const FORMATS = { times: time, counts: count };
 
 function scales(made) {
-  const { spec, log, zoom } = made, shown = spec.lines.filter(series => !made.hidden.has(series));
+  const { spec, log, zoom } = made, shown = spec.lines.filter(series => !made.hidden.has(known(series)));
   const x = zoom ? PARTS[spec.x.kind](...zoom) : told(spec.x);
   if (!zoom && !made.hidden.size && log === (spec.y.kind === "times")) return { x, y: told(spec.y), shown };
   let low = Infinity, high = -Infinity;
@@ -174,7 +185,7 @@ function draw(made) {
   const px = v => box.left + x.at(v) * box.width, py = v => box.top + (1 - y.at(v)) * box.height;
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": spec.name });
   frame(svg, made, box, x, y, px, py);
-  const clip = "clip" + charts.indexOf(made);
+  const clip = "clip" + made.id;
   svg.append(s("clipPath", { id: clip }, s("rect", { x: box.left - 2, y: box.top - 4, width: box.width + 4, height: box.height + 6 })));
   const lines = s("g", { "clip-path": `url(#${clip})` });
   for (const series of shown) lines.append(...path(series, made.log, px, py));
@@ -182,6 +193,7 @@ function draw(made) {
   svg.append(lines, over);
   plot.replaceChildren(svg);
   Object.assign(made, { width, box, x, y, px, py, over, shown });
+  made.again?.();
 }
 
 function frame(svg, made, box, x, y, px, py) {
@@ -238,14 +250,18 @@ function listen(made) {
   };
   let from = null;
   plot.addEventListener("pointerdown", event => { if (made.box && event.button === 0) from = inside(event); });
-  plot.addEventListener("pointermove", event => { if (made.box) point(made, inside(event), from); });
+  plot.addEventListener("pointermove", event => {
+    // Once more after a drawing that came meanwhile.
+    made.again = () => point(made, inside(event), from);
+    if (made.box) made.again();
+  });
   plot.addEventListener("pointerup", event => {
     if (from === null) return;
     const range = [from, inside(event)].sort((a, b) => a - b), { x } = made;
     from = null;
     if (x.at(range[1]) - x.at(range[0]) > 0.02) zoom(made, range);
   });
-  plot.addEventListener("pointerleave", () => { from = null; if (made.over) { made.over.replaceChildren(); plot.querySelector(".tip")?.remove(); } });
+  plot.addEventListener("pointerleave", () => { from = null; made.again = null; if (made.over) { made.over.replaceChildren(); plot.querySelector(".tip")?.remove(); } });
   plot.addEventListener("dblclick", () => zoom(made, null));
 }
 
@@ -276,7 +292,7 @@ function point(made, value, from) {
     rows.push(h("tr", {}, h("td", {}, h("i", { style: `background:var(--${series.colour})` }), series.name), h("td", { class: "n" }, FORMATS[spec.y.kind](y, 4) + spec.suffix)));
   }
   over.prepend(s("line", { class: "cross", x1: px(at), x2: px(at), y1: box.top, y2: box.top + box.height }));
-  const tip = h("div", { class: "tip" }, spec.PLACES[spec.x.kind](at), h("table", {}, ...rows));
+  const tip = h("div", { class: "tip" }, PLACES[spec.x.kind](at), h("table", {}, ...rows));
   plot.append(tip);
   const room = plot.clientWidth - tip.offsetWidth;
   tip.style.left = Math.max(0, Math.min(room, px(at) + (px(at) > plot.clientWidth / 2 ? -tip.offsetWidth - 12 : 12))) + "px";
@@ -284,14 +300,19 @@ function point(made, value, from) {
 
 // --- the page ------------------------------------------------------------------------------------------------------
 
-const runs = data.runs ?? [], alone = runs.length === 1;
+let runs = [], alone = false;
+function take(told) {
+  data = told;
+  runs = data.runs ?? [];
+  alone = runs.length === 1;
+}
 function pictures() {
   const line = ({ points, ...rest }) => ({ ...rest, x: points.map(point => point[0]), y: points.map(point => point[1]) });
-  const { panels, leftOut } = data.charts;
-  const drawn = panels.map(({ lines, ...panel }) => chart({ ...panel, lines: lines.map(line) }));
-  const missing = leftOut.flatMap(({ name, why }) => [h("dt", {}, name), h("dd", {}, why)]);
-  return h("div", { class: "charts" }, ...drawn,
-    missing.length ? h("section", { class: "card wide" }, h("h2", {}, "Not drawn"), h("dl", {}, ...missing)) : null);
+  return data.charts.panels.map(({ lines, ...panel }) => chart({ ...panel, lines: lines.map(line) }));
+}
+function missing() {
+  const entries = data.charts.leftOut.flatMap(({ name, why }) => [h("dt", {}, name), h("dd", {}, why)]);
+  return entries.length ? [h("section", { class: "card wide" }, h("h2", {}, "Not drawn"), h("dl", {}, ...entries))] : [];
 }
 
 function tiles(run) {
@@ -385,12 +406,37 @@ function theme() {
   return button;
 }
 
+// --- all of it -----------------------------------------------------------------------------------------------------
+
+take(data);
+const places = { note: h("p", { class: "note lines" }), first: h("div", {}), charts: h("div", { class: "charts" }), missing: h("div", { class: "charts more" }), tables: h("div", { class: "charts more" }) };
+const live = data.live ? steering() : null;   // live.js
+const filled = new Map();
+
+// What changes while a run goes on. What has not changed is left alone: somebody may be reading, or selecting, it.
+function change(place, from, make) {
+  const text = JSON.stringify(from);
+  if (filled.get(place) === text) return;
+  filled.set(place, text);
+  place.replaceChildren(...make());
+}
+function fill() {
+  live?.show();
+  places.note.textContent = data.note ?? "";
+  places.note.hidden = !data.note;
+  const waits = live && !runs.length;
+  places.first.replaceChildren(...(waits ? [h("p", { class: "note" }, "Nothing is counted yet.")] : data.tiles ? [figures()] : alone ? [tiles(runs[0])]
+    : [h("div", { style: "margin:18px 0 16px" }, comparison())]));
+  const drawn = waits ? [] : pictures(), there = [...places.charts.children];
+  if (drawn.length !== there.length || drawn.some((card, i) => card !== there[i])) places.charts.replaceChildren(...drawn);
+  change(places.missing, waits ? null : data.charts.leftOut, () => waits ? [] : missing());
+  change(places.tables, [data.tables, runs.map(run => [run.codes, run.errors, run.targets])], () =>
+    [...(data.tables ? tables() : []), ...runs.flatMap(run => [codes(run), errors(run), targets(run)]).filter(Boolean)]);
+}
+
 document.getElementById("page").append(
-  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle), data.note ? h("p", { class: "note" }, data.note) : null), theme()),
-  ...(data.tiles ? [figures()] : alone ? [tiles(runs[0])] : [h("div", { style: "margin:18px 0 16px" }, comparison())]),
-  pictures(),
-  h("div", { class: "charts", style: "margin-top:16px" },
-    ...(data.tables ? tables() : []), ...runs.flatMap(run => [codes(run), errors(run), targets(run)]).filter(Boolean), words()));
+  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle), places.note), theme()),
+  ...(live ? [live.made] : []), places.first, places.charts, places.missing, places.tables, h("div", { class: "charts more" }, words()));
+fill();
 // At once, for whoever prints the page or takes its picture as soon as it is there.
 charts.forEach(draw);
-})();

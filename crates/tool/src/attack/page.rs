@@ -1,0 +1,318 @@
+//! `--page` of an attack: the page of `seawall report` while the run goes on, and its buttons.
+//!
+//! [`Page`] is where intervals go: handed to the page's thread without waiting, joined while there is no room for them, so that a
+//! page may be late and is never wrong. [`Shown`] lives in that thread: it makes of intervals what `report` makes of a file of
+//! them, and the buttons' commands are those of `--control`.
+
+use std::io::{Write as _, stderr};
+
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::interval::Interval;
+use seawall_load::outcome::{Outcome, handed_out};
+use seawall_load::rows::{Facts, Meter, Now, Quantiles, Row};
+use seawall_load::summary::Summary;
+use serde::Serialize;
+
+use super::helm::Hand;
+use super::intervals::End;
+use crate::page::{Content, Feed, Site};
+use crate::report::html::{self, Data};
+use crate::report::intervals::drawn::{self, Rows};
+use crate::report::series::{POINTS, Series};
+use crate::report::words;
+
+/// A run that is being shown; dropping it ends the page.
+pub(super) struct Page {
+    /// What the page was not told yet.
+    pending: Interval,
+    feed: Feed<News>,
+}
+
+impl Page {
+    /// Serves the page, and says where.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(super) fn start(site: Site, shown: Shown) -> anyhow::Result<Self> {
+        let url = site.url();
+        let feed = site.serve(shown)?;
+        // Standard error may be closed; the run goes on.
+        let _ = writeln!(stderr(), "page: {url}");
+        Ok(Self { pending: Interval::default(), feed })
+    }
+
+    /// Shows what was measured, once that is a second of it and the page has room.
+    pub(super) fn add(&mut self, interval: &Interval) {
+        self.pending.to = interval.to;
+        self.pending.stats.add(&interval.stats);
+        if self.pending.to.saturating_sub(self.pending.from) < SECOND {
+            return;
+        }
+        let next = Interval { from: self.pending.to, to: self.pending.to, ..Interval::default() };
+        let news = News::Measured(Box::new(std::mem::replace(&mut self.pending, next)));
+        if let Err(News::Measured(interval)) = self.feed.offer(news) {
+            self.pending = *interval;
+        }
+    }
+
+    /// Shows how it ended and what is to be said of it; an open page has a moment to hear that.
+    pub(super) fn end(self, end: End, warnings: String) {
+        self.feed.last(News::Over(Box::new(self.pending), end, warnings));
+    }
+}
+
+/// What the page's thread is told.
+pub(super) enum News {
+    /// What was measured next.
+    Measured(Box<Interval>),
+    /// The rest, how it ended, and what is to be said of that.
+    Over(Box<Interval>, End, String),
+}
+
+/// A run as its page shows it.
+pub(super) struct Shown {
+    facts: Facts,
+    subtitle: String,
+    hand: Hand,
+    rows: Rows,
+    whole: Interval,
+    meter: Meter,
+    /// The last second.
+    row: Option<Row>,
+    over: Option<(End, String)>,
+}
+
+const TITLE: &str = "Load report";
+
+impl Shown {
+    /// Of a run that begins.
+    pub(super) fn new(facts: Facts, start: Option<&str>, hand: Hand) -> Self {
+        let started = start.map_or_else(String::new, |start| format!("Started {start}. "));
+        Self {
+            subtitle: format!("{started}{}, {}", without_password(&facts.target), facts.load),
+            facts,
+            hand,
+            rows: Rows::new(POINTS),
+            whole: Interval::default(),
+            meter: Meter::default(),
+            row: None,
+            over: None,
+        }
+    }
+
+    fn add(&mut self, interval: &Interval) {
+        let (control, facts) = (&self.hand.control, &self.facts);
+        let due = |at| control.due_before(at, facts.end, facts.hits);
+        let between = due(interval.to).zip(due(interval.from));
+        self.rows.add(interval, between.map(|(to, from)| to.saturating_sub(from)));
+        self.row = self.meter.row(interval, Now::of(control, facts.end), due).or(self.row.take());
+        self.whole.to = interval.to;
+        self.whole.stats.add(&interval.stats);
+    }
+
+    /// The run so far; none before anything was counted.
+    fn series(&self) -> Option<Series> {
+        let warm_up = self.facts.warm_up;
+        (self.whole.to > warm_up || self.over.is_some()).then(|| {
+            let outcome = self.outcome();
+            let series = |summary| drawn::series("run".to_owned(), (&outcome, &summary), &self.rows, warm_up);
+            let mut series = series(Summary::new(&outcome));
+            if self.over.is_none() {
+                self.correct(&mut series, &outcome);
+            }
+            series
+        })
+    }
+
+    /// What the run came to; while it goes on as if it ended now, and what was handed out had been all that was due.
+    fn outcome(&self) -> Outcome {
+        let total = self.whole.stats.clone();
+        if let Some((end, _)) = &self.over {
+            let (scheduled, elapsed, threads) = (end.scheduled, end.elapsed, end.threads);
+            return Outcome { scheduled, elapsed, threads, ..Outcome::of(total, end.duration) };
+        }
+        let scheduled = self.facts.open.then(|| handed_out(&total));
+        Outcome { scheduled, ..Outcome::of(total, self.counted()) }
+    }
+
+    /// For how long was counted so far.
+    fn counted(&self) -> Nanos {
+        self.whole.to.min(self.facts.end.unwrap_or(Nanos::MAX)).saturating_sub(self.facts.warm_up)
+    }
+
+    /// What waits for an answer, or to be sent, has not failed, and what is due is known while the run goes on.
+    fn correct(&self, series: &mut Series, outcome: &Outcome) {
+        let Facts { end, hits, warm_up, .. } = self.facts;
+        let due = |at| self.hand.control.due_before(at, end, hits);
+        let figures = &mut series.figures;
+        if let Some((now, before)) = due(self.whole.to).zip(due(warm_up)) {
+            figures.requests = now.saturating_sub(before).max(outcome.total.done);
+            figures.rates.offered = figures.requests as f64 * SECOND as f64 / self.counted().max(1) as f64;
+        }
+        // Not a number before anything came to an end, which is written as null.
+        figures.success = outcome.total.good() as f64 / outcome.total.done as f64;
+    }
+
+    /// Gives what is shown, as of now, to whoever makes a page of it.
+    fn shown<T>(
+        &self,
+        note: Option<&str>,
+        then: impl FnOnce(Data<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let runs: Vec<_> = self.series().into_iter().collect();
+        then(Data::of(TITLE, self.subtitle.clone(), note, &runs, &words::of_a_run()))
+    }
+
+    /// What is to be said of the run before its figures.
+    fn note(&self) -> Option<&str> {
+        self.over.as_ref().map(|(_, warnings)| warnings.trim()).filter(|warnings| !warnings.is_empty())
+    }
+}
+
+/// How it stands, and what can be done about it; times in nanoseconds but where it says seconds.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Live<'a> {
+    /// running, paused, ending or over.
+    state: &'static str,
+    /// Seconds.
+    elapsed: f64,
+    /// Seconds, if there is one.
+    end: Option<f64>,
+    load: &'a str,
+    /// Nothing is counted yet.
+    warming: bool,
+    /// Hits are due at a rate.
+    open: bool,
+    /// The rate can be changed here.
+    steerable: bool,
+    /// Due per second, by the schedule at this moment.
+    rate: Option<f64>,
+    /// Of a closed loop.
+    clients: usize,
+    in_flight: usize,
+    most_in_flight: usize,
+    connections: usize,
+    last: Option<Last>,
+    /// Of a run that is over, the report that works offline: there is nobody left to ask for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+}
+
+/// The last second.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Last {
+    offered: Option<f64>,
+    achieved: f64,
+    good: f64,
+    /// None where nothing came to an end.
+    p50: Option<Nanos>,
+    p99: Option<Nanos>,
+    lag: Option<Nanos>,
+    /// Requests that failed in it.
+    failed: u64,
+}
+
+impl From<&Row> for Last {
+    fn from(row: &Row) -> Self {
+        let known = |times: &Quantiles, value| (times.count > 0).then_some(value);
+        let (response, lag) = (&row.second.response, &row.second.lag);
+        Self {
+            offered: row.offered,
+            achieved: row.achieved,
+            good: row.good,
+            p50: known(response, response.p50),
+            p99: known(response, response.p99),
+            lag: known(lag, lag.p99),
+            failed: row.errors.iter().map(|error| error.fresh).sum(),
+        }
+    }
+}
+
+impl Shown {
+    fn live(&self) -> anyhow::Result<Live<'_>> {
+        let (control, facts) = (&self.hand.control, &self.facts);
+        let now = Now::of(control, facts.end);
+        let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
+        Ok(Live {
+            state: self.state(),
+            elapsed: seconds(now.elapsed),
+            end: facts.end.map(seconds),
+            load: &facts.load,
+            warming: now.elapsed < facts.warm_up,
+            open: facts.open,
+            steerable: facts.steerable,
+            rate: control.offered(),
+            clients: control.concurrency(),
+            in_flight: now.in_flight,
+            most_in_flight: facts.in_flight,
+            connections: now.connections,
+            last: self.row.as_ref().map(Last::from),
+            file: if self.is_final() { self.report()? } else { None },
+        })
+    }
+
+    fn state(&self) -> &'static str {
+        match &self.hand.control {
+            _ if self.over.is_some() => "over",
+            control if control.is_over() => "ending",
+            control if control.is_paused() => "paused",
+            _ => "running",
+        }
+    }
+}
+
+impl Content for Shown {
+    type News = News;
+
+    fn take(&mut self, news: News) {
+        match news {
+            News::Measured(interval) => self.add(&interval),
+            News::Over(rest, end, warnings) => {
+                if rest.to > rest.from {
+                    self.add(&rest);
+                }
+                self.over = Some((end, warnings));
+            }
+        }
+    }
+
+    fn is_final(&self) -> bool {
+        self.over.is_some()
+    }
+
+    fn page(&self) -> anyhow::Result<String> {
+        let live = serde_json::to_value(self.live()?)?;
+        self.shown(self.note(), |data| html::live_page(&data.live(live)))
+    }
+
+    fn event(&self) -> anyhow::Result<String> {
+        let live = serde_json::to_value(self.live()?)?;
+        self.shown(self.note(), |data| Ok(serde_json::to_string(&data.live(live))?))
+    }
+
+    fn report(&self) -> anyhow::Result<Option<String>> {
+        if self.series().is_none() {
+            return Ok(None);
+        }
+        let cut = format!("Saved while the attack went on, {} s after it began.", self.whole.to / SECOND);
+        let note = if self.is_final() { self.note() } else { Some(cut.as_str()) };
+        self.shown(note, |data| html::page(TITLE, &data)).map(Some)
+    }
+
+    fn obey(&self, line: &str) -> String {
+        self.hand.obey(line)
+    }
+}
+
+/// A target without the user and password of its URL: a page is shown and passed on.
+fn without_password(target: &str) -> String {
+    let Some((before, rest)) = target.split_once("://") else { return target.to_owned() };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#', ' ', ',']).unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{before}://{host}{path}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+use seawall_load::stats::Stats;
+use tokio::sync::mpsc::channel;
+
+use super::*;
+
+/// So many sent from second to second.
+fn interval(from: Nanos, to: Nanos, sent: u64) -> Interval {
+    Interval { from: from * SECOND, to: to * SECOND, stats: Stats { sent, ..Stats::default() } }
+}
+
+fn measured(news: &News) -> (Nanos, Nanos, u64) {
+    let (News::Measured(interval) | News::Over(interval, ..)) = news;
+    (interval.from / SECOND, interval.to / SECOND, interval.stats.sent)
+}
+
+#[test]
+fn a_page_that_is_late_is_told_longer_intervals_and_never_less() {
+    let (sender, mut told) = channel(1);
+    let mut page = Page { pending: Interval::default(), feed: Feed::to(sender, None) };
+    page.add(&interval(0, 1, 10));
+    // Nobody has taken it yet.
+    page.add(&interval(1, 2, 20));
+    page.add(&interval(2, 3, 30));
+    assert_eq!(told.try_recv().as_ref().map(measured), Ok((0, 1, 10)));
+    page.add(&interval(3, 4, 40));
+    assert_eq!(told.try_recv().as_ref().map(measured), Ok((1, 4, 90)));
+    page.add(&Interval { to: 4 * SECOND + SECOND / 2, ..interval(4, 4, 5) });
+    assert!(told.try_recv().is_err(), "half a second");
+    page.end(End::default(), String::new());
+    assert_eq!(told.try_recv().as_ref().map(measured), Ok((4, 4, 5)));
+    assert!(told.try_recv().is_err());
+}
+
+#[test]
+fn a_run_goes_on_when_its_page_is_gone() {
+    let (sender, told) = channel(1);
+    let mut page = Page { pending: Interval::default(), feed: Feed::to(sender, None) };
+    drop(told);
+    page.add(&interval(0, 1, 10));
+    page.add(&interval(1, 2, 10));
+    page.end(End::default(), String::new());
+}
+
+#[test]
+fn a_password_of_a_target_is_not_on_the_page() {
+    for (target, shown) in [
+        ("GET http://me:secret@host:80/a@b?c", "GET http://host:80/a@b?c"),
+        ("3 targets, GET http://me:secret@host and on", "3 targets, GET http://host and on"),
+        ("GET http://host/?to=http://x@y", "GET http://host/?to=http://x@y"),
+        ("targets read from stdin", "targets read from stdin"),
+    ] {
+        assert_eq!(without_password(target), shown);
+    }
+}

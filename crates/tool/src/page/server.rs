@@ -1,0 +1,264 @@
+//! Answers those whom the [`door`](super::door) lets in, within bounds: connections, open pages, heads, bodies, and the time that
+//! any of them may take.
+//!
+//! Everything here runs in one thread, so the content stands in a `RefCell` that is never borrowed across a wait. No connection is
+//! kept for another request, but that of an open page lives as long as its reader takes what it is told.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Content;
+use super::door::{Door, Refusal, Way};
+use super::events::{event, stream};
+
+/// Pages open at once; one more is told so.
+const PAGES: usize = 8;
+
+/// Connections at once: those of the pages, and what they ask beside.
+const CONNECTIONS: usize = 24;
+
+/// For a head.
+const HEAD: Duration = Duration::from_secs(3);
+
+/// Longest head, in bytes: a link and what browsers add to it are a tenth of it.
+const LONGEST_HEAD: usize = 16 << 10;
+
+/// Longest command, in bytes: no command is a tenth of it.
+const LONGEST_LINE: usize = 256;
+
+/// For an answer to be taken; of a stream, for each of its events.
+const LIFE: Duration = Duration::from_secs(10);
+
+/// An open page hears something so often, be it nothing new: whoever is gone is noticed by that.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// For open pages to hear the end. The program waits for no longer.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Serves until the feed has ended and no open page is left, or the grace is over.
+pub(super) async fn run<C: Content>(
+    listener: TcpListener,
+    door: Door,
+    content: C,
+    mut feed: Receiver<C::News>,
+) {
+    let server = Rc::new(Server {
+        door,
+        content: RefCell::new(content),
+        news: watch::Sender::new(()),
+        pages: Arc::new(Semaphore::new(PAGES)),
+    });
+    spawn_local(accept(listener, Rc::clone(&server)));
+    while let Some(news) = feed.recv().await {
+        server.content.borrow_mut().take(news);
+        server.news.send_replace(());
+    }
+    // All places free: nobody has a page open.
+    let _ = timeout(GRACE, server.pages.acquire_many(PAGES as u32)).await;
+}
+
+async fn accept<C: Content>(listener: TcpListener, server: Rc<Server<C>>) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        match listener.accept().await {
+            // Without a place for it, it is closed.
+            Ok((stream, _)) => {
+                if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
+                    spawn_local(connection(stream, Rc::clone(&server), place));
+                }
+            }
+            // Out of descriptors, most likely: the senders' connections have them. Some will be free again.
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// One request and its answer.
+async fn connection<C: Content>(stream: TcpStream, server: Rc<Server<C>>, _place: OwnedSemaphorePermit) {
+    let life = Life::begin();
+    let mut end = life.0.subscribe();
+    let service = service_fn(move |request| {
+        let (server, life) = (Rc::clone(&server), life.clone());
+        async move { Ok::<_, Infallible>(server.answer(request, life).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD).keep_alive(false);
+    tokio::select! {
+        // Whoever breaks the protocol or goes away is their own affair.
+        _ = http.serve_connection(TokioIo::new(stream), service) => {}
+        () = over(&mut end) => {}
+    }
+}
+
+/// Until when a connection lives.
+#[derive(Debug, Clone)]
+struct Life(watch::Sender<Instant>);
+
+impl Life {
+    fn begin() -> Self {
+        Self(watch::Sender::new(Instant::now() + LIFE))
+    }
+
+    fn renew(&self) {
+        self.0.send_replace(Instant::now() + LIFE);
+    }
+}
+
+/// Waits for the end of a life that may be renewed meanwhile.
+async fn over(end: &mut watch::Receiver<Instant>) {
+    loop {
+        let at = *end.borrow_and_update();
+        if at <= Instant::now() {
+            return;
+        }
+        sleep_until(at).await;
+    }
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+struct Server<C> {
+    door: Door,
+    content: RefCell<C>,
+    /// Says that the content has changed.
+    news: watch::Sender<()>,
+    pages: Arc<Semaphore>,
+}
+
+impl<C: Content> Server<C> {
+    async fn answer(self: Rc<Self>, request: Request<Incoming>, life: Life) -> Answer {
+        match self.door.way(&request) {
+            Err(refusal) => refused(refusal),
+            Ok(Way::Page) => whole("text/html; charset=utf-8", self.content.borrow().page()),
+            Ok(Way::Report) => self.report(),
+            Ok(Way::Events) => self.events(life),
+            Ok(Way::Control) => self.control(request).await,
+        }
+    }
+
+    fn report(&self) -> Answer {
+        let report = match self.content.borrow().report() {
+            Ok(None) => {
+                return said(StatusCode::CONFLICT, "nothing was measured yet: expected a second of it");
+            }
+            report => report.map(Option::unwrap_or_default),
+        };
+        let mut answer = whole("text/html; charset=utf-8", report);
+        let name = HeaderValue::from_static("attachment; filename=\"seawall-report.html\"");
+        answer.headers_mut().insert(CONTENT_DISPOSITION, name);
+        answer
+    }
+
+    fn events(self: Rc<Self>, life: Life) -> Answer {
+        let Ok(place) = Arc::clone(&self.pages).try_acquire_owned() else {
+            let text = format!("there are {PAGES} open pages already: expected one to be closed");
+            return said(StatusCode::SERVICE_UNAVAILABLE, &text);
+        };
+        let (sender, events) = stream();
+        spawn_local(async move {
+            self.tell(&sender, &life).await;
+            drop(place);
+        });
+        answer(StatusCode::OK, "text/event-stream", events.boxed_unsync())
+    }
+
+    /// Tells one page what is new until it is closed.
+    async fn tell(&self, sender: &Sender<Bytes>, life: &Life) {
+        let mut news = self.news.subscribe();
+        loop {
+            let (told, is_final) = (self.content.borrow().event(), self.content.borrow().is_final());
+            let Ok(told) = told else { return };
+            let event = event(if is_final { "end" } else { "run" }, &told);
+            if sender.send(event).await.is_err() {
+                return;
+            }
+            life.renew();
+            if is_final {
+                // The page closes it when it has it.
+                return sender.closed().await;
+            }
+            tokio::select! {
+                () = sender.closed() => return,
+                _ = timeout(BEAT, news.changed()) => {}
+            }
+        }
+    }
+
+    async fn control(&self, request: Request<Incoming>) -> Answer {
+        let Ok(body) = Limited::new(request.into_body(), LONGEST_LINE).collect().await else {
+            let text = format!("error: a line too long: expected {LONGEST_LINE} bytes at most");
+            return said(StatusCode::PAYLOAD_TOO_LARGE, &text);
+        };
+        let told = self.content.borrow().obey(&String::from_utf8_lossy(&body.to_bytes()));
+        // Every open page shows what one of them did.
+        self.news.send_replace(());
+        said(if told.starts_with("ok ") { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &told)
+    }
+}
+
+fn refused(refusal: Refusal) -> Answer {
+    let text = match refusal {
+        Refusal::Stranger => "this page is for whoever has its link: see the line that begins with \"page:\"",
+        Refusal::Unknown => "there are /, /events, /report.html and /control",
+        Refusal::Method(_) => "not by this method",
+    };
+    let mut answer = said(refusal.status(), text);
+    if let Refusal::Method(method) = refusal {
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(method));
+    }
+    answer
+}
+
+/// A line of text.
+fn said(status: StatusCode, text: &str) -> Answer {
+    answer(status, "text/plain; charset=utf-8", Full::from(format!("{text}\n")).boxed_unsync())
+}
+
+fn whole(kind: &'static str, text: anyhow::Result<String>) -> Answer {
+    match text {
+        Ok(text) => answer(StatusCode::OK, kind, Full::from(text).boxed_unsync()),
+        Err(error) => said(StatusCode::INTERNAL_SERVER_ERROR, &format!("error: {error:#}")),
+    }
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    for (name, value) in HARDENED {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// Kept nowhere, framed by nobody, taken for nothing else, and the link told to nobody. What the page may load it says itself.
+const HARDENED: [(&str, &str); 6] = [
+    ("cache-control", "no-store"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("content-security-policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+#[cfg(test)]
+mod tests;
