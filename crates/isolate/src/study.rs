@@ -109,7 +109,11 @@ impl Study {
         if self.end.is_some() {
             return None;
         }
-        let segment = self.segment(open[self.segments as usize % open.len()]);
+        // Nothing is told of a group before its first look, and a budget is taken that has time for those of all.
+        let unseen: Vec<_> =
+            open.iter().copied().filter(|&group| self.groups[group].look == Look::FIRST).collect();
+        let due = if unseen.is_empty() { open } else { unseen };
+        let segment = self.segment(due[self.segments as usize % due.len()]);
         if self.spent + segment.lasts() > self.asked.budget {
             self.over(End::Budget);
             return None;

@@ -217,6 +217,26 @@ fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells
     assert_eq!((study.end(), study.next_segment(), study.decided()), (Some(End::Cut), None, 0));
 }
 
+/// The interleaved ones had their second look in the time that the others' first one was lacking.
+#[test]
+fn all_ways_have_their_first_look_before_any_has_its_second() {
+    let designs = vec![Design::Interleaved, Design::Blocks];
+    let asked = Asked { designs, budget: Duration::from_secs(600), ..asked(50.0) };
+    let first_look = asked.first_look();
+    let mut study = Study::new(asked);
+    let mut path = Path::new(NOISY, vec![Effect::default(); 3], 50.0, 7);
+    while study.spent() < first_look {
+        let segment = study.next_segment().unwrap();
+        study.saw(&segment, path.carry_out(&segment), segment.lasts());
+    }
+    assert_eq!(study.spent(), first_look);
+    assert!(
+        study.findings().iter().all(|finding| finding.middle.p_difference < 1.0),
+        "{:?}",
+        study.findings()
+    );
+}
+
 #[test]
 fn a_budget_is_kept() {
     for budget in [5, 25, 63] {
