@@ -54,11 +54,12 @@ fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<
     let beforehand = screen::beforehand(&plan, searches.as_ref()) + "\n";
     let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
-    let mut answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
+    let answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
     if is_live {
         let _ = write!(stderr(), "\r\x1b[K");
     }
-    answer.find = searches.map(|searches| limits::search(&bench, &searches, &answer));
+    let find = searches.map(|searches| limits::search(&bench, &searches, &answer));
+    let answer = answer.with(find);
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
     let text = columns.map_or_else(|| screen::text(&answer), |columns| screen::within(&answer, columns));

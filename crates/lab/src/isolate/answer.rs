@@ -126,10 +126,10 @@ pub struct Variant {
     pub failing: Option<Interval>,
     /// Cells that say it.
     pub cells: usize,
-    /// Of so much or more, if there is no difference; adjusted for the number of variants.
-    pub p_difference: f64,
+    /// Of so much or more, if there is no difference; adjusted for the number of variants. None before the first look.
+    pub p_difference: Option<f64>,
     /// Of so little or less, if they are as far apart as the margin.
-    pub p_equality: f64,
+    pub p_equality: Option<f64>,
     /// Seconds until it was decided.
     pub decided_after: Option<f64>,
     /// Seconds that it would take beyond these, most likely, at this rate.
@@ -249,6 +249,14 @@ impl Answer {
         }
     }
 
+    /// The same with what its ways bear, if that was searched for.
+    #[must_use]
+    pub fn with(self, find: Option<Found>) -> Self {
+        let is_cut = find.as_ref().is_some_and(Found::is_interrupted);
+        let of_searches = is_cut.then(|| "ended by a signal while ways were searched".to_owned());
+        Self { cut: self.cut.or(of_searches), find, ..self }
+    }
+
     /// All ways, the reference first.
     pub fn ways(&self) -> impl Iterator<Item = &Way> {
         std::iter::once(&self.reference).chain(self.variants.iter().map(|variant| &variant.way))
@@ -363,6 +371,8 @@ impl Variant {
         let is_timed = way.answers > 0 || verdict.is_difference();
         let gain = finding.gain().filter(|_| is_timed).and_then(Interval::of);
         let tail_gain = tail.gain().filter(|_| is_timed).and_then(Interval::of);
+        // Before its first look nothing was tested: of no cells both are one.
+        let looked = middle.p_difference < 1.0 || middle.p_equality < 1.0;
         let seconds = gain.zip(usual).map(|(gain, usual)| gain.times(usual));
         Self {
             way,
@@ -372,8 +382,8 @@ impl Variant {
             gain_seconds: seconds,
             failing: failing.and_then(Interval::of),
             cells: middle.cells,
-            p_difference: middle.p_difference,
-            p_equality: middle.p_equality,
+            p_difference: looked.then_some(middle.p_difference),
+            p_equality: looked.then_some(middle.p_equality),
             decided_after: middle.after.map(|after| after.as_secs_f64()),
             more: more(middle),
             limited: match middle.verdict {

@@ -11,7 +11,7 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::answer::{Answer, Outcome, Variant, Word};
-use crate::find::answer::{Answer as Run, Cut};
+use crate::find::answer::{Answer as Run, Cut, Outcome as End};
 use crate::find::compare::{self, Change, Compared, Unlike};
 use crate::find::plan::{LEAST as LEAST_OF_SEARCH, Plan};
 
@@ -68,6 +68,15 @@ pub struct LeftOut {
     pub name: String,
     /// Why, in words.
     pub why: String,
+}
+
+/// What a way bears beside the reference, where that is told to differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tells {
+    /// It breaks at a higher rate.
+    More,
+    /// It breaks at a lower rate, or died.
+    Less,
 }
 
 /// What a way bears.
@@ -218,11 +227,23 @@ impl Found {
         self.nothing.is_none() && self.left_out.is_empty() && !self.ways.iter().any(is_untold)
     }
 
-    /// Whether any way breaks at a lower rate than the reference.
+    /// Whether any way bears less than the reference.
     #[must_use]
     pub fn has_worse(&self) -> bool {
-        let is_worse = |way: &Limit| matches!(way.beside, Some(Ok(Compared { change: Change::Worse, .. })));
-        self.ways.iter().any(is_worse)
+        self.ways.iter().any(|way| self.tells(way) == Some(Tells::Less))
+    }
+
+    /// What is told of a way beside the reference, if anything is.
+    #[must_use]
+    pub fn tells(&self, way: &Limit) -> Option<Tells> {
+        let reference = self.ways.first()?;
+        match way.beside.as_ref()? {
+            Ok(Compared { change: Change::Worse, .. }) => Some(Tells::Less),
+            Ok(Compared { change: Change::Better, .. }) => Some(Tells::More),
+            // Whoever dies of what the reference lives through has no cliff to compare.
+            Err(_) if way.run.outcome == End::Gone && reference.run.outcome != End::Gone => Some(Tells::Less),
+            _ => None,
+        }
     }
 }
 
@@ -296,7 +317,7 @@ fn slug(change: Change) -> &'static str {
 mod tests {
     use super::super::answer::{Interval, Tail, Told, Way};
     use super::*;
-    use crate::find::answer::{Arrivals, Connections, Limit as Cliff, Outcome as End};
+    use crate::find::answer::{Arrivals, Connections, Limit as Cliff};
     use crate::find::plan::Target;
     use seawall_search::goal::Goal;
     use seawall_search::profile::Profile;
@@ -318,8 +339,8 @@ mod tests {
             gain_seconds: None,
             failing: told,
             cells: 0,
-            p_difference: 1.0,
-            p_equality: 1.0,
+            p_difference: None,
+            p_equality: None,
             decided_after: None,
             more: None,
             limited: None,

@@ -259,7 +259,7 @@ Verdicts, of the middle half of the times (and of failures):
 Of two equal ways a difference is told in 3 % of experiments at most, whatever the number of ways. The
 99th percentile takes far longer: it is judged where cells have 200 answers, and waited for with --tail.
 
-JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
+JSON (--json): schema (1), outcome (of the comparison), cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
 tail, requests, answers, failed, unanswered, resent, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
 fails-less, tail-faster, tail-slower, equal, undecided and invalid; overloaded (place of the way that left requests unanswered), find, cells.
@@ -272,7 +272,7 @@ The first SIGINT or SIGTERM stops the load at once and tells what is known, in a
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, leaves requests unanswered that a answers, or breaks at a lower rate (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, leaves requests unanswered that a answers, or breaks at a lower rate or dies (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
 not be told in the budget (with --tail a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the reference bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use seawall_lab::find::answer::{Answer as Run, Cut, Outcome, Trial, Vote};
 use seawall_lab::find::find;
 use seawall_lab::isolate::answer::Answer;
 use seawall_lab::isolate::bench::Bench;
-use seawall_lab::isolate::limits::{Found, Limit, Limits, Next, Searches};
+use seawall_lab::isolate::limits::{Found, Limit, Limits, Next, Searches, Tells};
 use seawall_search::target::Target as _;
 
 use crate::find::gate::change;
@@ -56,6 +56,19 @@ fn carry_out(bench: &Bench, next: &Next) -> anyhow::Result<Run> {
     let run = find(&mut rig, &next.plan, None, &mut progress);
     progress.end();
     Ok(run?)
+}
+
+/// Who bears more or less than the reference, for the first line; none if that is told of nobody.
+pub(super) fn headline(answer: &Answer) -> Option<String> {
+    let found = answer.find.as_ref()?;
+    let said = found.ways.iter().filter_map(|way| {
+        Some(match found.tells(way)? {
+            _ if way.run.outcome == Outcome::Gone => format!("{} did not live through its search", way.name),
+            Tells::Less => format!("{} breaks at a lower rate", way.name),
+            Tells::More => format!("{} breaks at a higher rate", way.name),
+        })
+    });
+    Some(said.collect::<Vec<_>>().join(", ")).filter(|said| !said.is_empty())
 }
 
 /// The section of the screen.

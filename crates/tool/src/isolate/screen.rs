@@ -84,8 +84,13 @@ fn behind_name(line: &str, wide: usize) -> (&str, &str, usize) {
     (begin, rest, text.map_or(spaces + 2, |_| begin.chars().count()))
 }
 
-/// What it came to, in one line.
+/// What it came to, in one line: of the comparison, and of what the ways bear where that differs.
 pub(super) fn headline(answer: &Answer) -> String {
+    let bears = limits::headline(answer).map_or_else(String::new, |bears| format!("; {bears}"));
+    compared(answer) + &bears
+}
+
+fn compared(answer: &Answer) -> String {
     let ranked = answer.ranked();
     let first = ranked.first().filter(|first| first.verdict == Word::Faster);
     let equal = answer.said(Word::Equal).count();
@@ -111,6 +116,11 @@ pub(super) fn headline(answer: &Answer) -> String {
             format!("no way differs: {all} the same within {}{but}", share(answer.asked.margin))
         }
         (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
+        _ if equal > 0 => {
+            let names: Vec<_> = answer.said(Word::Equal).map(|way| way.way.name.as_str()).collect();
+            let rest = answer.variants.len() - equal;
+            format!("not the cause: {}; {rest} more could not be told", names.join(", "))
+        }
         _ => "nothing can be said yet".to_owned(),
     }
 }
@@ -360,7 +370,8 @@ pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
     let reference = of(&answer.reference, [none(), none(), none(), none()]);
     let variants = answer.variants.iter().map(|variant| {
         let gain = variant.gain.map_or_else(none, interval);
-        let [differs, equal] = [variant.p_difference, variant.p_equality].map(|p| format!("{p:.4}"));
+        let told = |p: Option<f64>| p.map_or_else(none, |p| format!("{p:.4}"));
+        let [differs, equal] = [variant.p_difference, variant.p_equality].map(told);
         of(&variant.way, [gain, variant.cells.to_string(), differs, equal])
     });
     std::iter::once(reference).chain(variants).collect()

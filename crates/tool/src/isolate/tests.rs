@@ -8,6 +8,7 @@ use seawall_isolate::simulated::path::{Effect, NOISY, Noise, Path, QUIET};
 use seawall_isolate::slot::Cell;
 use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
+use seawall_lab::find::compare::Unlike;
 use seawall_lab::find::plan::Plan as Search;
 use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Word};
 use seawall_lab::isolate::counts::{Counts, Failure};
@@ -290,7 +291,7 @@ fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer 
         limits.saw(next, run);
     }
     limits.end("somebody ended it");
-    Answer { find: Some(limits.found()), ..answer }
+    answer.with(Some(limits.found()))
 }
 
 #[test]
@@ -353,11 +354,26 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
         let worse = Answer { outcome, ..worse.clone() };
         assert_eq!(code(&worse, None, true), exit::OBJECTIVE_MISSED, "however the comparison ended");
     }
+    let first = |answer: &Answer| screen::text(answer).lines().next().unwrap().to_owned();
+    assert!(
+        first(&worse).ends_with("b is the same within 5 %; b breaks at a lower rate"),
+        "{}",
+        first(&worse)
+    );
+    assert!(first(&better).ends_with("; b breaks at a higher rate"), "{}", first(&better));
+    let mut died = worse.clone();
+    let of_b = &mut died.find.as_mut().unwrap().ways[1];
+    (of_b.run.outcome, of_b.beside) = (End::Gone, Some(Err(Unlike::NotFound)));
+    assert!(first(&died).ends_with("; b did not live through its search"), "{}", first(&died));
+    assert_eq!(code(&died, None, true), exit::OBJECTIVE_MISSED, "of what it died of the other did not");
     let untold = searched_too(equal(), &[limited], true);
     assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::CANNOT_TELL, exit::FOUND]);
     let mut cut = worse;
     let run = &mut cut.find.as_mut().unwrap().ways[1].run;
     (run.cut, run.outcome) = (Some(Ended::Signal), End::Interrupted);
+    let find = cut.find.take();
+    let mut cut = cut.with(find);
+    assert!(screen::text(&cut).contains("\ncut short: ended by a signal while ways were searched\n"));
     assert_eq!((code(&cut, Some(2), true), code(&cut, Some(15), false)), (130, 143));
     assert!(
         screen::text(&cut).contains("INTERRUPTED: ") && !screen::text(&cut).contains("a longer --budget")
