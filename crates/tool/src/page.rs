@@ -6,6 +6,7 @@
 
 mod door;
 mod events;
+mod places;
 mod server;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

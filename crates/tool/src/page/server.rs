@@ -21,18 +21,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, Sender};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::spawn_local;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Content;
 use super::door::{Door, Refusal, Way};
 use super::events::{event, stream};
+use super::places::{Place, Places};
 
 /// Pages open at once; one more is told so.
 const PAGES: usize = 8;
 
-/// Connections at once: those of the pages, and what they ask beside.
+/// Connections at once: those of the pages, and what they ask beside. Strangers have what is left of them.
 const CONNECTIONS: usize = 24;
 
 /// For a head.
@@ -76,13 +77,16 @@ pub(super) async fn run<C: Content>(
 }
 
 async fn accept<C: Content>(listener: TcpListener, server: Rc<Server<C>>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::new(CONNECTIONS);
     loop {
         match listener.accept().await {
             // Without a place for it, it is closed.
             Ok((stream, _)) => {
-                if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
-                    spawn_local(connection(stream, Rc::clone(&server), place));
+                let life = Life::begin();
+                if let Some(place) = places.take(&life) {
+                    spawn_local(connection(stream, Rc::clone(&server), life, place));
+                    // Who made way goes before the next one comes.
+                    yield_now().await;
                 }
             }
             // Out of descriptors, most likely: the senders' connections have them. Some will be free again.
@@ -92,12 +96,12 @@ async fn accept<C: Content>(listener: TcpListener, server: Rc<Server<C>>) {
 }
 
 /// One request and its answer.
-async fn connection<C: Content>(stream: TcpStream, server: Rc<Server<C>>, _place: OwnedSemaphorePermit) {
-    let life = Life::begin();
+async fn connection<C: Content>(stream: TcpStream, server: Rc<Server<C>>, life: Life, place: Place) {
+    let place = Rc::new(place);
     let mut end = life.0.subscribe();
     let service = service_fn(move |request| {
-        let (server, life) = (Rc::clone(&server), life.clone());
-        async move { Ok::<_, Infallible>(server.answer(request, life).await) }
+        let (server, life, place) = (Rc::clone(&server), life.clone(), Rc::clone(&place));
+        async move { Ok::<_, Infallible>(server.answer(request, life, &place).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD).keep_alive(false);
@@ -110,11 +114,20 @@ async fn connection<C: Content>(stream: TcpStream, server: Rc<Server<C>>, _place
 
 /// Until when a connection lives.
 #[derive(Debug, Clone)]
-struct Life(watch::Sender<Instant>);
+pub(super) struct Life(watch::Sender<Instant>);
 
 impl Life {
-    fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         Self(watch::Sender::new(Instant::now() + LIFE))
+    }
+
+    pub(super) fn end(&self) {
+        self.0.send_replace(Instant::now());
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_over(&self) -> bool {
+        *self.0.borrow() <= Instant::now()
     }
 
     fn renew(&self) {
@@ -144,8 +157,12 @@ struct Server<C> {
 }
 
 impl<C: Content> Server<C> {
-    async fn answer(self: Rc<Self>, request: Request<Incoming>, life: Life) -> Answer {
-        match self.door.way(&request) {
+    async fn answer(self: Rc<Self>, request: Request<Incoming>, life: Life, place: &Place) -> Answer {
+        let way = self.door.way(&request);
+        if way.is_ok() {
+            place.keep();
+        }
+        match way {
             Err(refusal) => refused(refusal),
             Ok(Way::Page) => whole("text/html; charset=utf-8", self.content.borrow().page()),
             Ok(Way::Report) => self.report(),

@@ -216,12 +216,16 @@ fn one_page_too_many_is_told_so_and_gets_a_place_when_another_is_closed() {
     });
 }
 
+/// Any user of the machine could keep the one who has the link from stopping the run.
 #[test]
-fn silent_connections_are_closed_and_others_served_again() {
+fn silent_connections_make_way_for_whoever_has_the_link_and_are_closed() {
     let served = served(0);
-    let silent: Vec<_> = (0..CONNECTIONS).map(|_| TcpStream::connect(served.address).unwrap()).collect();
-    until_true("a place", || status(&served.ask("GET /?QUERY HTTP/1.1\r\nHost: HERE", "")) == "200");
-    // They had no time left when there was room again.
+    let mut page = served.listen();
+    hear(&mut page, "data: 0\n");
+    let silent: Vec<_> = (0..3 * CONNECTIONS).map(|_| TcpStream::connect(served.address).unwrap()).collect();
+    assert_eq!(status(&served.ask("POST /control?QUERY HTTP/1.1\r\nHost: HERE", "stop")), "200");
+    served.tell(1);
+    hear(&mut page, "data: 1\n");
     for mut stream in silent {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
