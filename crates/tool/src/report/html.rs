@@ -14,7 +14,7 @@ use super::series::Series;
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
-const LIVE_SCRIPT: &str = include_str!("page/live.js");
+const LIVE_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/live.js"));
 
 /// Nothing is loaded, from anywhere.
 const OFFLINE_POLICY: &str =
