@@ -54,7 +54,7 @@ fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<
     let beforehand = screen::beforehand(&plan, searches.as_ref()) + "\n";
     let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
-    let mut answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
+    let mut answer = isolate(&mut bench, &plan, &mut |study, _| tell(&plan, study, is_live));
     if is_live {
         let _ = write!(stderr(), "\r\x1b[K");
     }

@@ -91,7 +91,7 @@ fn beside(
     let names = std::iter::once("mesh").chain(ways.iter().map(|way| way.0)).collect::<Vec<_>>();
     let plan = plan_of(rate, &names);
     let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
-    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_, _| ())
 }
 
 /// An experiment with ways of these names, the reference first, at so many requests a second: two minutes of the middle of their times.
@@ -246,7 +246,7 @@ fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
         let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
         let path = Path::new(NOISY, effects, 100.0, 2);
         let mut paths = Stumbling(Simulated(path, after, Some(Cut::Overloaded(1))));
-        isolate(&mut paths, &plan, &mut |_| ()).outcome
+        isolate(&mut paths, &plan, &mut |_, _| ()).outcome
     };
     assert_eq!(of(2), Outcome::Overloaded, "the first segment was late, the second cut");
 }
@@ -258,7 +258,7 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
         let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
         let mut plan = plan_of(100.0, &["a", "b"]);
         (plan.asked.tail, plan.asked.budget) = (true, Duration::from_secs(60));
-        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_| ())
+        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_, _| ())
     };
     let equal = of(0.0, 0.0);
     assert_eq!((equal.outcome, equal.said(Word::Equal).count()), (Outcome::Undecided, 1));
