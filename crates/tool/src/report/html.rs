@@ -1,5 +1,5 @@
 //! `-type=html`, `seawall plot` and `seawall find --html`: one page that holds everything it needs, and works from a file without a network.
-//! `attack --page` serves the same page while the run goes on: it asks where it came from for what changes, and nobody else.
+//! `--page` serves the same page while a run or a search goes on: it asks where it came from for what changes, and nobody else.
 //!
 //! The page's script and style are ours and stand in `page/`; here the numbers are put between them. A library would
 //! have been larger than all of it, and a page that loads one is blank on a plane and tells its source who reads it.
@@ -15,6 +15,8 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const LIVE_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/live.js"));
+
+const SEARCH_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/search.js"));
 
 /// Nothing is loaded, from anywhere.
 const OFFLINE_POLICY: &str =
@@ -80,6 +82,11 @@ impl<'a> Data<'a> {
 /// The page of whatever data its script knows.
 pub(crate) fn page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     fill_in((OFFLINE_POLICY, ""), title, data)
+}
+
+/// The page of a search that goes on, of whatever data the script knows, for a server that has more to say.
+pub(crate) fn search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
+    fill_in((LIVE_POLICY, SEARCH_SCRIPT), title, data)
 }
 
 /// The page of a run that goes on, for a server that has more to say.
