@@ -149,7 +149,7 @@ fn what_was_measured_before_it_was_stopped_is_told() {
     let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
     let stop = bench.stop();
     let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.now());
-    assert_eq!((answer.outcome, answer.cut.as_deref()), (Outcome::Interrupted, Some("ended by a signal")));
+    assert_eq!((answer.outcome, answer.cut.as_deref()), (Outcome::Interrupted, Some("ended on request")));
     assert!(!answer.cells.is_empty(), "the first segment");
     assert!(answer.took < 20.0 && answer.reference.answers > 0, "{answer:?}");
 }

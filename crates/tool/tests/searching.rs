@@ -174,6 +174,36 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
     assert!(shown > run["trials"].as_array().unwrap().len() as u64, "a head, and a row for each");
 }
 
+#[test]
+fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
+    let server = Server::start("pool,workers=64,service=1ms");
+    let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail", server.url));
+    let page = search.ask("GET", "/", "");
+    assert!(page.contains("connect-src 'self'") && page.contains("nothing can be said yet"), "{page}");
+    assert_eq!(data(&page)["live"]["state"], "running");
+    assert!(search.ask("POST", "/control", "pause").contains("there is stop"));
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
+    browser.wait("document.querySelector('.steer').textContent.startsWith('Searching')");
+    heard(&mut search.said, "decided");
+    browser.wait("document.querySelector('.steer').textContent.includes(' decided')");
+    browser.wait("document.querySelectorAll('section table tr').length > 3");
+    assert!(search.ask("GET", "/report.html", "").contains("Saved while the search went on"));
+
+    browser.click("document.querySelector('.steer button')");
+    // Until the program ends: nobody closes it here.
+    let told = last_event(&search.ask("GET", "/events", ""));
+    let (code, run, html) = search.end();
+    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"ended on request".into()));
+    assert_eq!(code, Some(8), "nobody sent a signal");
+    assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
+    assert!(!html.contains("token=") && !html.contains("<script") && !html.contains("connect-src"));
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The search is over')");
+    let texts = browser
+        .value("[...document.querySelectorAll('main > div > *')].map(part => part.textContent).join('')");
+    assert!(texts.as_str().unwrap().contains("ended on request"), "{texts}");
+}
+
 fn refused(words: &str, place: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(words.split_whitespace()).current_dir(place);
@@ -188,6 +218,7 @@ fn a_page_of_what_sends_nothing_or_for_others_is_refused() {
     for (words, why) in [
         ("find --page 127.0.0.1:0 --compare a.json b.json", "--compare sends nothing"),
         ("find http://127.0.0.1:9/ --page 0.0.0.0:0", "is reached by other machines"),
+        ("isolate http://127.0.0.1:9/ --vary keep-alive --page 0.0.0.0:0", "is reached by other machines"),
     ] {
         let said = refused(words, place.path());
         assert!(said.contains(why), "{said}");

@@ -142,6 +142,13 @@ impl<'p> Followed<'p, Answer> {
     }
 }
 
+impl<'p, A> Followed<'p, A> {
+    /// A page of more than the run, which is this part of it.
+    pub(crate) fn part(page: &'p mut Page<A>, name: &str) -> Self {
+        Self { page, of: format!("{name}: "), tally: Tally::default(), knows: |_, _| () }
+    }
+}
+
 /// A shorter silence is over before anybody has read of it.
 const SHORTEST: Duration = Duration::from_secs(1);
 

@@ -13,7 +13,7 @@ use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Word};
 use seawall_lab::isolate::counts::{Counts, Failure};
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
-use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
+use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate, nothing_yet};
 use seawall_load::stats::Histogram;
 use seawall_search::goal::Goal;
 use seawall_search::simulated::plants::Class;
@@ -22,6 +22,7 @@ use super::args::Args;
 use super::{code, page, plan, screen};
 use crate::exit;
 use crate::find::tests::{field, plan as search, searched};
+use crate::searching::{Drawn, Live};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(Path, usize, Option<Cut>);
@@ -127,6 +128,36 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let page = page::render(&answer);
     assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
+}
+
+#[test]
+fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_pages() {
+    let plan = plan_of(200.0, &["mesh", "direct"]);
+    let nothing = nothing_yet(&plan);
+    assert_eq!(screen::headline(&nothing), "nothing can be said yet");
+    let (mut told, mut paths) =
+        (Vec::new(), Simulated(Path::new(QUIET, vec![Effect::default(); 2], 200.0, 2), 0, None));
+    let whole = isolate(&mut paths, &plan, &mut |_, so_far| told.push(so_far()));
+    let cells: Vec<_> = told.iter().map(|so_far| so_far.cells.len()).collect();
+    assert!(cells.len() > 1 && cells.is_sorted(), "{cells:?}");
+    assert_eq!(told.last(), Some(&whole));
+    for answer in [&nothing, &told[0]] {
+        let event = Drawn::event(answer, Live::of("running")).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+        assert_eq!(
+            (&event["live"]["state"], event["page"].as_str()),
+            (&"running".into(), Some(&*page::render(answer)))
+        );
+        let open = Drawn::page(answer, Live::of("running")).unwrap();
+        assert!(open.contains("connect-src 'self'") && open.contains("EventSource"));
+        let saved = Drawn::file(answer, Some("Saved <now>.")).unwrap();
+        assert!(
+            saved.contains("Saved &lt;now&gt;.")
+                && !saved.contains("<script")
+                && !saved.contains("connect-src")
+        );
+    }
+    assert_eq!(Drawn::file(&whole, None).unwrap(), page::render(&whole));
 }
 
 #[test]

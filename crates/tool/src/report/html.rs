@@ -16,14 +16,15 @@ const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const LIVE_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/live.js"));
 
-const SEARCH_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/search.js"));
+/// Of the page of a search that goes on; what draws stands behind it.
+pub(crate) const SEARCH_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/search.js"));
 
 /// Nothing is loaded, from anywhere.
 const OFFLINE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// Nothing but what is new, from where the page came from.
-const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
+pub(crate) const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 /// What a report's page shows.
 #[derive(Serialize)]
@@ -94,9 +95,13 @@ pub(crate) fn live_page(data: &Data<'_>) -> anyhow::Result<String> {
     fill_in((LIVE_POLICY, LIVE_SCRIPT), data.title, data)
 }
 
+/// As it may stand in a script element, which ends at the first "</script" whatever it holds.
+pub(crate) fn for_script(data: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(data)?.replace('<', "\\u003c"))
+}
+
 fn fill_in((policy, live): (&str, &str), title: &str, data: &impl Serialize) -> anyhow::Result<String> {
-    // A script element ends at the first "</script", whatever it holds.
-    let data = serde_json::to_string(data)?.replace('<', "\\u003c");
+    let data = for_script(data)?;
     Ok(fill([
         ("{{policy}}", policy),
         ("{{title}}", &escaped(title)),

@@ -1,0 +1,17 @@
+// Draws the page of an experiment that goes on, behind link.js and search.js: each news holds the whole page, of which its main part takes the place of the one
+// before. A parser makes elements of it that run nothing by themselves, and every text from outside was escaped where the page was written.
+let data = JSON.parse(document.getElementById("data").textContent);
+const main = document.querySelector("main"), drawn = document.createElement("div"), live = steering();
+drawn.append(...main.childNodes);
+main.append(live.made, drawn);
+let shown = null;
+function take(told) { data = told; }
+function fill() {
+  live.show();
+  // What has not changed is left alone: somebody may be reading, or selecting, it.
+  if (shown === data.page) return;
+  shown = data.page;
+  const made = new DOMParser().parseFromString(data.page, "text/html");
+  document.title = made.title;
+  drawn.replaceChildren(...made.querySelector("main").childNodes);
+}
