@@ -165,7 +165,7 @@ impl<A: Drawn> Content for Shown<A> {
     }
 
     fn report(&self) -> anyhow::Result<Option<String>> {
-        let note = (!self.is_over).then_some("Saved while the search went on: this is what was known then.");
+        let note = (!self.is_over).then_some("Saved while the run went on: this is what was known then.");
         self.known.file(note).map(Some)
     }
 

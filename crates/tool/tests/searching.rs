@@ -133,7 +133,7 @@ fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_
     assert!(known["live"]["doing"].as_str().unwrap().contains("/s"), "{}", known["live"]);
     assert!(!known["title"].as_str().unwrap().contains("INTERRUPTED"), "it goes on: {}", known["title"]);
     let saved = search.ask("GET", "/report.html", "");
-    assert!(saved.contains("Saved while the search went on") && data(&saved)["live"].is_null());
+    assert!(saved.contains("Saved while the run went on") && data(&saved)["live"].is_null());
 
     assert!(search.ask("POST", "/control", "stop").starts_with("HTTP/1.1 200 "));
     // Until the program ends: nobody closes it here.
@@ -153,7 +153,7 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
     let rows = "document.querySelectorAll('.card.wide table tr').length";
-    browser.wait("document.querySelector('.steer').textContent.startsWith('Searching')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
     let count = |value: Value| value.as_u64().unwrap();
     let some = count(browser.wait(&format!("{rows} > 1 && {rows}")));
     browser.value("window.before = true");
@@ -161,7 +161,7 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
     browser.wait("document.querySelectorAll('.plot svg').length > 3");
     assert_eq!(browser.value("window.before"), true, "without being loaded again");
 
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The search is over')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
     assert_eq!(browser.value("document.querySelector('.steer button').hidden"), true);
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
                  URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
@@ -184,11 +184,11 @@ fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_pa
     assert!(search.ask("POST", "/control", "pause").contains("there is stop"));
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
-    browser.wait("document.querySelector('.steer').textContent.startsWith('Searching')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
     heard(&mut search.said, "decided");
     browser.wait("document.querySelector('.steer').textContent.includes(' decided')");
     browser.wait("document.querySelectorAll('section table tr').length > 3");
-    assert!(search.ask("GET", "/report.html", "").contains("Saved while the search went on"));
+    assert!(search.ask("GET", "/report.html", "").contains("Saved while the run went on"));
 
     browser.click("document.querySelector('.steer button')");
     // Until the program ends: nobody closes it here.
@@ -198,7 +198,7 @@ fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_pa
     assert_eq!(code, Some(8), "nobody sent a signal");
     assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
     assert!(!html.contains("token=") && !html.contains("<script") && !html.contains("connect-src"));
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The search is over')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
     let texts = browser
         .value("[...document.querySelectorAll('main > div > *')].map(part => part.textContent).join('')");
     assert!(texts.as_str().unwrap().contains("ended on request"), "{texts}");

@@ -1,6 +1,6 @@
 // What the page of a search that goes on has beside link.js and what draws, in whose scope it stands: what is being done, and the button that ends it.
 
-const STATES = { running: "Searching", ending: "Stopping: what is known is told in a moment", over: "The search is over: this page is its report" };
+const STATES = { running: "Running", ending: "Stopping: what is known is told in a moment", over: "The run is over: this page is its report" };
 
 function steering() {
   const make = (tag, properties, ...children) => {
