@@ -75,7 +75,7 @@ fn data_so_far(answer: &Answer) -> Data {
 const NOTHING: &str = "So far: no limit is known";
 
 fn so_far(answer: &Answer) -> String {
-    if answer.is_found() && answer.closed.is_none() {
+    if answer.closed.is_none() && (answer.is_found() || answer.cliff.lower.is_some()) {
         let (what, limit) = if answer.is_only_late() {
             ("answers are late", &answer.knee)
         } else {
