@@ -38,6 +38,9 @@ impl Drop for Server {
     }
 }
 
+/// Any machine has the better of it for a while.
+const WIDE: &str = "pool,workers=64,service=1ms";
+
 /// Breaks at 50 a second, or lower where the machine has no time for it.
 const SLOW: &str = "pool,workers=1,service=20ms";
 
@@ -118,14 +121,15 @@ fn data(page: &str) -> Value {
 
 #[test]
 fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
-    let server = Server::start(SLOW);
+    let server = Server::start(WIDE);
     let mut search = Search::start(&format!("find {}", server.url));
     heard(&mut search.said, "looking at the generator");
     let page = search.ask("GET", "/", "");
     assert!(page.contains("connect-src 'self'") && data(&page)["live"]["state"] == "running", "{page}");
     let refused = search.ask("POST", "/control", "rate 5/s");
     assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("there is stop"), "{refused}");
-    heard(&mut search.said, "ladder");
+    // On a machine without a moment to spare there may be no other trial.
+    heard(&mut search.said, "baseline");
     let known = until("a trial", || {
         let known = data(&search.ask("GET", "/", ""));
         known["tables"].as_array().filter(|tables| !tables.is_empty()).map(|_| known.clone())
@@ -176,7 +180,7 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
 
 #[test]
 fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
-    let server = Server::start("pool,workers=64,service=1ms");
+    let server = Server::start(WIDE);
     let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail", server.url));
     let page = search.ask("GET", "/", "");
     assert!(page.contains("connect-src 'self'") && page.contains("nothing can be said yet"), "{page}");
@@ -227,7 +231,7 @@ fn a_page_of_what_sends_nothing_or_for_others_is_refused() {
 
 #[test]
 fn a_page_of_a_run_that_has_nothing_left_to_do_is_refused() {
-    let (server, place) = (Server::start("pool,workers=64,service=1ms"), tempfile::tempdir().unwrap());
+    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
     let words = format!("find {} --max-rate 5 --no-cause --json run.json", server.url);
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(words.split_whitespace()).current_dir(place.path()).stdin(Stdio::null());
