@@ -114,7 +114,7 @@ fn carried_out(designs: &[Design], ways: Vec<(Named, Way)>) -> Answer {
         way.apart = (*design == Design::Blocks).then(Travel::default);
     }
     let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
-    isolate(&mut bench, &plan(designs, names), &mut |_| ())
+    isolate(&mut bench, &plan(designs, names), &mut |_, _| ())
 }
 
 /// What is said of a way: never what is wrong; that the machine was the limit only where it says so.
@@ -148,8 +148,8 @@ fn what_was_measured_before_it_was_stopped_is_told() {
     let (names, ways) = [way(&server, "here", "/"), way(&server, "same", "/same")].into_iter().unzip();
     let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
     let stop = bench.stop();
-    let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_| stop.now());
-    assert_eq!((answer.outcome, answer.cut.as_deref()), (Outcome::Interrupted, Some("ended by a signal")));
+    let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.now());
+    assert_eq!((answer.outcome, answer.cut.as_deref()), (Outcome::Interrupted, Some("ended on request")));
     assert!(!answer.cells.is_empty(), "the first segment");
     assert!(answer.took < 20.0 && answer.reference.answers > 0, "{answer:?}");
 }
@@ -163,7 +163,7 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
     ways[1].apart = Some(Travel { connections: 16, idle: 16, ..Travel::default() });
     let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
     let stop = bench.stop();
-    let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_| stop.now());
+    let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.now());
     let of = |way| answer.cells.iter().filter(move |row| row.way == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
     assert!(of(0).count() >= 1, "{answer:?}");
@@ -177,7 +177,7 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
     let mut plan = plan(&[Design::Interleaved], names);
     plan.asked.times.segment = Duration::from_secs(18);
-    let answer = isolate(&mut bench, &plan, &mut |_| ());
+    let answer = isolate(&mut bench, &plan, &mut |_, _| ());
     assert_eq!(answer.outcome, Outcome::Overloaded, "{answer:?}");
     let hung = answer.bears_less().unwrap();
     assert_eq!((hung.way.name.as_str(), hung.way.answers), ("hung", 0));
@@ -230,7 +230,7 @@ fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
     let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
     let mut plan = plan(&[Design::Interleaved], names);
     plan.asked.budget = Duration::from_secs(5);
-    let answer = isolate(&mut bench, &plan, &mut |_| ());
+    let answer = isolate(&mut bench, &plan, &mut |_, _| ());
     let mut limits = Limits::new(&search(2, 800.0), &answer);
     while let Some(next) = limits.next_search() {
         let mut rig = bench.rig(next.way, None).unwrap();

@@ -22,19 +22,21 @@ use std::io::{Write as _, stderr, stdout};
 use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
 use seawall_lab::find::witness::Witnessed;
-use seawall_lab::find::{closed, find, read};
+use seawall_lab::find::{closed, find, has_nothing_left, nothing_yet, read};
 
 pub(crate) use self::args::Args;
 use self::ground::Site;
 use self::plan::Order;
-use self::progress::Progress;
+use self::progress::{Followed, Progress};
 use self::signals::Signals;
 use crate::draft::Files;
 use crate::exit;
+use crate::searching::Page;
 use crate::wrap::columns;
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -47,41 +49,72 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
         return gate::run(before, after);
     }
     let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
+    let page = args.page.map(crate::page::Site::bind).transpose()?;
+    ensure!(page.is_none() || !is_whole(&order)?, WHOLE);
     let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
     let progress = Progress::to_stderr()?;
     let site = ground::open(kit, progress.observer())?;
-    carry_out(&order, site, files, progress).map(ExitCode::from)
+    carry_out(&order, site, page, files, progress).map(ExitCode::from)
+}
+
+const WHOLE: &str = "--page: the run of --from has nothing left to do, so that there is nothing to follow: --html writes its page";
+
+/// Whether the run that is continued is at its end.
+fn is_whole(order: &Order) -> anyhow::Result<bool> {
+    let whole = order.before.as_ref().map(|before| has_nothing_left(&order.plan, before));
+    Ok(whole.transpose().context("--from")?.unwrap_or(false))
 }
 
 /// The run on a ground, whatever that is; answers with the exit code.
-fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
+fn carry_out(
+    order: &Order,
+    site: Site,
+    page: Option<crate::page::Site>,
+    files: Files,
+    progress: Progress,
+) -> anyhow::Result<u8> {
     let Site { mut ground, stop, sight, bound, reach } = site;
-    let signals = Signals::listen(stop, files.drafts())?;
+    let signals = Signals::listen(box_of(&stop), files.drafts())?;
     if let Some(reach) = reach
         && let Err(error) = reach.ask(&order.plan.target.url, || signals.received().is_some())
     {
         progress.end();
         return Err(error);
     }
+    let known = || order.before.clone().unwrap_or_else(|| nothing_yet(&order.plan));
+    let mut page = page.map(|site| Page::open(site, known(), box_of(&stop))).transpose()?;
     let mut ground = Witnessed::new(&mut *ground, sight, bound);
+    let mut watcher = (progress, page.as_mut().map(Followed::whole));
     let found = match order.closed {
-        Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.most, &mut progress)),
-        None => find(&mut ground, &order.plan, order.before.as_ref(), &mut progress),
+        Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.most, &mut watcher)),
+        None => find(&mut ground, &order.plan, order.before.as_ref(), &mut watcher),
     };
-    progress.end();
+    watcher.0.end();
     let mut answer = found.context("--from")?;
     // A whole run has had its word already.
     if order.before.as_ref() != Some(&answer) {
         ground.testify(&mut answer, order.before.as_ref());
     }
-    // The screen after the files: it is the file that must not be lost.
+    let written = write(&answer, files);
+    let code = code(&answer, signals.received());
+    if let Some(page) = page {
+        page.end(answer);
+    }
+    written.and(Ok(code))
+}
+
+fn box_of(stop: &Arc<dyn Fn() + Send + Sync>) -> Box<dyn Fn() + Send> {
+    let stop = Arc::clone(stop);
+    Box::new(move || stop())
+}
+
+/// The screen after the files: it is the file that must not be lost.
+fn write(answer: &Answer, files: Files) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
-    let text = screen::text(&answer, columns.unwrap_or(screen::WIDE));
-    let written = files.write(|| Ok(answer.to_json()?), || page::render(&answer));
-    let shown = if has_stdout { tell(&text) } else { show(&text) };
-    written.and(shown)?;
-    Ok(code(&answer, signals.received()))
+    let text = screen::text(answer, columns.unwrap_or(screen::WIDE));
+    let written = files.write(|| Ok(answer.to_json()?), || page::render(answer));
+    written.and(if has_stdout { tell(&text) } else { show(&text) })
 }
 
 fn show(text: &str) -> anyhow::Result<()> {

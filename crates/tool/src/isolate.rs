@@ -17,12 +17,13 @@ mod way;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::num::NonZero;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_isolate::study::Study;
 use seawall_lab::isolate::answer::{Answer, Outcome, Word};
 use seawall_lab::isolate::limits::Found;
-use seawall_lab::isolate::{Plan, isolate};
+use seawall_lab::isolate::{Plan, isolate, nothing_yet};
 use seawall_lab::means::cores;
 
 pub(crate) use self::args::Args;
@@ -31,6 +32,8 @@ use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
 use crate::find::words::{many, waiting};
+use crate::page::Site;
+use crate::searching::{Doing, Page};
 use crate::wrap::{columns, cut};
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -40,32 +43,52 @@ use crate::wrap::{columns, cut};
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     args.check()?;
     let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get))?;
+    let page = args.page.map(Site::bind).transpose()?;
     let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
-    carry_out(order, files, args.is_comparison()).map(ExitCode::from)
+    carry_out(order, page, files, args.is_comparison()).map(ExitCode::from)
 }
 
-fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<u8> {
+fn carry_out(order: Order, page: Option<Site>, files: Files, is_comparison: bool) -> anyhow::Result<u8> {
     let Order { plan, searches, mut bench, reaches } = order;
     let stop = bench.stop();
+    let button = stop.clone();
     let signals = Signals::listen(Box::new(move || stop.now()), files.drafts())?;
     plan::reach(reaches, &signals)?;
+    let stop = Box::new(move || button.now());
+    let mut page = page.map(|site| Page::open(site, nothing_yet(&plan), stop)).transpose()?;
     let is_live = stderr().is_terminal();
     // Standard error may be closed; the experiment goes on.
     let beforehand = screen::beforehand(&plan, searches.as_ref()) + "\n";
     let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
-    let answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
+    let answer = isolate(&mut bench, &plan, &mut |study, so_far| {
+        tell(&plan, study, is_live);
+        if let Some(page) = &mut page {
+            page.knows(so_far());
+            page.does(doing(&plan, study));
+        }
+    });
     if is_live {
         let _ = write!(stderr(), "\r\x1b[K");
     }
-    let find = searches.map(|searches| limits::search(&bench, &searches, &answer));
+    let find = searches.map(|searches| limits::search(&bench, &searches, &answer, page.as_mut()));
     let answer = answer.with(find);
+    let written = show(&answer, files);
+    let code = code(&answer, signals.received(), is_comparison);
+    if let Some(page) = page {
+        page.end(answer);
+    }
+    written.and(Ok(code))
+}
+
+/// The screen after the files: it is the file that must not be lost.
+fn show(answer: &Answer, files: Files) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
-    let text = columns.map_or_else(|| screen::text(&answer), |columns| screen::within(&answer, columns));
+    let text = columns.map_or_else(|| screen::text(answer), |columns| screen::within(answer, columns));
     let json =
-        || Ok(format!("{}\n", serde_json::to_string_pretty(&answer).context("cannot be written as JSON")?));
-    let written = files.write(json, || Ok(page::render(&answer)));
+        || Ok(format!("{}\n", serde_json::to_string_pretty(answer).context("cannot be written as JSON")?));
+    let written = files.write(json, || Ok(page::render(answer)));
     if has_stdout {
         let _ = stderr().lock().write_all(text.as_bytes());
     } else {
@@ -74,22 +97,24 @@ fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<
             .and_then(|()| out.flush())
             .context("cannot write to standard output")?;
     }
-    written?;
-    Ok(code(&answer, signals.received(), is_comparison))
+    written
+}
+
+/// How far it is, so long after its last segment ended.
+fn doing(plan: &Plan, study: &Study) -> Doing {
+    let (spent, budget) = (study.spent(), waiting(plan.asked.budget.as_secs_f64()));
+    let cells = many(study.cells().count() as u64, "cell");
+    let ways = many(plan.asked.designs.len() as u64, "way");
+    let decided = study.decided();
+    Box::new(move |since| {
+        let spent = waiting((spent + since).as_secs_f64());
+        format!("{spent} of {budget} · {cells} · {decided} of {ways} decided")
+    })
 }
 
 /// One line that lives on a terminal, elsewhere one for each segment.
 fn tell(plan: &Plan, study: &Study, is_live: bool) {
-    let (spent, budget) = (study.spent().as_secs_f64(), plan.asked.budget.as_secs_f64());
-    let cells = study.cells().count();
-    let line = format!(
-        "{} of {} · {} · {} of {} decided",
-        waiting(spent),
-        waiting(budget),
-        many(cells as u64, "cell"),
-        study.decided(),
-        many(plan.asked.designs.len() as u64, "way")
-    );
+    let line = doing(plan, study)(Duration::ZERO);
     let _ = if is_live {
         // A line that goes on below itself is not written over.
         let wide = columns(stderr()).unwrap_or(80).saturating_sub(1).max(1);

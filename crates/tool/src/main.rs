@@ -12,6 +12,7 @@ mod isolate;
 mod page;
 mod plot;
 mod report;
+mod searching;
 mod times;
 mod wrap;
 

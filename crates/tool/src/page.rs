@@ -9,6 +9,7 @@ mod events;
 mod places;
 mod server;
 
+use std::io::{Write as _, stderr};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 use std::thread::JoinHandle;
@@ -96,12 +97,25 @@ impl Site {
     }
 
     /// The link to the page, with what lets one in.
-    pub(crate) fn url(&self) -> String {
+    #[cfg(test)]
+    fn url(&self) -> String {
         self.door.url()
     }
 
+    /// Serves the page, and says where.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(crate) fn open<C: Content>(self, content: C) -> anyhow::Result<Feed<C::News>> {
+        let url = self.door.url();
+        let feed = self.serve(content)?;
+        // Standard error may be closed; the run goes on.
+        let _ = writeln!(stderr(), "page: {url}");
+        Ok(feed)
+    }
+
     /// Serves until the feed ends, and a moment longer if a page is open that has not seen the end.
-    pub(crate) fn serve<C: Content>(self, content: C) -> anyhow::Result<Feed<C::News>> {
+    fn serve<C: Content>(self, content: C) -> anyhow::Result<Feed<C::News>> {
         let (news, feed) = channel(NEWS);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot serve --page")?;

@@ -37,7 +37,7 @@ pub fn find(
     let asked = most.unwrap_or(MOST);
     let room = ground.most_clients();
     let mut search = Search::new(plan.goal, within(plan), asked.min(room));
-    let mut steps = Steps::new(plan.budget, watcher);
+    let mut steps = Steps::new(plan, watcher);
     let cut = steps.search_clients(ground, &mut search);
     let answer = told(plan, &search.report(), cut, room < asked);
     let how =
@@ -61,7 +61,7 @@ pub(super) fn ended_by(search: &Search) -> Option<Cut> {
 }
 
 /// What is known; `is_short` says that the generator could keep no more clients, and more might have been asked for.
-fn told(plan: &Plan, report: &Report, cut: Option<Cut>, is_short: bool) -> Answer {
+pub(super) fn told(plan: &Plan, report: &Report, cut: Option<Cut>, is_short: bool) -> Answer {
     // Everything that an answer has beside clients is empty, as it is before a search for a rate.
     let nothing = OfRates::new(plan.goal, plan.profile, plan.bounds(None)).report();
     let outcome = outcome(report, is_short);

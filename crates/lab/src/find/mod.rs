@@ -49,7 +49,7 @@ pub fn find(
     {
         return Ok(whole.clone());
     }
-    let mut steps = Steps::new(plan.budget, watcher);
+    let mut steps = Steps::new(plan, watcher);
     // What was ended before it had sent anything knows nothing of the generator either.
     let earlier = match earlier.filter(|earlier| earlier.search.last().is_some()) {
         Some(earlier) => earlier,
@@ -83,6 +83,20 @@ pub fn find(
     }
     answer.took = (took + steps.spent()).as_secs_f64();
     Ok(answer)
+}
+
+/// What is known of a run before anything is sent.
+#[must_use]
+pub fn nothing_yet(plan: &Plan) -> Answer {
+    Answer { cut: None, ..told::nothing(plan, Generator::default(), Duration::ZERO) }
+}
+
+/// Whether there is nothing left to do of an earlier run, so that [`find`] would send nothing.
+///
+/// # Errors
+/// As [`find`].
+pub fn has_nothing_left(plan: &Plan, before: &Answer) -> Result<bool, Diverged> {
+    Ok(is_whole(plan, before, &mut Earlier::of(plan, before)?))
 }
 
 /// Whether there is nothing left to do of an earlier run: what it was sure of is not asked again.
@@ -163,7 +177,7 @@ fn look_for_cause(
         generator: answer.generator.most,
         budget: steps.left().unwrap_or(Duration::MAX),
     });
-    let cut = steps.inquire(ground, &mut inquiry);
+    let cut = steps.inquire(ground, &mut inquiry, answer);
     if cut == Some(Cut::Budget) {
         let next = inquiry.next_step();
         told::left_out(answer, if let inquiry::Step::Try(next) = &next { Some(next.name) } else { None });

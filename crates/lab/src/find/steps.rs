@@ -14,13 +14,14 @@ use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::search::{self, Search};
 use seawall_search::target::Target;
 
-use super::answer::Cut;
+use super::answer::{Answer, Cut};
+use super::plan::Plan;
 use super::progress::{Step, Time, Watcher};
 use super::told;
 
 /// Time that is counted, and whoever is told.
 pub(super) struct Steps<'w, W> {
-    budget: Option<Duration>,
+    plan: &'w Plan,
     spent: Duration,
     watcher: &'w mut W,
 }
@@ -34,8 +35,8 @@ const SINGLE: f64 = 10.0;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl<'w, W: Watcher> Steps<'w, W> {
-    pub(super) fn new(budget: Option<Duration>, watcher: &'w mut W) -> Self {
-        Self { budget, spent: Duration::ZERO, watcher }
+    pub(super) fn new(plan: &'w Plan, watcher: &'w mut W) -> Self {
+        Self { plan, spent: Duration::ZERO, watcher }
     }
 
     pub(super) fn spent(&self) -> Duration {
@@ -44,7 +45,7 @@ impl<'w, W: Watcher> Steps<'w, W> {
 
     /// Of the budget; none: there is none.
     pub(super) fn left(&self) -> Option<Duration> {
-        self.budget.map(|budget| budget.saturating_sub(self.spent))
+        self.plan.budget.map(|budget| budget.saturating_sub(self.spent))
     }
 
     fn time(&self) -> Time {
@@ -111,6 +112,7 @@ impl<'w, W: Watcher> Steps<'w, W> {
         search.saw(&fitted, seen);
         let came = search.last().map(told::trial);
         self.watcher.ended(&Step::Offer(&fitted), came.as_ref(), self.time());
+        self.watcher.knows(&|| told::search(self.plan, &search.report(), None));
         None
     }
 
@@ -134,11 +136,12 @@ impl<'w, W: Watcher> Steps<'w, W> {
         self.step(step, || target.carry_out(&offer), |seen| seen.took).interrupted
     }
 
-    /// Inquires to the end, or to that of the budget; says what ended it before.
+    /// Inquires to the end, or to that of the budget, after a search that came to this; says what ended it before.
     pub(super) fn inquire(
         &mut self,
         subject: &mut (impl Subject + ?Sized),
         inquiry: &mut Inquiry,
+        found: &Answer,
     ) -> Option<Cut> {
         loop {
             let left = self.left().unwrap_or(Duration::MAX);
@@ -158,6 +161,7 @@ impl<'w, W: Watcher> Steps<'w, W> {
                     let watched = self.step(step, || subject.watch(&experiment), |watched| watched.took);
                     let interrupted = watched.interrupted;
                     inquiry.saw(&experiment, watched);
+                    self.watcher.knows(&|| told::tried(found.clone(), inquiry.report()));
                     if interrupted {
                         return Some(Cut::Signal);
                     }

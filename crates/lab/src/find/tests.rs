@@ -23,7 +23,7 @@ use super::compare::{Change, Unlike, compare, differences};
 use super::plan::{Plan, Target};
 use super::progress::{Nobody, Step, Time, Watcher};
 use super::resume::Diverged;
-use super::{find, read, resume, told};
+use super::{find, has_nothing_left, nothing_yet, read, resume, told};
 use crate::ground::{Calibration, Ground};
 
 /// A simulated target that counts what is asked of it.
@@ -399,6 +399,35 @@ fn a_watcher_hears_of_every_step_before_and_after_it() {
     let answer = find(&mut field, &plan(), None, &mut book).unwrap();
     assert_eq!((book.offers, answer.trials.len()), (field.offers, field.offers));
     assert!(!book.open);
+}
+
+#[test]
+fn whoever_wants_to_know_in_the_middle_is_told_each_trial_and_then_each_experiment() {
+    #[derive(Default)]
+    struct Middle(Vec<Answer>);
+    impl Watcher for Middle {
+        fn begins(&mut self, _: &Step<'_>, _: Time) {}
+        fn ended(&mut self, _: &Step<'_>, _: Option<&answer::Trial>, _: Time) {}
+        fn knows(&mut self, so_far: &dyn Fn() -> Answer) {
+            self.0.push(so_far());
+        }
+    }
+    let plan = Plan { cause: true, ..plan() };
+    let mut watchers = (Middle::default(), Some(Middle::default()));
+    let mut field = Field::of(&queue(), &plan.goal);
+    let whole = find(&mut field, &plan, None, &mut watchers).unwrap();
+    let (told, again) = (watchers.0.0, watchers.1.unwrap().0);
+    assert_eq!(told, again);
+    let of_search = &told[..whole.trials.len()];
+    let counts: Vec<_> = of_search.iter().map(|so_far| so_far.trials.len()).collect();
+    assert_eq!(counts, (1..=whole.trials.len()).collect::<Vec<_>>());
+    assert!(of_search.iter().all(|so_far| so_far.cut.is_none() && so_far.cause.is_none()));
+    assert_eq!(of_search.last().unwrap().cliff, whole.cliff);
+    let last = told.last().unwrap();
+    assert_eq!((&last.experiments, &last.cause), (&whole.experiments, &None));
+    assert!(has_nothing_left(&plan, &whole).unwrap() && !has_nothing_left(&plan, &of_search[0]).unwrap());
+    let nothing = nothing_yet(&plan);
+    assert_eq!((nothing.trials.len(), nothing.cut, nothing.outcome), (0, None, Outcome::Interrupted));
 }
 
 #[test]

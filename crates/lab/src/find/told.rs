@@ -310,12 +310,21 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
     let untested = |not: &cause::Untested| answer::Untested { class: slug(not.class), why: not.why.clone() };
     answer.untested = report.untested.iter().map(untested).collect();
     answer.gone = report.gone.map(str::to_owned);
+    answer.experiments = experiments(report);
+    suspect_targets(answer);
+}
+
+/// Adds what was tried while more is to be: which cause it is may be another after that.
+pub(super) fn tried(answer: Answer, report: &cause::Report) -> Answer {
+    Answer { experiments: experiments(report), ..answer }
+}
+
+fn experiments(report: &cause::Report) -> Vec<answer::Tried> {
     let tried = |tried: &cause::Tried| answer::Tried {
         name: tried.experiment.name.to_owned(),
         says: tried.says.clone(),
     };
-    answer.experiments = report.tried.iter().map(tried).collect();
-    suspect_targets(answer);
+    report.tried.iter().map(tried).collect()
 }
 
 /// Of several targets that were given one may refuse while another delays: that is as uneven as a balancer, and no balancer's doing.

@@ -458,7 +458,7 @@ const MORE: f64 = 10.0;
 /// Why it was cut, of these ways, the reference first.
 fn in_words(cut: &Cut, ways: &[&Way]) -> String {
     match cut {
-        Cut::Stopped => "ended by a signal".to_owned(),
+        Cut::Stopped => "ended on request".to_owned(),
         Cut::Overloaded(way) => match (ways.get(*way), ways.first()) {
             (Some(way), Some(reference)) if way.leaves_more_than(reference) => {
                 let said = |way: &Way| format!("{} of {} requests", way.unanswered, way.requests);

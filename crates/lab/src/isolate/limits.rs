@@ -184,7 +184,7 @@ impl Limits {
     pub fn saw(&mut self, next: Next, run: Run) {
         self.left = self.left.saturating_sub(next.rest + Duration::from_secs_f64(run.took));
         if run.cut == Some(Cut::Signal) {
-            self.end("ended by a signal");
+            self.end("ended on request");
         }
         let beside = self.found.ways.first().map(|reference| compare::ways(&reference.run, &run));
         self.found.ways.push(Limit { way: next.way, name: next.name, beside, run });
@@ -251,7 +251,7 @@ impl Found {
 /// matter. Of an experiment in which the reference did not bear the rate it is searched alone.
 fn wanted(answer: &Answer, all: bool) -> Result<Vec<usize>, &'static str> {
     match answer.outcome {
-        Outcome::Interrupted => return Err("the experiment was ended by a signal"),
+        Outcome::Interrupted => return Err("the experiment was ended on request"),
         Outcome::Failed => return Err("nothing could be sent"),
         _ => {}
     }

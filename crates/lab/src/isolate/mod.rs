@@ -83,10 +83,24 @@ pub fn least(asked: &Asked) -> Duration {
 /// Reasons that are told: the same ones come again with other figures.
 const MOST_LIMITS: usize = 8;
 
-/// Carries it out, and tells of it after each segment.
-pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study)) -> Answer {
+/// What is known of an experiment before anything is sent.
+#[must_use]
+pub fn nothing_yet(plan: &Plan) -> Answer {
+    Answer::new(plan, &study(plan), &[], &[], None)
+}
+
+fn study(plan: &Plan) -> Study {
     let budget = plan.asked.budget.saturating_sub(RESERVE);
-    let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
+    Study::new(Asked { budget, ..plan.asked.clone() })
+}
+
+/// Carries it out, and tells of it after each segment. Who wants all that is known then asks for it, which takes a moment.
+pub fn isolate(
+    paths: &mut dyn Paths,
+    plan: &Plan,
+    tell: &mut dyn FnMut(&Study, &dyn Fn() -> Answer),
+) -> Answer {
+    let mut study = study(plan);
     let mut times = vec![Histogram::default(); plan.ways.len()];
     let mut counts = vec![Counts::default(); plan.ways.len()];
     let (mut cut, mut limits, mut is_own) = (None, Vec::new(), false);
@@ -102,10 +116,13 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
             cut = seen.cut;
             study.cut();
         }
-        tell(&study);
+        tell(&study, &|| Answer {
+            generator: few(limits.clone()),
+            ..Answer::new(plan, &study, &times, &counts, cut.as_ref())
+        });
     }
-    limits.truncate(MOST_LIMITS);
-    let answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, &counts, cut.as_ref()) };
+    let answer =
+        Answer { generator: few(limits), ..Answer::new(plan, &study, &times, &counts, cut.as_ref()) };
     // What this machine came late to send waits at the target for no fault of the target's.
     if answer.outcome == Outcome::Overloaded && is_own {
         let cut =
@@ -113,6 +130,11 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
         return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), overloaded: None, ..answer };
     }
     answer
+}
+
+fn few(mut limits: Vec<String>) -> Vec<String> {
+    limits.truncate(MOST_LIMITS);
+    limits
 }
 
 /// What a design is called.

@@ -4,8 +4,6 @@
 //! page may be late and is never wrong. [`Shown`] lives in that thread: it makes of intervals what `report` makes of a file of
 //! them, and the buttons' commands are those of `--control`.
 
-use std::io::{Write as _, stderr};
-
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::Interval;
 use seawall_load::outcome::{Outcome, handed_out};
@@ -32,13 +30,9 @@ impl Page {
     /// Serves the page, and says where.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// As [`Site::open`].
     pub(super) fn start(site: Site, shown: Shown) -> anyhow::Result<Self> {
-        let url = site.url();
-        let feed = site.serve(shown)?;
-        // Standard error may be closed; the run goes on.
-        let _ = writeln!(stderr(), "page: {url}");
-        Ok(Self { pending: Interval::default(), feed })
+        Ok(Self { pending: Interval::default(), feed: site.open(shown)? })
     }
 
     /// Shows what was measured, once that is a second of it and the page has room.

@@ -16,6 +16,7 @@ use seawall_search::goal::Goal;
 
 use crate::attack::travel::TravelArgs;
 use crate::draft::Files;
+use crate::page::Loopback;
 
 /// What is asked, of whom, and where the answer goes.
 #[derive(Debug, clap::Args)]
@@ -63,6 +64,10 @@ pub(crate) struct Args {
     /// Write it to this file as one offline HTML page; - as for --json
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Serve the run as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with a button that ends it;
+    /// standard error has its link, see below
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) page: Option<Loopback>,
     /// Continue the run that --json has written to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
@@ -181,6 +186,7 @@ impl Args {
             || self.closed
             || self.budget.is_some()
             || self.max_rate.is_some()
+            || self.page.is_some()
             || self.slo.is_some();
         refuse(!self.compare.is_empty() && (targets || written || asked), ALONE);
         refuse(self.quick && self.thorough, "--quick and --thorough are two profiles: one of them");
@@ -256,13 +262,20 @@ facts, untested), trials; of --closed closed (most, service, limit, saturation) 
 knee. schema is 1; a field that goes or changes its meaning makes it 2. Of what is sent it holds one
 URL without query, user and password, the way to it, and short digests of requests and certificate.
 
+In the browser (--page 127.0.0.1:0): the page of --html while the run goes on, with what is being done
+and a button that ends it as the first SIGINT does; the exit code is that of what is known then. Its link
+(\"page: http://...\" on standard error) holds a token: whoever has the link sees the run and may end it,
+nobody else does. When the run is over the page is that of --html, and \"Save report\" keeps it as one
+offline file; an open page has up to 2 s to hear the end. To see it from elsewhere, by one port at both
+ends: ssh -L 8080:127.0.0.1:8080 HOST.
+
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
 Exit codes: 0 the cliff was found; 1 bad files or targets, flags that do not go together, or a first
 target to which there is no connection: no load was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
 to --max-rate or --max-clients; 6 the goal is not kept with next to nothing to do, or as little at any rate; 7 found, and after overload the target
-does not recover by itself; 8 the budget was over before a limit was between two rates; 11 the target went away and did not come back; 130, 143
+does not recover by itself; 8 the budget was over, or the page's button pressed, before a limit was between two rates; 11 the target went away and did not come back; 130, 143
 ended early by SIGINT, SIGTERM.
 Of --compare: 0 better, the same within a tenth, or not worse; 3 worse; 8 the runs do not tell; 1 they
 cannot be compared. A run that broke nothing up to --max-rate, or was limited by the generator, has its

@@ -1,5 +1,6 @@
 //! What offers the load: the one place where a run is joined to the load engine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -42,7 +43,7 @@ pub(super) struct Kit {
 /// A ground, and what stops at once what happens on it.
 pub(super) struct Site {
     pub(super) ground: Box<dyn Ground>,
-    pub(super) stop: Box<dyn Fn() + Send>,
+    pub(super) stop: Arc<dyn Fn() + Send + Sync>,
     /// Who looks at the target's own side, and when an answer is late.
     pub(super) sight: Sight,
     pub(super) bound: Option<Duration>,
@@ -68,7 +69,7 @@ pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site>
         None => rig,
     };
     let stop = rig.stop();
-    let stop = Box::new(move || stop.now());
+    let stop = Arc::new(move || stop.now());
     Ok(Site { ground: Box::new(rig), stop, sight: sight(side), bound: late, reach })
 }
 

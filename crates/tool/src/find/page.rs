@@ -7,11 +7,12 @@ use seawall_lab::find::answer::{Answer, Cause, Limit, Said, Trial, Vote, Window}
 use seawall_search::seen::BLOCK;
 use serde::Serialize;
 
-use super::screen;
-use super::words::{figure, percent, rate, seconds, sure};
+use super::screen::{self, between};
+use super::words::{clients, figure, percent, rate, seconds, sure};
 use crate::report::chart::{Charts, LeftOut, Line, Panel, Points, Stroke};
 use crate::report::html;
 use crate::report::scale::Scale;
+use crate::searching::{Drawn, Live};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,6 +24,9 @@ struct Data {
     charts: Charts,
     tables: Vec<Table>,
     words: Vec<(&'static str, &'static str)>,
+    /// Of a page that is told what is new: how the search stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<Live>,
 }
 
 /// A figure that is seen first.
@@ -45,8 +49,13 @@ struct Table {
 /// # Errors
 /// None that is known: everything in it has a form.
 pub(super) fn render(answer: &Answer) -> anyhow::Result<String> {
+    let data = data(answer);
+    html::page(&data.title, &data)
+}
+
+fn data(answer: &Answer) -> Data {
     let (headline, rest) = screen::summary(answer);
-    let data = Data {
+    Data {
         title: headline,
         subtitle: rest.join(" · "),
         note: screen::cut_short(answer).map(|(name, text)| format!("{name} {text}")),
@@ -54,8 +63,56 @@ pub(super) fn render(answer: &Answer) -> anyhow::Result<String> {
         charts: charts(answer),
         tables: tables(answer).into_iter().filter(|table| !table.rows.is_empty()).collect(),
         words: WORDS.to_vec(),
-    };
-    html::page(&data.title, &data)
+        live: None,
+    }
+}
+
+/// Of a search that goes on: how it ends nobody knows.
+fn data_so_far(answer: &Answer) -> Data {
+    Data { title: so_far(answer), ..data(answer) }
+}
+
+const NOTHING: &str = "So far: no limit is known";
+
+fn so_far(answer: &Answer) -> String {
+    if answer.closed.is_none() && (answer.is_found() || answer.cliff.lower.is_some()) {
+        let (what, limit) = if answer.is_only_late() {
+            ("answers are late", &answer.knee)
+        } else {
+            ("it breaks", &answer.cliff)
+        };
+        return format!("So far: {what} {}", between(limit));
+    }
+    match (&answer.closed, answer.cliff.good) {
+        (Some(closed), _) => match closed.limit.good {
+            Some(good) => format!("So far: {} were borne", clients(good)),
+            None => NOTHING.to_owned(),
+        },
+        (None, Some(good)) => format!("So far: {}/s was held", rate(good)),
+        (None, None) => NOTHING.to_owned(),
+    }
+}
+
+impl Drawn for Answer {
+    fn file(&self, note: Option<&str>) -> anyhow::Result<String> {
+        let Some(note) = note else { return render(self) };
+        let data = Data { note: Some(note.to_owned()), ..data_so_far(self) };
+        html::page(&data.title, &data)
+    }
+
+    fn page(&self, live: Live) -> anyhow::Result<String> {
+        let data = data_live(self, live);
+        html::search_page(&data.title, &data)
+    }
+
+    fn event(&self, live: Live) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(&data_live(self, live))?)
+    }
+}
+
+fn data_live(answer: &Answer, live: Live) -> Data {
+    let data = if live.goes_on() { data_so_far(answer) } else { data(answer) };
+    Data { live: Some(live), ..data }
 }
 
 const WORDS: [(&str, &str); 7] = [

@@ -1,6 +1,6 @@
 //! What is told of a run while it goes on: on a terminal one line that lives, elsewhere one line for each trial.
 //!
-//! A thread draws the live line, five times a second or more, so that the time left is seen to pass during a trial of half a minute; the search
+//! A page (`--page`) is told the same. A thread draws the live line, five times a second or more, so that the time left is seen to pass during a trial of half a minute; the search
 //! hands over what it is at and waits for nobody.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::termios::tcgetwinsize;
-use seawall_lab::find::answer::{Trial, Vote};
+use seawall_lab::find::answer::{Answer, Trial, Vote};
 use seawall_lab::find::progress::{Step, Time, Watcher};
 use seawall_lab::find::told::purpose;
 use seawall_load::clock::{Nanos, RunClock};
@@ -18,6 +18,7 @@ use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::seen::Block;
 
 use super::words::{clients, lasting, percent, rate, seconds};
+use crate::searching::{Drawn, Page};
 
 /// How often the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -122,6 +123,55 @@ impl Watcher for Progress {
                 }
             }
         }
+    }
+}
+
+/// Tells a page of a run: what is done, and what is known.
+pub(crate) struct Followed<'p, A> {
+    page: &'p mut Page<A>,
+    /// What each step is part of; nothing, or with what stands behind it.
+    of: String,
+    tally: Tally,
+    knows: fn(&mut Page<A>, &dyn Fn() -> Answer),
+}
+
+impl<'p> Followed<'p, Answer> {
+    /// The page of the run itself.
+    pub(crate) fn whole(page: &'p mut Page<Answer>) -> Self {
+        Self { page, of: String::new(), tally: Tally::default(), knows: |page, so_far| page.knows(so_far()) }
+    }
+}
+
+impl<'p, A> Followed<'p, A> {
+    /// A page of more than the run, which is this part of it.
+    pub(crate) fn part(page: &'p mut Page<A>, name: &str) -> Self {
+        Self { page, of: format!("{name}: "), tally: Tally::default(), knows: |_, _| () }
+    }
+}
+
+/// A shorter silence is over before anybody has read of it.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+impl<A: Drawn> Watcher for Followed<'_, A> {
+    fn begins(&mut self, step: &Step<'_>, time: Time) {
+        if matches!(step, Step::Rest(rest) if *rest < SHORTEST) {
+            return;
+        }
+        let now = Now {
+            step: format!("{}{}", self.of, named(step)),
+            tally: self.tally.clone(),
+            time,
+            so_far: None,
+        };
+        self.page.does(Box::new(move |since| live(&now, since)));
+    }
+
+    fn ended(&mut self, _: &Step<'_>, came: Option<&Trial>, _: Time) {
+        came.into_iter().for_each(|trial| self.tally.add(trial));
+    }
+
+    fn knows(&mut self, so_far: &dyn Fn() -> Answer) {
+        (self.knows)(self.page, so_far);
     }
 }
 

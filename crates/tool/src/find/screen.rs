@@ -381,7 +381,7 @@ pub(crate) fn bounds(asked: &Asked) -> String {
 pub(super) fn cut_short(answer: &Answer) -> Option<(&'static str, String)> {
     let left_out = answer.left_out.join("; ");
     Some(match answer.cut? {
-        Cut::Signal => ("cut short", "by a signal: this is what was known then; --from goes on".to_owned()),
+        Cut::Signal => ("cut short", "on request: this is what was known then; --from goes on".to_owned()),
         Cut::Budget if answer.is_found() && !left_out.is_empty() => {
             ("left out", format!("{left_out}, for which the budget had no time; --from goes on"))
         }

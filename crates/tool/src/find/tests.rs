@@ -1,6 +1,6 @@
 //! The command on simulated targets: what it shows of each outcome, what it writes, and with which code it ends.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
@@ -10,6 +10,7 @@ use seawall_lab::find::answer::{
     Answer, Arrivals, Cause, Connections, Cut, Depletion, Evidence, Excluded, Figure, Outcome, Said, Sent,
     Tie, Untested, Window,
 };
+use seawall_lab::find::nothing_yet;
 use seawall_lab::find::plan::{Plan, Target};
 use seawall_lab::ground::{Calibration, Ground};
 use seawall_lab::server_side::ServerSide;
@@ -22,12 +23,14 @@ use seawall_search::simulated::plants::{Class, Plant};
 use seawall_search::simulated::servers::{Fate, Server, Service, Workers};
 use seawall_search::simulated::target::{self, Simulated};
 use seawall_search::target::Target as Offered;
+use serde_json::Value;
 
 use super::ground::{Site, sight};
 use super::plan::Order;
 use super::progress::Progress;
 use super::{Files, carry_out, code, page, screen};
 use crate::exit;
+use crate::searching::{Drawn, Live};
 
 /// A simulated target, of which experiments say nothing.
 pub(crate) struct Field {
@@ -121,7 +124,7 @@ pub(crate) fn field(class: Class, seed: u64) -> Field {
 /// Of a ground whose side nobody can ask.
 fn site(field: Field) -> Site {
     let sight = sight(ServerSide::new(None, None));
-    Site { ground: Box::new(field), stop: Box::new(|| ()), sight, bound: None, reach: None }
+    Site { ground: Box::new(field), stop: Arc::new(|| ()), sight, bound: None, reach: None }
 }
 
 pub(crate) fn searched(plan: &Plan, field: &mut Field) -> Answer {
@@ -417,7 +420,7 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let files = Files::create(Some(&json), Some(&html)).unwrap();
     let site = site(field(Class::QueueExponential, 7));
     let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None, closed: None };
-    assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
+    assert_eq!(carry_out(&capped, site, None, files, Progress::Lines).unwrap(), exit::CAPPED);
     assert_eq!(super::earlier(&json).unwrap().outcome, Outcome::Capped);
     assert!(std::fs::read_to_string(&html).unwrap().contains("</html>"));
 }
@@ -429,6 +432,45 @@ fn each_outcome_has_a_code_and_a_signal_comes_first() {
     let (_, interrupted) = each().pop().unwrap();
     assert_eq!((code(&interrupted, Some(2)), code(&interrupted, Some(15))), (130, 143));
     assert_eq!(code(&found(), Some(2)), 0, "a signal after the end is no interruption");
+}
+
+/// What a page in the middle of a search is told.
+fn event(answer: &Answer, state: &'static str) -> Value {
+    let live = Live::of(state);
+    serde_json::from_str(&Drawn::event(answer, live).unwrap()).unwrap()
+}
+
+#[test]
+fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
+    let nothing = event(&nothing_yet(&plan()), "running");
+    assert_eq!((&nothing["title"], &nothing["note"]), (&"So far: no limit is known".into(), &Value::Null));
+    assert_eq!((&nothing["tables"], &nothing["live"]["state"]), (&serde_json::json!([]), &"running".into()));
+    let title = |answer: &Answer| event(answer, "running")["title"].as_str().unwrap().to_owned();
+    let mut answer = found();
+    assert!(title(&answer).starts_with("So far: it breaks between "), "{}", title(&answer));
+    answer.outcome = Outcome::Interrupted;
+    assert!(title(&answer).starts_with("So far: it breaks between "), "a bracket is known");
+    (answer.cliff.lower, answer.cliff.upper) = (None, None);
+    assert!(
+        title(&answer).starts_with("So far: ") && title(&answer).ends_with("/s was held"),
+        "{}",
+        title(&answer)
+    );
+    let clients = of_clients(&plan(), None);
+    assert!(
+        title(&clients).starts_with("So far: ") && title(&clients).ends_with(" were borne"),
+        "{}",
+        title(&clients)
+    );
+    let saved = Drawn::file(&answer, Some("Saved.")).unwrap();
+    assert!(
+        saved.contains("\"note\":\"Saved.\"")
+            && !saved.contains("INTERRUPTED")
+            && !saved.contains("connect-src")
+    );
+    let page = Drawn::page(&answer, Live::of("running")).unwrap();
+    assert!(page.contains("connect-src 'self'") && page.contains("EventSource"));
+    assert_eq!(Drawn::file(&answer, None).unwrap(), page::render(&answer).unwrap());
 }
 
 #[test]
@@ -481,6 +523,6 @@ fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let site = site(pool());
     let plan = Plan { goal: Goal::CLIFF, ..plan() };
     let capped = Order { plan, before: None, closed: Some(super::plan::Closed { most: Some(8) }) };
-    assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
+    assert_eq!(carry_out(&capped, site, None, files, Progress::Lines).unwrap(), exit::CAPPED);
     assert_eq!(super::earlier(&json).unwrap().closed.map(|closed| closed.most), Some(8));
 }

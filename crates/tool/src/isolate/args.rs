@@ -15,6 +15,7 @@ use super::vary::Vary;
 use crate::attack::travel::TravelArgs;
 use crate::draft::Files;
 use crate::find::args::{MaxRate, goal};
+use crate::page::Loopback;
 
 /// What is compared, at what load, and where the answer goes.
 #[derive(Debug, clap::Args)]
@@ -62,6 +63,10 @@ pub(crate) struct Args {
     /// Write it to this file as one offline HTML page; - as for --json
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
+    /// Serve the experiment as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with a button that
+    /// ends it; standard error has its link, see below
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) page: Option<Loopback>,
     /// Targets file
     #[arg(long, value_name = "FILE", default_value = "stdin")]
     pub(super) targets: String,
@@ -267,6 +272,13 @@ find (with --find): ways (way: its place, 0 is the reference; name; beside: verd
 not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
 where a cap hides them, and why where it cannot be told; run: what find --json writes), left_out
 (name, why), nothing (why nothing was searched).
+
+In the browser (--page 127.0.0.1:0): the page of --html while the experiment goes on, with how far it is and
+a button that ends it as the first SIGINT does; the exit code is that of what is known then. Its link
+(\"page: http://...\" on standard error) holds a token: whoever has the link sees the experiment and may
+end it, nobody else does. When it is over the page is that of --html, and \"Save report\" keeps it as one
+offline file; an open page has up to 2 s to hear the end. To see it from elsewhere, by one port at both
+ends: ssh -L 8080:127.0.0.1:8080 HOST.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.

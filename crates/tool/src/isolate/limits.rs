@@ -14,24 +14,33 @@ use seawall_lab::isolate::limits::{Found, Limit, Limits, Next, Searches, Tells};
 use seawall_search::target::Target as _;
 
 use crate::find::gate::change;
-use crate::find::progress::Progress;
+use crate::find::progress::{Followed, Progress};
 use crate::find::screen::{between, bounds, came_to};
 use crate::find::words::{rate, seconds};
 use crate::report::chart::{Line, Panel, Points, Stroke, of_run};
 use crate::report::scale::Scale;
+use crate::searching::Page;
 
 /// Searches what an experiment calls for.
-pub(super) fn search(bench: &Bench, searches: &Searches, answer: &Answer) -> Found {
+pub(super) fn search(
+    bench: &Bench,
+    searches: &Searches,
+    answer: &Answer,
+    mut page: Option<&mut Page<Answer>>,
+) -> Found {
     let mut limits = Limits::new(searches, answer);
     while let Some(next) = limits.next_search() {
         // Standard error may be closed; the search goes on.
         let _ = writeln!(stderr(), "{}", announced(&next));
-        match carry_out(bench, &next) {
+        match carry_out(bench, &next, page.as_deref_mut()) {
             Ok(run) => limits.saw(next, run),
             Err(error) => {
                 let _ = writeln!(stderr(), "{}: {error:#}", next.name);
                 limits.failed(&next, &format!("cannot search: {error:#}"));
             }
+        }
+        if let Some(page) = &mut page {
+            page.knows(Answer { find: Some(limits.clone().found()), ..answer.clone() });
         }
     }
     limits.found()
@@ -45,16 +54,18 @@ fn announced(next: &Next) -> String {
     format!("what {} bears ({more})", next.name)
 }
 
-fn carry_out(bench: &Bench, next: &Next) -> anyhow::Result<Run> {
+fn carry_out(bench: &Bench, next: &Next, page: Option<&mut Page<Answer>>) -> anyhow::Result<Run> {
     let mut rig = bench.rig(next.way, next.plan.goal.late.map(|late| late.than))?;
-    let mut progress = Progress::to_stderr()?;
+    let progress = Progress::to_stderr()?;
     if let Some(observer) = progress.observer() {
         rig = rig.observed(observer);
     }
     // Whoever ends it meanwhile has ended the search, too, which says so.
     rig.rest(next.rest);
-    let run = find(&mut rig, &next.plan, None, &mut progress);
-    progress.end();
+    let followed = page.map(|page| Followed::part(page, &announced(next)));
+    let mut watcher = (progress, followed);
+    let run = find(&mut rig, &next.plan, None, &mut watcher);
+    watcher.0.end();
     Ok(run?)
 }
 

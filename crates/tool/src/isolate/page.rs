@@ -5,12 +5,15 @@ use std::fmt::{self, Write as _};
 use seawall_isolate::looks::null;
 use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word};
 use seawall_lab::isolate::limits::Found;
+use serde::Serialize;
 
 use super::{limits, screen};
 use crate::find::words::{many, seconds, waiting};
 use crate::report::chart::{Line, Panel, Stroke, of_run};
+use crate::report::html;
 use crate::report::scale::Scale;
 use crate::report::svg;
+use crate::searching::{Drawn, Live};
 
 const STYLE: &str = include_str!("../report/page/page.css");
 
@@ -23,23 +26,74 @@ const OWN: &str = "\
 @media(prefers-color-scheme:dark){:root{--paper:#14171a;--card:#1b1f23;--ink:#e7eaed;--soft:#9ca7b2;--line:#343b42;--grid:#282e34;\
 --shade:#22272c;--good:#4fc596;--bad:#ff7a8a;--plain:#9aa5b1}}.curves svg{width:100%;height:auto;max-width:760px}";
 
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
+/// What the page of an experiment that goes on has beside: it takes what is new from the page that is sent to it.
+const SWAP: &str = include_str!("../report/page/swap.js");
+
 /// The page.
 pub(super) fn render(answer: &Answer) -> String {
+    offline(answer, None)
+}
+
+/// The page, of which this is said first.
+fn offline(answer: &Answer, note: Option<&str>) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
-    let _ = page(&mut out, answer);
+    let _ = page(&mut out, answer, POLICY, note).and_then(|()| writeln!(out, "</body>\n</html>"));
     out
 }
 
-fn page(out: &mut String, answer: &Answer) -> fmt::Result {
+/// What an open page is told.
+#[derive(Serialize)]
+struct Data {
+    live: Live,
+    /// The page that works offline, as it would be now.
+    page: String,
+}
+
+impl Drawn for Answer {
+    fn file(&self, note: Option<&str>) -> anyhow::Result<String> {
+        Ok(offline(self, note))
+    }
+
+    fn page(&self, live: Live) -> anyhow::Result<String> {
+        let mut out = String::new();
+        page(&mut out, self, html::LIVE_POLICY, None)?;
+        let data = html::for_script(&Data { live, page: String::new() })?;
+        let script = html::SEARCH_SCRIPT;
+        writeln!(
+            out,
+            "<script type=\"application/json\" id=\"data\">{data}</script>\n\
+             <script>\n(() => {{\n\"use strict\";\n{script}{SWAP}}})();\n</script>\n</body>\n</html>"
+        )?;
+        Ok(out)
+    }
+
+    fn event(&self, live: Live) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(&Data { live, page: render(self) })?)
+    }
+}
+
+/// All of it but its end.
+fn page(out: &mut String, answer: &Answer, policy: &str, note: Option<&str>) -> fmt::Result {
     let headline = escaped(&screen::headline(answer));
     writeln!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <link rel=\"icon\" href=\"data:,\">\n<title>{headline}</title>\n<style>\n{STYLE}{OWN}\n</style>\n</head>\n<body>\n<main>"
     )?;
+    head(out, answer, &headline)?;
+    if let Some(note) = note {
+        writeln!(out, "<p class=\"note\">{}</p>", escaped(note))?;
+    }
+    sections(out, answer)?;
+    writeln!(out, "</main>")
+}
+
+fn head(out: &mut String, answer: &Answer, headline: &str) -> fmt::Result {
     writeln!(
         out,
         "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s together · {} of {} · seed {}</p>",
@@ -55,6 +109,10 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
     for limit in &answer.generator {
         writeln!(out, "<p class=\"note\">The generator: {}</p>", escaped(limit))?;
     }
+    Ok(())
+}
+
+fn sections(out: &mut String, answer: &Answer) -> fmt::Result {
     section(out, "What going each way saves", |out| forest(out, answer))?;
     section(out, "Curves", |out| curves(out, answer))?;
     if let Some(found) = &answer.find {
@@ -66,8 +124,7 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
         section(out, "Failed requests", |out| failures(out, answer))?;
     }
     section(out, "Cells", |out| cells(out, answer))?;
-    section(out, "What words mean", |out| words(out, answer))?;
-    writeln!(out, "</main>\n</body>\n</html>")
+    section(out, "What words mean", |out| words(out, answer))
 }
 
 fn section(out: &mut String, title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> fmt::Result {

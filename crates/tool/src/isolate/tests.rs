@@ -14,7 +14,7 @@ use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Word};
 use seawall_lab::isolate::counts::{Counts, Failure};
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
-use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
+use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate, nothing_yet};
 use seawall_load::stats::Histogram;
 use seawall_search::goal::Goal;
 use seawall_search::simulated::plants::Class;
@@ -23,6 +23,7 @@ use super::args::Args;
 use super::{code, page, plan, screen};
 use crate::exit;
 use crate::find::tests::{field, plan as search, searched};
+use crate::searching::{Drawn, Live};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(Path, usize, Option<Cut>);
@@ -92,7 +93,7 @@ fn beside(
     let names = std::iter::once("mesh").chain(ways.iter().map(|way| way.0)).collect::<Vec<_>>();
     let plan = plan_of(rate, &names);
     let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
-    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_, _| ())
 }
 
 /// An experiment with ways of these names, the reference first, at so many requests a second: two minutes of the middle of their times.
@@ -128,6 +129,36 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let page = page::render(&answer);
     assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
+}
+
+#[test]
+fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_pages() {
+    let plan = plan_of(200.0, &["mesh", "direct"]);
+    let nothing = nothing_yet(&plan);
+    assert_eq!(screen::headline(&nothing), "nothing can be said yet");
+    let (mut told, mut paths) =
+        (Vec::new(), Simulated(Path::new(QUIET, vec![Effect::default(); 2], 200.0, 2), 0, None));
+    let whole = isolate(&mut paths, &plan, &mut |_, so_far| told.push(so_far()));
+    let cells: Vec<_> = told.iter().map(|so_far| so_far.cells.len()).collect();
+    assert!(cells.len() > 1 && cells.is_sorted(), "{cells:?}");
+    assert_eq!(told.last(), Some(&whole));
+    for answer in [&nothing, &told[0]] {
+        let event = Drawn::event(answer, Live::of("running")).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+        assert_eq!(
+            (&event["live"]["state"], event["page"].as_str()),
+            (&"running".into(), Some(&*page::render(answer)))
+        );
+        let open = Drawn::page(answer, Live::of("running")).unwrap();
+        assert!(open.contains("connect-src 'self'") && open.contains("EventSource"));
+        let saved = Drawn::file(answer, Some("Saved <now>.")).unwrap();
+        assert!(
+            saved.contains("Saved &lt;now&gt;.")
+                && !saved.contains("<script")
+                && !saved.contains("connect-src")
+        );
+    }
+    assert_eq!(Drawn::file(&whole, None).unwrap(), page::render(&whole));
 }
 
 #[test]
@@ -247,7 +278,7 @@ fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
         let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
         let path = Path::new(NOISY, effects, 100.0, 2);
         let mut paths = Stumbling(Simulated(path, after, Some(Cut::Overloaded(1))));
-        isolate(&mut paths, &plan, &mut |_| ()).outcome
+        isolate(&mut paths, &plan, &mut |_, _| ()).outcome
     };
     assert_eq!(of(2), Outcome::Overloaded, "the first segment was late, the second cut");
 }
@@ -259,7 +290,7 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
         let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
         let mut plan = plan_of(100.0, &["a", "b"]);
         (plan.asked.tail, plan.asked.budget) = (true, Duration::from_secs(60));
-        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_| ())
+        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_, _| ())
     };
     let equal = of(0.0, 0.0);
     assert_eq!((equal.outcome, equal.said(Word::Equal).count()), (Outcome::Undecided, 1));

@@ -1,5 +1,5 @@
 //! `-type=html`, `seawall plot` and `seawall find --html`: one page that holds everything it needs, and works from a file without a network.
-//! `attack --page` serves the same page while the run goes on: it asks where it came from for what changes, and nobody else.
+//! `--page` serves the same page while a run or a search goes on: it asks where it came from for what changes, and nobody else.
 //!
 //! The page's script and style are ours and stand in `page/`; here the numbers are put between them. A library would
 //! have been larger than all of it, and a page that loads one is blank on a plane and tells its source who reads it.
@@ -14,14 +14,17 @@ use super::series::Series;
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
-const LIVE_SCRIPT: &str = include_str!("page/live.js");
+const LIVE_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/live.js"));
+
+/// Of the page of a search that goes on; what draws stands behind it.
+pub(crate) const SEARCH_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/search.js"));
 
 /// Nothing is loaded, from anywhere.
 const OFFLINE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// Nothing but what is new, from where the page came from.
-const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
+pub(crate) const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 /// What a report's page shows.
 #[derive(Serialize)]
@@ -82,14 +85,23 @@ pub(crate) fn page(title: &str, data: &impl Serialize) -> anyhow::Result<String>
     fill_in((OFFLINE_POLICY, ""), title, data)
 }
 
+/// The page of a search that goes on, of whatever data the script knows, for a server that has more to say.
+pub(crate) fn search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
+    fill_in((LIVE_POLICY, SEARCH_SCRIPT), title, data)
+}
+
 /// The page of a run that goes on, for a server that has more to say.
 pub(crate) fn live_page(data: &Data<'_>) -> anyhow::Result<String> {
     fill_in((LIVE_POLICY, LIVE_SCRIPT), data.title, data)
 }
 
+/// As it may stand in a script element, which ends at the first "</script" whatever it holds.
+pub(crate) fn for_script(data: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(data)?.replace('<', "\\u003c"))
+}
+
 fn fill_in((policy, live): (&str, &str), title: &str, data: &impl Serialize) -> anyhow::Result<String> {
-    // A script element ends at the first "</script", whatever it holds.
-    let data = serde_json::to_string(data)?.replace('<', "\\u003c");
+    let data = for_script(data)?;
     Ok(fill([
         ("{{policy}}", policy),
         ("{{title}}", &escaped(title)),

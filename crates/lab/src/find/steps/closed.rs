@@ -7,7 +7,7 @@ use seawall_search::offer::Purpose;
 
 use super::Steps;
 use crate::find::answer::Cut;
-use crate::find::closed::{ended_by, trial};
+use crate::find::closed::{ended_by, told, trial};
 use crate::find::progress::{Step, Watcher};
 
 /// Shortest trial that is worth anything once clients are spread out as they stay.
@@ -44,6 +44,7 @@ impl<W: Watcher> Steps<'_, W> {
         search.saw(&offer, seen);
         let came = search.report().trials.last().map(trial);
         self.watcher.ended(&Step::Clients(&offer), came.as_ref(), self.time());
+        self.watcher.knows(&|| told(self.plan, &search.report(), None, false));
     }
 }
 

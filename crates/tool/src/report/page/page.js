@@ -1,7 +1,7 @@
 // Draws the report from the numbers in #data, which say what charts there are and what is in them; here is how they look and
 // what a reader may do with them: point, zoom, hide a line, change a scale. Nothing is loaded and nothing is sent; texts from the run (URLs, errors)
 // only ever become text nodes. Charts are SVG: few enough points, sharp at any size, and readable by other programs. In the page of a run that goes on
-// live.js stands before it, and gives new numbers to take and fill.
+// link.js stands before it with live.js or search.js, and gives new numbers to take and fill.
 let data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 
@@ -409,8 +409,8 @@ function theme() {
 // --- all of it -----------------------------------------------------------------------------------------------------
 
 take(data);
-const places = { note: h("p", { class: "note lines" }), first: h("div", {}), charts: h("div", { class: "charts" }), missing: h("div", { class: "charts more" }), tables: h("div", { class: "charts more" }) };
-const live = data.live ? steering() : null;   // live.js
+const places = { title: h("h1", {}), subtitle: h("p", { class: "when" }), note: h("p", { class: "note lines" }), first: h("div", {}), charts: h("div", { class: "charts" }), missing: h("div", { class: "charts more" }), tables: h("div", { class: "charts more" }) };
+const live = data.live ? steering() : null;   // live.js, search.js
 const filled = new Map();
 
 // What changes while a run goes on. What has not changed is left alone: somebody may be reading, or selecting, it.
@@ -422,9 +422,11 @@ function change(place, from, make) {
 }
 function fill() {
   live?.show();
+  document.title = places.title.textContent = data.title;
+  places.subtitle.textContent = data.subtitle;
   places.note.textContent = data.note ?? "";
   places.note.hidden = !data.note;
-  const waits = live && !runs.length;
+  const waits = live && !runs.length && !data.tiles?.length;
   places.first.replaceChildren(...(waits ? [h("p", { class: "note" }, "Nothing is counted yet.")] : data.tiles ? [figures()] : alone ? [tiles(runs[0])]
     : [h("div", { style: "margin:18px 0 16px" }, comparison())]));
   const drawn = waits ? [] : pictures(), there = [...places.charts.children];
@@ -435,7 +437,7 @@ function fill() {
 }
 
 document.getElementById("page").append(
-  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle), places.note), theme()),
+  h("header", {}, h("div", {}, places.title, places.subtitle, places.note), theme()),
   ...(live ? [live.made] : []), places.first, places.charts, places.missing, places.tables, h("div", { class: "charts more" }, words()));
 fill();
 // At once, for whoever prints the page or takes its picture as soon as it is there.

@@ -1,0 +1,242 @@
+//! The page of a running search, in a real browser and by hand: it shows what is known so far and what is being done, its button ends the search, and
+//! when that is over it is the report.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use seawall_testkit::browser::Browser;
+use seawall_testkit::waiting::until;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A server of plants; killed when dropped.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(plant: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+        command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--plant", plant]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        Self { child, url: ready["url"].as_str().unwrap().to_owned() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Any machine has the better of it for a while.
+const WIDE: &str = "pool,workers=64,service=1ms";
+
+/// Breaks at 50 a second, or lower where the machine has no time for it.
+const SLOW: &str = "pool,workers=1,service=20ms";
+
+/// A search with a page, in a directory of its own; dropping it ends it.
+struct Search {
+    child: Child,
+    said: BufReader<ChildStderr>,
+    url: String,
+    place: TempDir,
+}
+
+impl Search {
+    /// With words as a shell would split them.
+    fn start(words: &str) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+        command.args(words.split_whitespace()).args(["--page", "127.0.0.1:0"]);
+        command.args(["--json", "run.json", "--html", "run.html"]).current_dir(place.path());
+        command.env_remove("HTTP_PROXY").env_remove("http_proxy").stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let line = heard(&mut said, "page: ");
+        let url = line.strip_prefix("page: ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        Self { child, said, url, place }
+    }
+
+    /// An exchange with its page, whatever the path.
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let (host, query) = self.url.strip_prefix("http://").unwrap().split_once("/?").unwrap();
+        let mut stream = TcpStream::connect(host).unwrap();
+        let length = body.len();
+        let head =
+            format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all((head + body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// The exit code, and the files.
+    fn end(mut self) -> (Option<i32>, Value, String) {
+        self.said.read_to_end(&mut Vec::new()).unwrap();
+        let code = self.child.wait().unwrap().code();
+        let read = |name: &str| std::fs::read_to_string(self.place.path().join(name)).unwrap();
+        (code, serde_json::from_str(&read("run.json")).unwrap(), read("run.html"))
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The next line with these words in it.
+fn heard(said: &mut impl BufRead, wanted: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended without saying {wanted:?}");
+        if line.contains(wanted) {
+            return line.trim_end().to_owned();
+        }
+    }
+}
+
+/// What an open page is told at the end.
+fn last_event(heard: &str) -> Value {
+    let (_, event) = heard.rsplit_once("event: end\ndata: ").unwrap_or_else(|| panic!("{heard}"));
+    serde_json::from_str(event.split_once("\n\n").unwrap().0).unwrap()
+}
+
+/// What a page draws with its script is in it.
+fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
+    let server = Server::start(WIDE);
+    let mut search = Search::start(&format!("find {}", server.url));
+    heard(&mut search.said, "looking at the generator");
+    let page = search.ask("GET", "/", "");
+    assert!(page.contains("connect-src 'self'") && data(&page)["live"]["state"] == "running", "{page}");
+    let refused = search.ask("POST", "/control", "rate 5/s");
+    assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("there is stop"), "{refused}");
+    // On a machine without a moment to spare there may be no other trial.
+    heard(&mut search.said, "baseline");
+    let known = until("a trial", || {
+        let known = data(&search.ask("GET", "/", ""));
+        known["tables"].as_array().filter(|tables| !tables.is_empty()).map(|_| known.clone())
+    });
+    assert!(known["live"]["doing"].as_str().unwrap().contains("/s"), "{}", known["live"]);
+    assert!(!known["title"].as_str().unwrap().contains("INTERRUPTED"), "it goes on: {}", known["title"]);
+    let saved = search.ask("GET", "/report.html", "");
+    assert!(saved.contains("Saved while the run went on") && data(&saved)["live"].is_null());
+
+    assert!(search.ask("POST", "/control", "stop").starts_with("HTTP/1.1 200 "));
+    // Until the program ends: nobody closes it here.
+    let told = last_event(&search.ask("GET", "/events", ""));
+    let (code, run, html) = search.end();
+    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"signal".into()));
+    assert_eq!(code, Some(8), "nobody sent a signal");
+    assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
+    assert_eq!((&told["tables"], &told["title"]), (&data(&html)["tables"], &data(&html)["title"]));
+    assert!(!html.contains("token=") && !html.contains("connect-src") && !html.contains("EventSource"));
+}
+
+#[test]
+fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_report() {
+    let server = Server::start(SLOW);
+    let search = Search::start(&format!("find {} --no-cause --budget 20s", server.url));
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
+    let rows = "document.querySelectorAll('.card.wide table tr').length";
+    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
+    let count = |value: Value| value.as_u64().unwrap();
+    let some = count(browser.wait(&format!("{rows} > 1 && {rows}")));
+    browser.value("window.before = true");
+    browser.wait(&format!("{rows} > {some}"));
+    browser.wait("document.querySelectorAll('.plot svg').length > 3");
+    assert_eq!(browser.value("window.before"), true, "without being loaded again");
+
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
+    assert_eq!(browser.value("document.querySelector('.steer button').hidden"), true);
+    let saved = "new Promise(done => { const real = URL.createObjectURL; \
+                 URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
+                 document.querySelectorAll('.steer button')[1].click(); })";
+    let file = browser.value(saved).as_str().unwrap().to_owned();
+    let title = browser.value("document.querySelector('h1').textContent");
+    let (_, run, html) = search.end();
+    assert_eq!((file == html, &title), (true, &data(&html)["title"]));
+    let shown = browser.value(rows).as_u64().unwrap();
+    assert!(shown > run["trials"].as_array().unwrap().len() as u64, "a head, and a row for each");
+}
+
+#[test]
+fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
+    let server = Server::start(WIDE);
+    let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail", server.url));
+    let page = search.ask("GET", "/", "");
+    assert!(page.contains("connect-src 'self'") && page.contains("nothing can be said yet"), "{page}");
+    assert_eq!(data(&page)["live"]["state"], "running");
+    assert!(search.ask("POST", "/control", "pause").contains("there is stop"));
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
+    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
+    heard(&mut search.said, "decided");
+    browser.wait("document.querySelector('.steer').textContent.includes(' decided')");
+    browser.wait("document.querySelectorAll('section table tr').length > 3");
+    assert!(search.ask("GET", "/report.html", "").contains("Saved while the run went on"));
+
+    browser.click("document.querySelector('.steer button')");
+    // Until the program ends: nobody closes it here.
+    let told = last_event(&search.ask("GET", "/events", ""));
+    let (code, run, html) = search.end();
+    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"ended on request".into()));
+    assert_eq!(code, Some(8), "nobody sent a signal");
+    assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
+    assert!(!html.contains("token=") && !html.contains("<script") && !html.contains("connect-src"));
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
+    let texts = browser
+        .value("[...document.querySelectorAll('main > div > *')].map(part => part.textContent).join('')");
+    assert!(texts.as_str().unwrap().contains("ended on request"), "{texts}");
+}
+
+fn refused(words: &str, place: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).current_dir(place);
+    let Output { status, stderr, .. } = command.stdin(Stdio::null()).output().unwrap();
+    assert!(matches!(status.code(), Some(1 | 2)), "{words}");
+    String::from_utf8(stderr).unwrap()
+}
+
+#[test]
+fn a_page_of_what_sends_nothing_or_for_others_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    for (words, why) in [
+        ("find --page 127.0.0.1:0 --compare a.json b.json", "--compare sends nothing"),
+        ("find http://127.0.0.1:9/ --page 0.0.0.0:0", "is reached by other machines"),
+        ("isolate http://127.0.0.1:9/ --vary keep-alive --page 0.0.0.0:0", "is reached by other machines"),
+    ] {
+        let said = refused(words, place.path());
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_page_of_a_run_that_has_nothing_left_to_do_is_refused() {
+    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let words = format!("find {} --max-rate 5 --no-cause --json run.json", server.url);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).current_dir(place.path()).stdin(Stdio::null());
+    command.output().unwrap();
+    let again = format!("find {} --max-rate 5 --no-cause --from run.json --page 127.0.0.1:0", server.url);
+    let said = refused(&again, place.path());
+    assert!(said.contains("has nothing left to do") && said.contains("--html writes its page"), "{said}");
+}
