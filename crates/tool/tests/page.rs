@@ -137,7 +137,7 @@ fn in_a_real_browser_the_page_draws_steers_survives_a_reload_and_becomes_the_rep
     let after = browser.wait("document.querySelector('.tiles b').textContent.replace(/\\D/g, '')");
     assert!(count(after) >= count(before));
 
-    browser.click(&button("Send nothing for the time being"));
+    browser.click(&button("Let nothing more be due for the time being; what was due already is still sent"));
     browser.wait("document.querySelector('.steer').textContent.startsWith('Paused')");
     attack.hears("offered 0/s");
     browser.click(&button("Send again"));
@@ -146,7 +146,7 @@ fn in_a_real_browser_the_page_draws_steers_survives_a_reload_and_becomes_the_rep
     assert_eq!(attack.end().code(), Some(0));
 
     browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
-    assert_eq!(browser.value(&format!("{}.hidden", button("Send nothing for the time being"))), true);
+    assert_eq!(browser.value(&format!("{}.hidden", button("Let nothing more be due for the time being; what was due already is still sent"))), true);
     browser.wait(&has_drawn("Rate over time", 4));
     // The program is gone; the page has the file.
     let saved = "new Promise(done => { const real = URL.createObjectURL; \

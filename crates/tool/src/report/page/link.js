@@ -3,7 +3,7 @@
 
 // The token stands in the page's own address, which is all that lets it in.
 const at = path => path + location.search;
-const GONE = "No answer: the run's program may have ended.";
+const GONE = "No answer, so nothing is known to have been done: try again. Where it stays so, the run's program has ended.";
 
 // What came of each is said in the element `said`.
 function link(said) {

@@ -23,7 +23,7 @@ function steering() {
   const factors = by.map(([text, name, factor]) => button(text, name, () => scale(factor)));
   const steps = h("form", { class: "tools", onsubmit: event => { event.preventDefault(); if (Number(entry.value) > 0) set(Number(entry.value)); } },
     entry, h("button", { type: "submit" }, "Set " + what), ...factors);
-  const pause = button("Pause", "Send nothing for the time being", () => tell(data.live.state === "paused" ? "resume" : "pause"));
+  const pause = button("Pause", "Let nothing more be due for the time being; what was due already is still sent", () => tell(data.live.state === "paused" ? "resume" : "pause"));
   // Said again it ends at once: the second press of a double click is not meant so.
   const stop = button("Stop", "Send nothing more and wait for answers", event => { if (event.detail < 2) tell("stop"); });
   const keep = button("Save report", "Save this report as one file that works offline", save);
@@ -40,7 +40,7 @@ function steering() {
     steps.hidden = over || ending || (live.open && !live.steerable);
     pause.hidden = over || ending;
     pause.textContent = live.state === "paused" ? "Resume" : "Pause";
-    pause.setAttribute("aria-label", live.state === "paused" ? "Send again" : "Send nothing for the time being");
+    pause.setAttribute("aria-label", live.state === "paused" ? "Send again" : "Let nothing more be due for the time being; what was due already is still sent");
     pause.title = pause.getAttribute("aria-label");
     stop.hidden = over;
     stop.textContent = ending ? "Stop at once" : "Stop";
