@@ -181,7 +181,7 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
 #[test]
 fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
     let server = Server::start(WIDE);
-    let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail", server.url));
+    let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail --rate 40/s", server.url));
     let page = search.ask("GET", "/", "");
     assert!(page.contains("connect-src 'self'") && page.contains("nothing can be said yet"), "{page}");
     assert_eq!(data(&page)["live"]["state"], "running");
