@@ -146,7 +146,13 @@ fn in_a_real_browser_the_page_draws_steers_survives_a_reload_and_becomes_the_rep
     assert_eq!(attack.end().code(), Some(0));
 
     browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
-    assert_eq!(browser.value(&format!("{}.hidden", button("Let nothing more be due for the time being; what was due already is still sent"))), true);
+    assert_eq!(
+        browser.value(&format!(
+            "{}.hidden",
+            button("Let nothing more be due for the time being; what was due already is still sent")
+        )),
+        true
+    );
     browser.wait(&has_drawn("Rate over time", 4));
     // The program is gone; the page has the file.
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
