@@ -1,5 +1,5 @@
 //! Helpers for tests only: servers that do exactly what a test tells them, well or badly, a real Kubernetes control plane
-//! with the objects that tests make in it, the agent as a process, models of the clients that ask it, a real browser, and the waiting between them.
+//! with the objects that tests make in it, the agent as a process, models of the clients that ask it, a real browser, plants and pages of the tool, and the waiting between them.
 
 pub mod agent;
 pub mod aws_clients;
@@ -8,6 +8,7 @@ pub mod control_plane;
 pub mod frames;
 pub mod objects;
 pub mod parts;
+pub mod planted;
 pub mod pod;
 pub mod server;
 pub mod tls;

@@ -5,11 +5,17 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
+use seawall_testkit::planted::Planted;
 use serde_json::Value;
+
+/// A server of a plant.
+fn planted(plant: &str) -> Planted {
+    Planted::start(env!("CARGO_BIN_EXE_seawall"), plant).unwrap()
+}
 
 /// Runs the tool in a directory, with words as a shell would split them.
 fn seawall(words: &str, place: &Path) -> Output {
@@ -231,31 +237,6 @@ fn the_help_lists_every_class_and_every_code() {
     );
 }
 
-/// A server of plants; killed when dropped.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(plant: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
-        command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--plant", plant]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap();
-        Self { child, url: ready["url"].as_str().unwrap().to_owned() }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn json(place: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(place.join("run.json")).unwrap()).unwrap()
 }
@@ -265,7 +246,7 @@ const WIDE: &str = "pool,workers=64,service=1ms";
 
 #[test]
 fn a_real_target_is_searched_up_to_the_highest_rate_and_the_run_is_written_whole() {
-    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let (server, place) = (planted(WIDE), tempfile::tempdir().unwrap());
     let words = format!("find {} --max-rate 100 --json run.json --html run.html", server.url);
     let output = seawall(&words, place.path());
     let run = json(place.path());
@@ -287,7 +268,7 @@ fn a_real_target_is_searched_up_to_the_highest_rate_and_the_run_is_written_whole
 
 #[test]
 fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
-    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let (server, place) = (planted(WIDE), tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     let words = format!("find {} --max-rate 40 --json run.json --html run.html", server.url);
     command.args(words.split_whitespace()).current_dir(place.path());
@@ -310,7 +291,7 @@ fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
 /// It was told as a limit of 1.1/s, found, and a comparison failed for that.
 #[test]
 fn a_target_that_dies_during_a_search_is_gone() {
-    let (mut server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let (mut server, place) = (planted(WIDE), tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     let words = format!("find {} --max-rate 100 --json run.json", server.url);
     command.args(words.split_whitespace()).current_dir(place.path());
@@ -331,7 +312,7 @@ fn a_target_that_dies_during_a_search_is_gone() {
 
 #[test]
 fn of_who_insists_with_a_second_signal_no_draft_is_left() {
-    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let (server, place) = (planted(WIDE), tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     let words = format!("find {} --json run.json --html run.html", server.url);
     command.args(words.split_whitespace()).current_dir(place.path()).env_remove("http_proxy");

@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 use seawall_testkit::browser::Browser;
+use seawall_testkit::planted::ask_page;
 use seawall_testkit::server::Server;
 use seawall_testkit::waiting::until;
 use serde_json::Value;
@@ -58,15 +58,7 @@ impl Attack {
 
     /// An exchange with its page, whatever the path.
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        let (host, query) = self.url.strip_prefix("http://").unwrap().split_once("/?").unwrap();
-        let mut stream = TcpStream::connect(host).unwrap();
-        let length = body.len();
-        let head =
-            format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all((head + body).as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        ask_page(&self.url, method, path, body).unwrap()
     }
 
     fn end(mut self) -> ExitStatus {

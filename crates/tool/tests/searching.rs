@@ -3,39 +3,19 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use seawall_testkit::browser::Browser;
+use seawall_testkit::planted::{Planted, ask_page};
 use seawall_testkit::waiting::until;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A server of plants; killed when dropped.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(plant: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
-        command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--plant", plant]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap();
-        Self { child, url: ready["url"].as_str().unwrap().to_owned() }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A server of a plant.
+fn planted(plant: &str) -> Planted {
+    Planted::start(env!("CARGO_BIN_EXE_seawall"), plant).unwrap()
 }
 
 /// Any machine has the better of it for a while.
@@ -69,15 +49,7 @@ impl Search {
 
     /// An exchange with its page, whatever the path.
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        let (host, query) = self.url.strip_prefix("http://").unwrap().split_once("/?").unwrap();
-        let mut stream = TcpStream::connect(host).unwrap();
-        let length = body.len();
-        let head =
-            format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all((head + body).as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        ask_page(&self.url, method, path, body).unwrap()
     }
 
     /// The exit code, and the files.
@@ -121,7 +93,7 @@ fn data(page: &str) -> Value {
 
 #[test]
 fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
-    let server = Server::start(WIDE);
+    let server = planted(WIDE);
     let mut search = Search::start(&format!("find {}", server.url));
     heard(&mut search.said, "looking at the generator");
     let page = search.ask("GET", "/", "");
@@ -152,7 +124,7 @@ fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_
 
 #[test]
 fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_report() {
-    let server = Server::start(SLOW);
+    let server = planted(SLOW);
     let search = Search::start(&format!("find {} --no-cause --budget 20s", server.url));
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
@@ -180,7 +152,7 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
 
 #[test]
 fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
-    let server = Server::start(WIDE);
+    let server = planted(WIDE);
     let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail --rate 40/s", server.url));
     let page = search.ask("GET", "/", "");
     assert!(page.contains("connect-src 'self'") && page.contains("nothing can be said yet"), "{page}");
@@ -231,7 +203,7 @@ fn a_page_of_what_sends_nothing_or_for_others_is_refused() {
 
 #[test]
 fn a_page_of_a_run_that_has_nothing_left_to_do_is_refused() {
-    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let (server, place) = (planted(WIDE), tempfile::tempdir().unwrap());
     let words = format!("find {} --max-rate 5 --no-cause --json run.json", server.url);
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(words.split_whitespace()).current_dir(place.path()).stdin(Stdio::null());

@@ -164,7 +164,7 @@ fn count(hits: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use seawall_load::fault::Fault;
     use seawall_load::rate::Rate;
@@ -179,7 +179,8 @@ mod tests {
         Schedule::constant(Rate::new(rate, SECOND).unwrap(), Spacing::Even)
     }
 
-    fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
+    /// A hit that was sent when it was due.
+    pub(in crate::rig) fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
         Fate {
             target: 0,
             due,

@@ -175,23 +175,10 @@ mod tests {
     use seawall_load::clock::SECOND;
     use seawall_load::fault::Fault;
 
+    use super::super::blocks::tests::fate;
     use super::*;
 
     const MS: Nanos = SECOND / 1000;
-
-    fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
-        Fate {
-            target: 0,
-            due,
-            sent: Some(due),
-            own_lag: 0,
-            end,
-            outcome,
-            bytes_in: 0,
-            retries: 0,
-            carrier: None,
-        }
-    }
 
     fn offer(clients: u32, pause: Duration) -> Offer {
         let standard = seawall_search::closed::Standard {
