@@ -34,7 +34,7 @@ use super::places::{Place, Places};
 const PAGES: usize = 8;
 
 /// Connections at once: those of the pages, and what they ask beside. Strangers have what is left of them.
-const CONNECTIONS: usize = 24;
+const CONNECTIONS: usize = 64;
 
 /// For a head.
 const HEAD: Duration = Duration::from_secs(3);
