@@ -1,0 +1,147 @@
+//! What a pod is told, and what it tells: a line of JSON each.
+//!
+//! [`Order`]s come on a pod's standard input, [`Told`]s go to its standard output, which is its log. What exactly is done in a trial is the
+//! command's: `W` is the work that it asks for, `P` a part of what comes of it while it goes on, `R` what came of it in the end. `attack`
+//! knows one work, of which the parts are intervals; `find` has offers and experiments carried out, `isolate` segments.
+//!
+//! Instants are nanoseconds since the Unix epoch by the *pod's* clock, which whoever orders has compared with its own by [`Order::Ping`].
+
+use serde::{Deserialize, Serialize};
+
+/// The version of these lines. Whoever orders refuses a pod that speaks another.
+pub const VERSION: u32 = 1;
+
+/// A pod that has heard nothing for so long ends its load and itself, in seconds: whoever orders is gone. It says something every second.
+pub const HEARTBEAT_SECONDS: u64 = 10;
+
+/// Most bytes that a pod writes in a second of a load.
+pub const LOG_BYTES_PER_SECOND: usize = 4096;
+
+/// What a pod is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Order<W> {
+    /// Somebody is there; to be answered at once with [`Told::Pong`] of the same number.
+    Ping(u64),
+    /// Begin a trial.
+    Begin(Begin<W>),
+    /// Steer the trial under way.
+    Steer(Steer),
+    /// Send nothing more in the trial under way, and wait for answers; said again: end at once.
+    Stop,
+    /// There is nothing more to do: end.
+    Leave,
+}
+
+/// A trial to begin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begin<W> {
+    /// Its number, which stands in all that is told of it.
+    pub trial: u64,
+    /// The first instant of its schedule.
+    pub at: i64,
+    /// Which part of the schedule is this pod's, counted from 0, and of how many.
+    pub slice: (u64, u64),
+    /// What is to be done.
+    pub work: W,
+}
+
+/// A command as `attack --control` takes them, such as `rate 500/s`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Steer {
+    /// The command.
+    pub line: String,
+    /// From when on in the run, in nanoseconds since its start: the same for all pods, so that their slices stay those of one schedule.
+    pub from: u64,
+}
+
+/// What a pod tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Told<P, R> {
+    /// It is there, its connections are warm, and it waits for a trial.
+    Ready(Ready),
+    /// The answer to a ping.
+    Pong(Pong),
+    /// A trial has begun.
+    Begun {
+        /// Which.
+        trial: u64,
+        /// The first instant of its schedule.
+        at: i64,
+    },
+    /// What came of a trial since the last part.
+    Part {
+        /// Of which.
+        trial: u64,
+        /// What.
+        part: P,
+        /// What speaks against this generator in this part: throttled by its quota, behind its schedule. Empty: nothing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        doubts: Vec<String>,
+    },
+    /// A trial is over.
+    Done {
+        /// Which.
+        trial: u64,
+        /// What came of it.
+        result: R,
+    },
+    /// What was ordered cannot be done, in words.
+    Failed(String),
+}
+
+/// What a pod says of itself when it is ready.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ready {
+    /// [`VERSION`] of its lines.
+    pub protocol: u32,
+    /// Of its program.
+    pub version: String,
+    /// Its place among the pods, from 0 (`JOB_COMPLETION_INDEX`).
+    pub index: u64,
+    /// Connections that stand.
+    pub connections: usize,
+    /// Cores that it may use, by its quota.
+    pub cores: f64,
+}
+
+/// The answer to a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pong {
+    /// The ping's number.
+    pub ping: u64,
+    /// When it was answered, by the pod's clock.
+    pub at: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_short_and_read_as_they_were_written() {
+        let orders = [
+            (Order::Ping(7), r#"{"ping":7}"#),
+            (Order::Stop, r#""stop""#),
+            (
+                Order::Begin(Begin { trial: 1, at: 5, slice: (0, 4), work: () }),
+                r#"{"begin":{"trial":1,"at":5,"slice":[0,4],"work":null}}"#,
+            ),
+            (
+                Order::Steer(Steer { line: "rate 5/s".into(), from: 9 }),
+                r#"{"steer":{"line":"rate 5/s","from":9}}"#,
+            ),
+        ];
+        for (order, line) in orders {
+            assert_eq!(serde_json::to_string(&order).unwrap(), line);
+            assert_eq!(serde_json::from_str::<Order<()>>(line).unwrap(), order);
+        }
+        let told: Told<u8, u8> = Told::Part { trial: 1, part: 2, doubts: vec![] };
+        assert_eq!(serde_json::to_string(&told).unwrap(), r#"{"part":{"trial":1,"part":2}}"#);
+    }
+}
