@@ -1,24 +1,29 @@
 //! What joins whoever orders to pods: lines to each, lines from each, and news of who is gone.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
+
+use seawall_load::clock::{Nanos, RunClock};
 
 /// Pods that have begun, by their place from 0.
-pub trait Wire: Send {
-    /// How many there are.
-    fn pods(&self) -> usize;
+pub struct Wire {
+    /// What each is called, for people: its name, and its node if that is known.
+    pub names: Vec<String>,
+    /// By which it is said when something came.
+    pub clock: RunClock,
+    /// The way there.
+    pub hand: Arc<dyn Hand>,
+    /// What comes from there. Closed: nothing more will.
+    pub events: Receiver<Event>,
+}
 
+/// Gives lines to pods.
+pub trait Hand: Send + Sync {
     /// Gives a pod a line, which has no newline at its end. Does not wait; a pod that is gone is not told, and said to be by an [`Event`].
-    fn tell(&mut self, pod: usize, line: &str);
-
-    /// Where events come.
-    fn events(&mut self) -> &Receiver<Event>;
-
-    /// What a pod is called, for people: its name, and its node if that is known.
-    fn name(&self, pod: usize) -> String;
+    fn tell(&self, pod: usize, line: &str);
 
     /// Ends all pods at once, whatever they do.
-    fn end(&mut self);
+    fn end(&self);
 }
 
 /// What happens to pods.
@@ -28,8 +33,8 @@ pub enum Event {
     Line {
         /// Which pod.
         pod: usize,
-        /// When it came here.
-        at: Instant,
+        /// When it came here, by the wire's clock.
+        at: Nanos,
         /// Without the newline.
         line: String,
     },
@@ -40,7 +45,7 @@ pub enum Event {
         /// Why, in words, such as `killed (exit code 137)` or `evicted: the node was low on memory`.
         why: String,
         /// When that came here.
-        at: Instant,
+        at: Nanos,
     },
     /// Nothing comes of a pod for now, and another try is made: its node or the API server does not answer.
     Away {

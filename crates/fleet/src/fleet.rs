@@ -1,0 +1,503 @@
+//! Pods as one: got ready, begun at one instant, steered, heard, and kept alive.
+//!
+//! Knows the lines of [`crate::protocol`] and not what a trial is for. A thread of its own says something to every pod each second: a pod
+//! that hears nothing ends its load ([`HEARTBEAT_SECONDS`]), and whoever calls may have other things to do for a while.
+
+use std::marker::PhantomData;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use seawall_load::clock::{Nanos, nanos};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::clocks::{Offset, Trips, late};
+use crate::protocol::{Begin, HEARTBEAT_SECONDS, Order, Ready, Steer, Told, VERSION};
+use crate::wire::{Event, Hand, Wire};
+
+/// How often pods are asked what their clocks show: often at first, until that is known well enough, and then to be heard.
+const PINGS: (usize, Duration, Duration) = (12, Duration::from_millis(40), Duration::from_secs(1));
+const _: () = assert!(PINGS.2.as_secs() * 5 <= HEARTBEAT_SECONDS);
+
+/// Trips that a clock is known by before pods begin.
+const TRIPS: usize = 8;
+
+/// Pods are told so long before they begin, and so much longer for each of them: orders take milliseconds each, one after the other.
+const LEAD: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1));
+
+/// Changes take effect so much later than they are said, so that every pod knows before.
+pub const NOTICE: Duration = Duration::from_millis(500);
+
+/// Longest part of a line that is no report which is shown, in characters.
+const SHOWN: usize = 200;
+
+/// Pods that do what they are told, whose trials have works, parts and results.
+pub struct Fleet<W, P, R> {
+    wire: Wire,
+    pods: Vec<Pod>,
+    trial: u64,
+    /// Ends the heartbeat when it is dropped.
+    _pulse: Sender<()>,
+    speaks: PhantomData<fn(W) -> (P, R)>,
+}
+
+#[derive(Debug, Default)]
+struct Pod {
+    trips: Trips,
+    ready: Option<Ready>,
+    gone: Option<String>,
+}
+
+/// News of a pod.
+#[derive(Debug)]
+pub struct News<P, R> {
+    /// Which.
+    pub pod: usize,
+    /// When it came, by the wire's clock.
+    pub at: Nanos,
+    /// What.
+    pub what: What<P, R>,
+}
+
+/// What is new.
+#[derive(Debug)]
+pub enum What<P, R> {
+    /// It is there, with warm connections.
+    Ready,
+    /// It has begun a trial, so many nanoseconds after the instant that was agreed on, which is known to so much.
+    Begun {
+        /// Which trial.
+        trial: u64,
+        /// When, Unix nanoseconds by our clock.
+        at: i64,
+        /// How well that is known.
+        within: Duration,
+    },
+    /// A part of what came of a trial.
+    Part {
+        /// Of which.
+        trial: u64,
+        /// What.
+        part: P,
+        /// What speaks against the pod in it.
+        doubts: Vec<String>,
+    },
+    /// A trial is over.
+    Done {
+        /// Which.
+        trial: u64,
+        /// What came of it.
+        result: R,
+    },
+    /// It will do nothing more, and says or shows why.
+    Gone(String),
+    /// Nothing comes of it for now.
+    Away(String),
+}
+
+/// A trial that pods were told to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// Its number.
+    pub trial: u64,
+    /// Its first instant, by the wire's clock.
+    pub at: Nanos,
+    /// The same in Unix nanoseconds.
+    pub unix_ns: i64,
+}
+
+/// Pods that were not ready.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unready {
+    /// A pod ended, or says that it cannot.
+    #[error("{pod}: {why}")]
+    Gone {
+        /// What it is called.
+        pod: String,
+        /// Why.
+        why: String,
+    },
+    /// A pod speaks another version of what is said between us.
+    #[error(
+        "{pod} runs seawall {theirs}, which takes other orders than this one does: give --image its own version"
+    )]
+    Version {
+        /// What it is called.
+        pod: String,
+        /// Of its program.
+        theirs: String,
+    },
+    /// Some said nothing in the time that there was.
+    #[error("{missing} of {pods} pods were not ready after {after:?}; the first is {pod}")]
+    Late {
+        /// How many.
+        missing: usize,
+        /// Of how many.
+        pods: usize,
+        /// One of them.
+        pod: String,
+        /// After which time.
+        after: Duration,
+    },
+    /// Somebody wants to end.
+    #[error("interrupted before the pods were ready")]
+    Stopped,
+}
+
+impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
+    /// Of pods that run.
+    #[must_use]
+    pub fn new(wire: Wire) -> Self {
+        let pods = wire.names.iter().map(|_| Pod::default()).collect();
+        let pulse = pulse(&wire);
+        Self { wire, pods, trial: 0, _pulse: pulse, speaks: PhantomData }
+    }
+
+    /// How many pods there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// What a pod is called.
+    #[must_use]
+    pub fn name(&self, pod: usize) -> &str {
+        self.wire.names.get(pod).map_or("", String::as_str)
+    }
+
+    /// Why a pod is gone, if it is.
+    #[must_use]
+    pub fn gone(&self, pod: usize) -> Option<&str> {
+        self.pods.get(pod)?.gone.as_deref()
+    }
+
+    /// What a pod said when it was ready.
+    #[must_use]
+    pub fn ready(&self, pod: usize) -> Option<&Ready> {
+        self.pods.get(pod)?.ready.as_ref()
+    }
+
+    /// How far a pod's clock is off, if that is known.
+    #[must_use]
+    pub fn offset(&self, pod: usize) -> Option<Offset> {
+        self.pods.get(pod)?.trips.offset()
+    }
+
+    /// The time by which news come.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.wire.clock.now()
+    }
+
+    /// Waits until every pod is ready and its clock known; asks `ends` ten times a second whether anybody wants to end, and tells how many are ready.
+    ///
+    /// # Errors
+    /// [`Unready`].
+    pub fn assemble(
+        &mut self,
+        patience: Duration,
+        mut ends: impl FnMut(usize) -> bool,
+    ) -> Result<(), Unready> {
+        let by = self.now().saturating_add(nanos(patience));
+        loop {
+            let ready = self.pods.iter().filter(|pod| pod.ready.is_some()).count();
+            if ends(ready) {
+                return Err(Unready::Stopped);
+            }
+            let unready = |pod: &Pod| pod.ready.is_none() || pod.trips.count() < TRIPS;
+            let Some(first) = self.pods.iter().position(unready) else { return Ok(()) };
+            if self.now() >= by {
+                let (pod, pods) = (self.name(first).to_owned(), self.size());
+                return Err(Unready::Late { missing: pods - ready, pods, pod, after: patience });
+            }
+            let Some(News { pod, what, .. }) = self.next(Duration::from_millis(100)) else { continue };
+            let name = || self.name(pod).to_owned();
+            match what {
+                What::Gone(why) => return Err(Unready::Gone { pod: name(), why }),
+                What::Ready => {
+                    let Some(ready) = self.ready(pod).filter(|ready| ready.protocol != VERSION) else {
+                        continue;
+                    };
+                    return Err(Unready::Version { pod: name(), theirs: ready.version.clone() });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Has all pods that are there begin a trial at one instant, each with its slice.
+    pub fn begin(&mut self, work: &W) -> Begun {
+        self.trial += 1;
+        let there: Vec<usize> = (0..self.pods.len()).filter(|&pod| self.pods[pod].gone.is_none()).collect();
+        let lead = LEAD.0 + LEAD.1 * u32::try_from(there.len()).unwrap_or(u32::MAX);
+        let at = self.now().saturating_add(nanos(lead));
+        let begun = Begun { trial: self.trial, at, unix_ns: self.wire.clock.unix_ns(at) };
+        for (index, &pod) in there.iter().enumerate() {
+            let at = self.offset(pod).map_or(begun.unix_ns, |offset| offset.theirs(begun.unix_ns));
+            let slice = (index as u64, there.len() as u64);
+            self.tell(pod, &Order::Begin(Begin { trial: begun.trial, at, slice, work }));
+        }
+        begun
+    }
+
+    /// Has all pods take a command of `attack --control` from that time of the run on.
+    pub fn steer(&self, line: &str, from: Nanos) {
+        self.tell_all(&Order::Steer(Steer { line: line.to_owned(), from }));
+    }
+
+    /// Has all pods send nothing more; said again, end the trial at once.
+    pub fn stop(&self) {
+        self.tell_all(&Order::Stop);
+    }
+
+    /// Has all pods end.
+    pub fn leave(&self) {
+        self.tell_all(&Order::Leave);
+    }
+
+    fn tell_all(&self, order: &Order<&W>) {
+        (0..self.pods.len()).for_each(|pod| self.tell(pod, order));
+    }
+
+    fn tell(&self, pod: usize, order: &Order<&W>) {
+        tell(&*self.wire.hand, pod, order);
+    }
+
+    /// The next news; none within the time that is given, or ever again. Clocks are compared meanwhile.
+    pub fn next(&mut self, patience: Duration) -> Option<News<P, R>> {
+        let by = self.now().saturating_add(nanos(patience));
+        loop {
+            let left = Duration::from_nanos(by.saturating_sub(self.now()));
+            let event = match self.wire.events.recv_timeout(left) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => return self.lost(),
+            };
+            if let Some(news) = self.learn(event) {
+                return Some(news);
+            }
+        }
+    }
+
+    /// Nothing carries news any more: whoever was there is gone.
+    fn lost(&mut self) -> Option<News<P, R>> {
+        let pod = self.pods.iter().position(|pod| pod.gone.is_none())?;
+        let at = self.now();
+        Some(self.is_gone(pod, at, "nothing can be heard of it any more".into()))
+    }
+
+    fn learn(&mut self, event: Event) -> Option<News<P, R>> {
+        match event {
+            Event::Line { pod, at, line } => {
+                let what = self.read(pod, at, &line)?;
+                if let What::Gone(why) = what {
+                    return self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, why));
+                }
+                Some(News { pod, at, what })
+            }
+            Event::Gone { pod, why, at } => {
+                self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, why))
+            }
+            Event::Away { pod, why } => Some(News { pod, at: self.now(), what: What::Away(why) }),
+        }
+    }
+
+    fn is_gone(&mut self, pod: usize, at: Nanos, why: String) -> News<P, R> {
+        if let Some(pod) = self.pods.get_mut(pod) {
+            pod.gone = Some(why.clone());
+        }
+        News { pod, at, what: What::Gone(why) }
+    }
+
+    fn read(&mut self, pod: usize, at: Nanos, line: &str) -> Option<What<P, R>> {
+        let known = self.pods.get_mut(pod)?;
+        let told = match serde_json::from_str::<Told<P, R>>(line) {
+            Ok(told) => told,
+            Err(_) => {
+                let line: String = line.chars().take(SHOWN).collect();
+                return Some(What::Gone(format!("it says what is no report: {line:?}")));
+            }
+        };
+        Some(match told {
+            Told::Pong(pong) => {
+                let (left, back) = (self.wire.clock.unix_ns(pong.ping), self.wire.clock.unix_ns(at));
+                known.trips.learn(left, back, pong.at);
+                return None;
+            }
+            Told::Ready(ready) => {
+                known.ready = Some(ready);
+                What::Ready
+            }
+            Told::Begun { trial, at } => {
+                let offset = known.trips.offset().unwrap_or(Offset { ahead: 0, within: u64::MAX });
+                let (at, within) = late(at, 0, offset);
+                What::Begun { trial, at, within }
+            }
+            Told::Part { trial, part, doubts } => What::Part { trial, part, doubts },
+            Told::Done { trial, result } => What::Done { trial, result },
+            Told::Failed(why) => What::Gone(why),
+        })
+    }
+
+    /// Ends all pods at once, whatever they do.
+    pub fn end(&self) {
+        self.wire.hand.end();
+    }
+}
+
+fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
+    // Orders are numbers and texts: all of them have a form in JSON.
+    if let Ok(line) = serde_json::to_string(order) {
+        hand.tell(pod, &line);
+    }
+}
+
+/// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.
+fn pulse(wire: &Wire) -> Sender<()> {
+    let (alive, ended) = channel();
+    let (hand, clock, pods) = (wire.hand.clone(), wire.clock, wire.names.len());
+    let beat = move || {
+        for beat in 0.. {
+            (0..pods).for_each(|pod| tell::<()>(&*hand, pod, &Order::Ping(clock.now())));
+            let pause = if beat < PINGS.0 { PINGS.1 } else { PINGS.2 };
+            if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    };
+    // Without the thread pods end by themselves after a while, and say why.
+    let _ = std::thread::Builder::new().name("fleet-pulse".into()).spawn(beat);
+    alive
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use seawall_load::clock::RunClock;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Pods that keep what they are told, and answer pings by clocks that are so far ahead.
+    struct Played {
+        clock: RunClock,
+        ahead: Vec<i64>,
+        events: Sender<Event>,
+        told: Mutex<Vec<(usize, Value)>>,
+    }
+
+    impl Hand for Played {
+        fn tell(&self, pod: usize, line: &str) {
+            let order: Value = serde_json::from_str(line).unwrap();
+            if let Some(ping) = order.get("ping") {
+                let now = self.clock.now();
+                let at = self.clock.unix_ns(now) + self.ahead[pod];
+                self.say(pod, &serde_json::json!({"pong": {"ping": ping, "at": at}}));
+            } else {
+                self.told.lock().unwrap().push((pod, order));
+            }
+        }
+
+        fn end(&self) {}
+    }
+
+    impl Played {
+        fn say(&self, pod: usize, line: &Value) {
+            let _ = self.events.send(Event::Line { pod, at: self.clock.now(), line: line.to_string() });
+        }
+
+        fn is_ready(&self, pod: usize, protocol: u32) {
+            let ready = serde_json::json!({"protocol": protocol, "version": "0.1", "index": pod, "connections": 1, "cores": 1.0});
+            self.say(pod, &serde_json::json!({"ready": ready}));
+        }
+    }
+
+    fn fleet(ahead: &[i64]) -> (Fleet<u8, u8, u8>, Arc<Played>) {
+        let (sender, events) = channel();
+        let clock = RunClock::start();
+        let played =
+            Arc::new(Played { clock, ahead: ahead.to_vec(), events: sender, told: Mutex::default() });
+        let names = (0..ahead.len()).map(|pod| format!("pod-{pod}")).collect();
+        (Fleet::new(Wire { names, clock, hand: played.clone(), events }), played)
+    }
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn pods_begin_at_one_instant_by_their_own_clocks_each_with_its_slice() {
+        let hour = 3_600_000_000_000;
+        let (mut fleet, played) = fleet(&[0, hour, -hour]);
+        (0..3).for_each(|pod| played.is_ready(pod, VERSION));
+        fleet.assemble(PATIENT, |_| false).unwrap();
+        let begun = fleet.begin(&9);
+        let told = played.told.lock().unwrap();
+        for (pod, order) in &*told {
+            let begin = &order["begin"];
+            let off = begin["at"].as_i64().unwrap() - begun.unix_ns - played.ahead[*pod];
+            assert!(off.abs() < 1_000_000_000, "{off}");
+            assert_eq!((&begin["slice"], &begin["work"]), (&serde_json::json!([pod, 3]), &9.into()));
+        }
+        assert_eq!(told.len(), 3);
+    }
+
+    #[test]
+    fn a_pod_that_is_gone_gets_no_slice_and_is_said_to_be_once() {
+        let (mut fleet, played) = fleet(&[0, 0]);
+        (0..2).for_each(|pod| played.is_ready(pod, VERSION));
+        fleet.assemble(PATIENT, |_| false).unwrap();
+        for why in ["killed", "deleted"] {
+            played.events.send(Event::Gone { pod: 0, why: why.into(), at: 0 }).unwrap();
+        }
+        played.say(1, &serde_json::json!({"done": {"trial": 1, "result": 5}}));
+        let news = fleet.next(PATIENT).unwrap();
+        assert!(matches!(news, News { pod: 0, what: What::Gone(why), .. } if why == "killed"));
+        let news = fleet.next(PATIENT).unwrap();
+        assert!(matches!(news, News { pod: 1, what: What::Done { trial: 1, result: 5 }, .. }));
+        fleet.begin(&1);
+        let told = played.told.lock().unwrap();
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].0, &told[0].1["begin"]["slice"]), (1, &serde_json::json!([0, 1])));
+    }
+
+    #[test]
+    fn what_keeps_pods_from_being_ready_is_said() {
+        let (mut one, played) = fleet(&[0]);
+        played.is_ready(0, VERSION + 1);
+        assert!(matches!(one.assemble(PATIENT, |_| false), Err(Unready::Version { .. })));
+        let (mut two, played) = fleet(&[0, 0]);
+        played.is_ready(0, VERSION);
+        played.say(1, &serde_json::json!({"failed": "no such file"}));
+        let error = two.assemble(PATIENT, |_| false).unwrap_err();
+        assert_eq!(error.to_string(), "pod-1: no such file");
+        let (mut three, played) = fleet(&[0, 0]);
+        played.is_ready(0, VERSION);
+        let late = three.assemble(Duration::ZERO, |_| false).unwrap_err();
+        assert!(matches!(late, Unready::Late { pods: 2, .. }), "{late}");
+        assert_eq!(three.assemble(PATIENT, |_| true), Err(Unready::Stopped));
+    }
+
+    #[test]
+    fn what_a_pod_says_that_is_no_report_ends_it_and_is_shown_in_part() {
+        let (mut fleet, played) = fleet(&[0]);
+        played.say(0, &serde_json::json!({"begun": "x".repeat(5000)}));
+        let news = fleet.next(PATIENT).unwrap();
+        let What::Gone(why) = news.what else { panic!("{news:?}") };
+        assert!(why.contains("no report") && why.len() < 300, "{why}");
+    }
+
+    #[test]
+    fn pods_of_which_nothing_is_heard_any_more_are_gone() {
+        let (sender, events) = channel();
+        drop(sender);
+        let clock = RunClock::start();
+        let nobody =
+            Arc::new(Played { clock, ahead: vec![0, 0], events: channel().0, told: Mutex::default() });
+        let names = vec!["a".into(), "b".into()];
+        let mut fleet: Fleet<u8, u8, u8> = Fleet::new(Wire { names, clock, hand: nobody, events });
+        for _ in 0..2 {
+            assert!(matches!(fleet.next(PATIENT), Some(News { what: What::Gone(_), .. })));
+        }
+        assert!(fleet.next(PATIENT).is_none());
+    }
+}

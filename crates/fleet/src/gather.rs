@@ -1,0 +1,337 @@
+//! Intervals of many pods as those of one generator, while they come.
+//!
+//! Each is added to what the others measured at the same time as soon as it comes, so that memory holds the figures of the seconds that
+//! are not complete, whatever the number of pods. An interval of the sum is complete when every pod has told of it that is there, and is
+//! told without those that are gone, or late: it names them, and whoever reads it knows that less was sent than was due, or that nobody
+//! can tell. What comes late is in the total.
+
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::interval::{Gap, Interval};
+use seawall_load::stats::Stats;
+
+/// How long after its end an interval is waited for: a pod without it for so long is late. With the second that an interval lasts, a pod
+/// that fell silent at its beginning is missed 1.8 s later.
+pub const PATIENCE: Nanos = 8 * SECOND / 10;
+
+/// An interval of all pods.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gathered {
+    /// The figures of those that told.
+    pub interval: Interval,
+    /// Whose part is missing, or not whole.
+    pub missing: Vec<usize>,
+}
+
+/// What is known of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It tells.
+    Here,
+    /// It has come to its end, and told all.
+    Over,
+    /// It will tell nothing more.
+    Gone,
+}
+
+/// A pod's part so far.
+#[derive(Debug, Clone, Copy)]
+struct Pod {
+    state: State,
+    /// Until when it has told.
+    to: Nanos,
+}
+
+/// A stretch of the run that was not told of yet.
+#[derive(Debug)]
+struct Cell {
+    from: Nanos,
+    to: Nanos,
+    stats: Stats,
+    /// Most in flight at once, by pod.
+    peaks: Vec<(usize, u64)>,
+}
+
+/// What all pods tell, added up.
+#[derive(Debug)]
+pub struct Gather {
+    pods: Vec<Pod>,
+    /// In order, none touching another.
+    cells: Vec<Cell>,
+    told: Nanos,
+    total: Stats,
+    /// Sum of the most that each pod had in flight, by pod.
+    peaks: Vec<u64>,
+}
+
+impl Gather {
+    /// Of so many pods, whose run begins at 0.
+    #[must_use]
+    pub fn new(pods: usize) -> Self {
+        let pod = Pod { state: State::Here, to: 0 };
+        Self {
+            pods: vec![pod; pods],
+            cells: Vec::new(),
+            told: 0,
+            total: Stats::default(),
+            peaks: vec![0; pods],
+        }
+    }
+
+    /// A pod's next interval.
+    ///
+    /// # Errors
+    /// [`Gap`] where it does not follow its last one; nothing was added then.
+    pub fn add(&mut self, pod: usize, interval: &Interval) -> Result<(), Gap> {
+        let Some(known) = self.pods.get_mut(pod) else { return Ok(()) };
+        if interval.from != known.to || interval.to < interval.from {
+            return Err(Gap { expected: known.to, found: interval.from });
+        }
+        known.to = interval.to;
+        let peak = interval.stats.in_flight_peak;
+        self.total.add(&interval.stats);
+        self.peaks[pod] = self.peaks[pod].max(peak);
+        self.total.in_flight_peak = self.peaks.iter().sum();
+        // What was told without it stays as it was told.
+        if interval.to > self.told || interval.from >= self.told {
+            self.enter(pod, interval.from.max(self.told), interval);
+        }
+        Ok(())
+    }
+
+    /// A pod has told all of its run.
+    pub fn over(&mut self, pod: usize) {
+        self.set(pod, State::Over);
+    }
+
+    /// A pod will tell nothing more, though its run is not over.
+    pub fn gone(&mut self, pod: usize) {
+        self.set(pod, State::Gone);
+    }
+
+    fn set(&mut self, pod: usize, state: State) {
+        if let Some(pod) = self.pods.get_mut(pod).filter(|pod| pod.state == State::Here) {
+            pod.state = state;
+        }
+    }
+
+    fn enter(&mut self, pod: usize, from: Nanos, interval: &Interval) {
+        let mut cell = Cell { from, to: interval.to, stats: Stats::default(), peaks: Vec::new() };
+        let touching = |other: &Cell| {
+            let both_empty = other.from == other.to || from == interval.to;
+            other.from < interval.to && from < other.to
+                || both_empty && other.from <= interval.to && from <= other.to
+        };
+        let mut at = self.cells.partition_point(|other| other.to <= from && !touching(other));
+        while self.cells.get(at).is_some_and(touching) {
+            cell.join(self.cells.remove(at));
+        }
+        cell.stats.add(&interval.stats);
+        cell.peak(pod, interval.stats.in_flight_peak);
+        at = at.min(self.cells.len());
+        self.cells.insert(at, cell);
+    }
+
+    /// The next interval, if it is complete, or due for so long that whoever lacks it is late. `now` is a time of the run.
+    pub fn next(&mut self, now: Nanos) -> Option<Gathered> {
+        let first = self.cells.first()?;
+        let to = first.to;
+        let has_told = |pod: &Pod| pod.state == State::Over || pod.to >= to;
+        let is_awaited = |pod: &Pod| pod.state == State::Here && !has_told(pod);
+        if self.pods.iter().any(is_awaited) && now < to.saturating_add(PATIENCE) {
+            return None;
+        }
+        let missing =
+            self.pods.iter().enumerate().filter(|(_, pod)| !has_told(pod)).map(|(at, _)| at).collect();
+        let mut cell = self.cells.remove(0);
+        cell.stats.in_flight_peak = cell.peaks.iter().map(|(_, peak)| peak).sum();
+        let from = std::mem::replace(&mut self.told, to);
+        Some(Gathered { interval: Interval { from, to, stats: cell.stats }, missing })
+    }
+
+    /// When an interval is to be asked for again at the latest, as a time of the run; none while nothing waits.
+    #[must_use]
+    pub fn due(&self) -> Option<Nanos> {
+        self.cells.first().map(|cell| cell.to.saturating_add(PATIENCE))
+    }
+
+    /// Pods of which nothing has come for so long that their next interval of this length is late.
+    pub fn late(&self, now: Nanos, cadence: Nanos) -> impl Iterator<Item = usize> {
+        let by = move |pod: &Pod| pod.to.saturating_add(cadence).saturating_add(PATIENCE);
+        let late = move |(_, pod): &(usize, &Pod)| pod.state == State::Here && now >= by(pod);
+        self.pods.iter().enumerate().filter(late).map(|(at, _)| at)
+    }
+
+    /// Whether every pod has come to its end, or is gone, and all of it was told.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.cells.is_empty() && self.pods.iter().all(|pod| pod.state != State::Here)
+    }
+
+    /// Until when intervals were told.
+    #[must_use]
+    pub fn told(&self) -> Nanos {
+        self.told
+    }
+
+    /// All that came, what was late included.
+    #[must_use]
+    pub fn total(&self) -> &Stats {
+        &self.total
+    }
+}
+
+impl Cell {
+    fn join(&mut self, other: Self) {
+        self.from = self.from.min(other.from);
+        self.to = self.to.max(other.to);
+        // The larger histograms are the other's: they need not be made anew.
+        let own = std::mem::replace(&mut self.stats, other.stats);
+        self.stats.add(&own);
+        for (pod, peak) in other.peaks {
+            self.peak(pod, peak);
+        }
+    }
+
+    fn peak(&mut self, pod: usize, peak: u64) {
+        match self.peaks.iter_mut().find(|(of, _)| *of == pod) {
+            Some((_, most)) => *most = (*most).max(peak),
+            None => self.peaks.push((pod, peak)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(from: Nanos, to: Nanos, sent: u64) -> Interval {
+        Interval { from, to, stats: Stats { sent, in_flight_peak: sent, ..Stats::default() } }
+    }
+
+    fn seconds(from: Nanos, to: Nanos, sent: u64) -> Interval {
+        interval(from * SECOND, to * SECOND, sent)
+    }
+
+    /// All that can be told at this second, as (from, to, sent, missing).
+    fn told(gather: &mut Gather, now: Nanos) -> Vec<(Nanos, Nanos, u64, Vec<usize>)> {
+        std::iter::from_fn(|| gather.next(now))
+            .map(|one| {
+                let Interval { from, to, stats } = one.interval;
+                (from / SECOND, to / SECOND, stats.sent, one.missing)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_interval_is_told_when_every_pod_has_told_its_part() {
+        let mut gather = Gather::new(2);
+        gather.add(0, &seconds(0, 1, 5)).unwrap();
+        gather.add(0, &seconds(1, 2, 6)).unwrap();
+        assert_eq!(told(&mut gather, SECOND), []);
+        gather.add(1, &seconds(0, 1, 7)).unwrap();
+        assert_eq!(told(&mut gather, SECOND), [(0, 1, 12, vec![])]);
+        gather.add(1, &seconds(1, 2, 8)).unwrap();
+        assert_eq!(told(&mut gather, SECOND), [(1, 2, 14, vec![])]);
+        assert_eq!(gather.total().sent, 26);
+    }
+
+    #[test]
+    fn a_pod_with_a_longer_interval_makes_one_of_all_longer() {
+        let mut gather = Gather::new(2);
+        gather.add(0, &seconds(0, 1, 1)).unwrap();
+        gather.add(0, &seconds(1, 2, 2)).unwrap();
+        gather.add(0, &seconds(2, 3, 4)).unwrap();
+        gather.add(1, &seconds(0, 2, 10)).unwrap();
+        gather.add(1, &seconds(2, 3, 20)).unwrap();
+        assert_eq!(told(&mut gather, 0), [(0, 2, 13, vec![]), (2, 3, 24, vec![])]);
+    }
+
+    #[test]
+    fn most_in_flight_is_the_sum_of_what_each_pod_had_at_most() {
+        let mut gather = Gather::new(2);
+        gather.add(0, &seconds(0, 1, 1)).unwrap();
+        gather.add(0, &seconds(1, 2, 2)).unwrap();
+        gather.add(1, &seconds(0, 2, 10)).unwrap();
+        assert_eq!(gather.next(0).unwrap().interval.stats.in_flight_peak, 12);
+        assert_eq!(gather.total().in_flight_peak, 12);
+    }
+
+    #[test]
+    fn who_is_late_is_named_and_no_longer_waited_for_and_what_he_tells_later_is_in_the_total() {
+        let mut gather = Gather::new(3);
+        for pod in 0..2 {
+            gather.add(pod, &seconds(0, 1, 5)).unwrap();
+        }
+        let due = SECOND + PATIENCE;
+        assert_eq!(gather.due(), Some(due));
+        assert_eq!(told(&mut gather, due - 1), []);
+        assert_eq!(gather.late(due, SECOND).collect::<Vec<_>>(), [2]);
+        assert_eq!(told(&mut gather, due), [(0, 1, 10, vec![2])]);
+        gather.add(2, &seconds(0, 1, 5)).unwrap();
+        assert_eq!(told(&mut gather, due), [], "what was told stays as it was");
+        assert_eq!(gather.total().sent, 15);
+        (0..3).for_each(|pod| gather.add(pod, &seconds(1, 2, 1)).unwrap());
+        assert_eq!(told(&mut gather, 0), [(1, 2, 3, vec![])], "and it is whole again");
+    }
+
+    #[test]
+    fn who_is_gone_is_missing_from_then_on_and_who_has_ended_is_not() {
+        let mut gather = Gather::new(3);
+        (0..3).for_each(|pod| gather.add(pod, &seconds(0, 1, 1)).unwrap());
+        gather.gone(0);
+        gather.over(1);
+        gather.add(2, &seconds(1, 2, 1)).unwrap();
+        assert_eq!(told(&mut gather, 0), [(0, 1, 3, vec![]), (1, 2, 1, vec![0])]);
+        assert!(!gather.is_over());
+        gather.over(2);
+        gather.gone(1);
+        assert!(gather.is_over());
+    }
+
+    #[test]
+    fn a_hole_in_a_pods_intervals_is_not_bridged() {
+        let mut gather = Gather::new(1);
+        gather.add(0, &seconds(0, 1, 1)).unwrap();
+        assert!(gather.add(0, &seconds(2, 3, 1)).is_err());
+        assert!(gather.add(0, &seconds(1, 0, 1)).is_err());
+        assert_eq!(gather.total().sent, 1);
+    }
+
+    #[test]
+    fn what_is_gathered_is_what_is_merged_when_all_is_there() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..200 {
+            let pods: Vec<Vec<Interval>> = (0..4)
+                .map(|_| {
+                    let mut at = 0;
+                    (0..random.u64(1..9))
+                        .map(|_| {
+                            let from = at;
+                            at += random.u64(1..4);
+                            seconds(from, at, random.u64(0..9))
+                        })
+                        .collect()
+                })
+                .collect();
+            let mut gather = Gather::new(pods.len());
+            let mut left: Vec<_> = pods.iter().map(|one| one.iter()).collect();
+            let mut gathered = Vec::new();
+            while left.iter().any(|one| one.len() > 0) {
+                let pod = random.usize(0..left.len());
+                match left[pod].next() {
+                    Some(next) => gather.add(pod, next).unwrap(),
+                    None => gather.over(pod),
+                }
+                gathered.extend(std::iter::from_fn(|| gather.next(0)).map(|one| one.interval));
+            }
+            (0..pods.len()).for_each(|pod| gather.over(pod));
+            gathered.extend(std::iter::from_fn(|| gather.next(0)).map(|one| one.interval));
+            let merged = seawall_load::interval::merge(pods).unwrap();
+            let sums = |all: &[Interval]| all.iter().map(|one| one.stats.sent).sum::<u64>();
+            assert_eq!(sums(&gathered), sums(&merged));
+            assert_eq!(gathered.last().map(|one| one.to), merged.last().map(|one| one.to));
+            assert!(gathered.windows(2).all(|pair| pair[0].to == pair[1].from));
+            assert!(gather.is_over());
+        }
+    }
+}
