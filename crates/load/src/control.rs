@@ -209,14 +209,24 @@ impl Shared {
         result
     }
 
-    /// Changes the schedule from a moment on that every thread hears of before. False in a closed loop, which has none, and
-    /// where the schedule is over: nobody would send what it made due.
-    fn reschedule(&self, steered: &mut Steered, change: impl FnOnce(&Schedule, Nanos) -> Schedule) -> bool {
+    /// The soonest instant of which every thread hears before.
+    fn soonest(&self) -> Nanos {
+        self.clock.now().saturating_add(NOTICE)
+    }
+
+    /// Changes the schedule from that instant on. False in a closed loop, which has none, and where the schedule is over: nobody would
+    /// send what it made due.
+    fn reschedule(
+        &self,
+        steered: &mut Steered,
+        from: Nanos,
+        change: impl FnOnce(&Schedule, Nanos) -> Schedule,
+    ) -> bool {
         let Arrivals::Open(schedule) = &*steered.arrivals else { return false };
         if self.is_over() {
             return false;
         }
-        steered.arrivals = Arc::new(Arrivals::Open(change(schedule, self.clock.now() + NOTICE)));
+        steered.arrivals = Arc::new(Arrivals::Open(change(schedule, from)));
         true
     }
 }
@@ -257,7 +267,27 @@ impl Control {
     /// more is sent.
     #[must_use]
     pub fn set_rate(&self, rate: Rate) -> bool {
-        self.0.steer(|steered| self.0.reschedule(steered, |schedule, at| schedule.changed(at, rate)))
+        self.set_rate_from(self.soonest(), rate)
+    }
+
+    /// The same from that instant of the run on, whenever it is: generators that change at the same one go on sending slices of one
+    /// schedule. Who hears of it [too late](Self::late_by) still changes from there on, so that no hit is sent twice or by nobody: what
+    /// was due since then is late.
+    #[must_use]
+    pub fn set_rate_from(&self, from: Nanos, rate: Rate) -> bool {
+        self.0.steer(|steered| self.0.reschedule(steered, from, |schedule, at| schedule.changed(at, rate)))
+    }
+
+    /// The soonest instant of the run from which a change can be made that every thread hears of before.
+    #[must_use]
+    pub fn soonest(&self) -> Nanos {
+        self.0.soonest()
+    }
+
+    /// How much too late it is to change anything from that instant on; zero in time.
+    #[must_use]
+    pub fn late_by(&self, from: Nanos) -> Nanos {
+        self.soonest().saturating_sub(from)
     }
 
     /// So many clients in a closed loop from now on: what is in flight beyond that is waited for. False where there is a
@@ -274,17 +304,27 @@ impl Control {
     /// Nothing is due from now on, until [`Control::resume`]; what is in flight goes on. The end of the schedule stays where
     /// it is, and what would have been due is not made up for.
     pub fn pause(&self) {
+        self.pause_from(self.soonest());
+    }
+
+    /// The same from that instant of the run on; of a closed loop, which has no schedule, from now on.
+    pub fn pause_from(&self, from: Nanos) {
         self.0.steer(|steered| {
             steered.paused = true;
-            self.0.reschedule(steered, Schedule::paused)
+            self.0.reschedule(steered, from, Schedule::paused)
         });
     }
 
     /// The end of a pause.
     pub fn resume(&self) {
+        self.resume_from(self.soonest());
+    }
+
+    /// The same from that instant of the run on; of a closed loop from now on.
+    pub fn resume_from(&self, from: Nanos) {
         self.0.steer(|steered| {
             steered.paused = false;
-            self.0.reschedule(steered, Schedule::resumed)
+            self.0.reschedule(steered, from, Schedule::resumed)
         });
     }
 

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::clock::{Nanos, RunClock, SECOND};
 use seawall_load::collector::Heard;
+use seawall_load::control::Control;
 use seawall_load::engine::{Load, Outcome, Plan, Session, StartError, Trial};
 use seawall_load::fate::Fate;
 use seawall_load::fault::Fault;
 use seawall_load::request::{Request, Style};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::schedule::{self, Arrivals, Next, Schedule, Slice, Spacing, Until};
 use seawall_load::supply::{Intake, List, Source};
 use seawall_load::target::{self, Defaults, Reader, Target, Weight};
 use seawall_load::tls::Tls;
@@ -480,5 +481,58 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
         trial.steer().pause();
         let outcome = trial.finish();
         assert_eq!((outcome.scheduled_for, outcome.early, outcome.unsent()), (SECOND / 5, None, 0));
+    }
+}
+
+/// When the hits of a slice were due whose rate was changed from an instant on, of which it heard when `hears` says so.
+fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bool) -> Vec<Nanos> {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let load = Load { slice: Slice::new(index, 2).unwrap(), by_hit: true, ..paced(700, "500") };
+    let mut trial = session.trial(&load, None).unwrap();
+    let steer = trial.steer();
+    until(|| hears(&steer));
+    assert!(steer.set_rate_from(from, to.parse().unwrap()));
+    let mut dues = Vec::new();
+    loop {
+        match trial.next(Duration::from_secs(1)) {
+            Heard::Interval(interval) => dues.extend(interval.stats.fates.iter().map(|fate| fate.due)),
+            Heard::Nothing => {}
+            Heard::Over => break,
+        }
+    }
+    assert_eq!(trial.finish().unsent(), 0);
+    dues
+}
+
+#[test]
+fn slices_whose_rate_changes_at_one_instant_stay_slices_of_one_schedule() {
+    let schedule = Schedule::constant("500".parse().unwrap(), Spacing::Even);
+    // Far enough ahead for whoever starts two threads on a busy machine.
+    let from = SECOND;
+    for to in ["2000", "250"] {
+        let in_time = |steer: &Control| {
+            assert_eq!(steer.late_by(from), 0);
+            true
+        };
+        let mut dues: Vec<_> = (0..2).flat_map(|index| dues_of(index, (from, to), in_time)).collect();
+        dues.sort_unstable();
+        let changed = schedule.changed(from, to.parse().unwrap());
+        let mut cursor =
+            schedule::Cursor::new(Arc::new(Arrivals::Open(changed)), paced(700, "500").until, 0, 1);
+        let expected = std::iter::from_fn(|| match cursor.next(Nanos::MAX) {
+            Next::Due(hit) => Some(hit.due),
+            Next::Later(_) | Next::Over => None,
+        });
+        assert_eq!(dues, expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn who_hears_too_late_that_its_rate_changes_sends_each_of_its_hits_once_all_the_same() {
+    for to in ["2000", "250"] {
+        let too_late = |steer: &Control| steer.late_by(SECOND / 10) >= SECOND / 10;
+        let dues = dues_of(1, (SECOND / 10, to), too_late);
+        assert_eq!(dues.len(), 350);
     }
 }
