@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::clock::{Nanos, RunClock, SECOND};
@@ -74,6 +75,33 @@ pub(crate) struct Shared {
     wakers: Vec<Waker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
+    /// Where everything that is steered is told as well, if those who send are elsewhere.
+    afar: Option<Afar>,
+}
+
+/// Those who send are elsewhere.
+#[derive(Debug)]
+struct Afar {
+    /// They are told a change so long before.
+    notice: Nanos,
+    changes: Sender<Change>,
+}
+
+/// What is steered of a run whose senders are elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    /// Another rate, from that time of the run on.
+    Rate(Rate, Nanos),
+    /// So many clients of a closed loop.
+    Clients(NonZero<usize>),
+    /// A pause, from that time of the run on.
+    Pause(Nanos),
+    /// Its end.
+    Resume(Nanos),
+    /// Nothing more is to be sent; what is in flight is waited for.
+    Drain,
+    /// The end.
+    Abort,
 }
 
 /// What may change while a trial runs.
@@ -124,6 +152,15 @@ impl Shared {
             wakers,
             clock,
             gauges,
+            afar: None,
+        }
+    }
+
+    /// Tells those who send, if they are elsewhere.
+    fn tell(&self, change: Change) {
+        if let Some(afar) = &self.afar {
+            // Whoever carried it there is gone, and with him the run.
+            let _ = afar.changes.send(change);
         }
     }
 
@@ -140,6 +177,11 @@ impl Shared {
         self.ended.get_or_init(|| (self.clock.now(), why));
         self.command.fetch_max(command as u8, Ordering::Relaxed);
         self.wakers.iter().for_each(Waker::wake);
+        match command {
+            Command::Run => {}
+            Command::Drain => self.tell(Change::Drain),
+            Command::Abort => self.tell(Change::Abort),
+        }
     }
 
     /// When the run was told to end, if it was, and why.
@@ -211,7 +253,8 @@ impl Shared {
 
     /// The soonest instant of which every thread hears before.
     fn soonest(&self) -> Nanos {
-        self.clock.now().saturating_add(NOTICE)
+        let notice = self.afar.as_ref().map_or(NOTICE, |afar| afar.notice);
+        self.clock.now().saturating_add(notice)
     }
 
     /// Changes the schedule from that instant on. False in a closed loop, which has none, and where the schedule is over: nobody would
@@ -275,7 +318,13 @@ impl Control {
     /// was due since then is late.
     #[must_use]
     pub fn set_rate_from(&self, from: Nanos, rate: Rate) -> bool {
-        self.0.steer(|steered| self.0.reschedule(steered, from, |schedule, at| schedule.changed(at, rate)))
+        let has_changed = self
+            .0
+            .steer(|steered| self.0.reschedule(steered, from, |schedule, at| schedule.changed(at, rate)));
+        if has_changed {
+            self.0.tell(Change::Rate(rate, from));
+        }
+        has_changed
     }
 
     /// The soonest instant of the run from which a change can be made that every thread hears of before.
@@ -294,11 +343,15 @@ impl Control {
     /// rate, of which the hits would have nowhere to go.
     #[must_use]
     pub fn set_concurrency(&self, clients: NonZero<usize>) -> bool {
-        self.0.steer(|steered| {
+        let has_changed = self.0.steer(|steered| {
             let closed = matches!(*steered.arrivals, Arrivals::Closed);
             steered.in_flight = if closed { clients.get() } else { steered.in_flight };
             closed
-        })
+        });
+        if has_changed {
+            self.0.tell(Change::Clients(clients));
+        }
+        has_changed
     }
 
     /// Nothing is due from now on, until [`Control::resume`]; what is in flight goes on. The end of the schedule stays where
@@ -313,6 +366,7 @@ impl Control {
             steered.paused = true;
             self.0.reschedule(steered, from, Schedule::paused)
         });
+        self.0.tell(Change::Pause(from));
     }
 
     /// The end of a pause.
@@ -326,6 +380,7 @@ impl Control {
             steered.paused = false;
             self.0.reschedule(steered, from, Schedule::resumed)
         });
+        self.0.tell(Change::Resume(from));
     }
 
     /// Whether there is a pause.
@@ -385,9 +440,75 @@ impl Control {
     }
 }
 
+/// A run whose senders are elsewhere: what can be done with its [`Control`] is as of a run here, and told to whoever carries it there.
+#[derive(Debug, Clone)]
+pub struct Elsewhere(Arc<Shared>);
+
+impl Elsewhere {
+    /// Of a load that begins when this clock shows `at`. Those who send are told of a change so long before it.
+    #[must_use]
+    pub fn new(load: &Load, clock: RunClock, at: Nanos, notice: Nanos, changes: Sender<Change>) -> Self {
+        let shared = Shared::new(load, Vec::new(), clock.from(at));
+        let (gauges, afar) = (vec![Gauges::default()], Some(Afar { notice, changes }));
+        Self(Arc::new(Shared { gauges, afar, ..shared }))
+    }
+
+    /// The hand on it.
+    #[must_use]
+    pub fn steer(&self) -> Control {
+        Control(Arc::clone(&self.0))
+    }
+
+    /// What all senders say of themselves: requests in flight, open connections, outcomes, those of them that are not good.
+    pub fn publish(&self, in_flight: usize, connections: usize, done: u64, errors: u64) {
+        if let Some(gauges) = self.0.gauges.first() {
+            gauges.publish(in_flight, connections, done, errors);
+        }
+    }
+
+    /// All have come to the end of the schedule, or were told of an end.
+    pub fn is_over(&self) {
+        self.0.one_is_over();
+    }
+
+    /// When it was told to end, and why, if it was.
+    #[must_use]
+    pub fn ended(&self) -> Option<(Nanos, Early)> {
+        self.0.ended()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
+    use crate::schedule::Spacing;
+
+    #[test]
+    fn what_is_steered_of_a_run_elsewhere_is_told_there_and_known_here() {
+        let rate = |hits| Rate::new(hits, SECOND).unwrap();
+        let schedule = Schedule::constant(rate(100), Spacing::Even);
+        let load = Load::new(Arrivals::Open(schedule), 10);
+        let (changes, told) = channel();
+        let run = Elsewhere::new(&load, RunClock::start(), 0, SECOND, changes);
+        let control = run.steer();
+        assert!(control.set_rate(rate(200)));
+        let Ok(Change::Rate(_, from)) = told.try_recv() else { panic!("told") };
+        assert!(from >= SECOND);
+        let due = |at| control.due_before(at, None, None).unwrap();
+        assert!((due(from + SECOND) - due(from)).abs_diff(200) <= 1);
+        assert!(!control.set_concurrency(NonZero::<usize>::MIN), "it has a rate");
+        control.pause();
+        assert!(matches!(told.try_recv(), Ok(Change::Pause(_))));
+        control.drain();
+        control.abort();
+        assert_eq!([told.try_recv(), told.try_recv()], [Ok(Change::Drain), Ok(Change::Abort)]);
+        run.publish(3, 4, 5, 1);
+        assert_eq!((control.in_flight(), control.connections(), control.outcomes()), (3, 4, (5, 1)));
+        run.is_over();
+        assert!(control.is_over() && !control.set_rate(rate(1)), "nobody would send it");
+    }
 
     #[test]
     fn a_share_of_errors_counts_once_there_are_enough_outcomes() {

@@ -69,6 +69,14 @@ impl Rate {
     }
 }
 
+impl Rate {
+    /// In words that [`FromStr`] makes the same rate of: hits, and the nanoseconds in which they are due.
+    #[must_use]
+    pub fn exact(self) -> String {
+        format!("{}/{}ns", self.hits, self.period)
+    }
+}
+
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/s", self.per_second())
@@ -181,6 +189,14 @@ mod tests {
         match text.parse() {
             Ok(Pace::Exact(rate)) => Some((rate.hits, rate.period)),
             _ => None,
+        }
+    }
+
+    #[test]
+    fn an_exact_rate_is_read_as_it_was() {
+        for text in ["1/3s", "0.1/7s", "12345.678/s", "3/10s"] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!(rate.exact().parse::<Rate>().unwrap(), rate, "{text}");
         }
     }
 
