@@ -15,6 +15,7 @@ mod machine;
 mod page;
 pub(crate) mod plan;
 mod prometheus;
+mod running;
 mod signals;
 pub(crate) mod summary;
 pub(crate) mod travel;
@@ -44,6 +45,7 @@ use self::live::{Live, Stage};
 use self::log::Blank;
 use self::page::{Page, Shown};
 use self::prometheus::Exporter;
+use self::running::Running;
 use self::signals::Held;
 use self::written::Written;
 use crate::exit;
@@ -70,17 +72,18 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let mut session = Session::open(setup)?;
     let signals = Held::hold()?;
     let trial = session.trial(&load, results).map_err(late)?;
+    // Before anything that may fail: what was begun is to be ended by whoever asks.
     let signals = signals.listen(trial.steer())?;
+    let mut run: Box<dyn Running> = Box::new(Carriage::new(trial, load.warm_up));
     if let Some(helm) = &mut helm {
-        helm.steer(trial.steer(), plan::most_clients()?)?;
+        helm.steer(run.steer(), plan::most_clients()?)?;
     }
-    let mut carriage = Carriage::new(trial, load.warm_up);
-    let live = stage.start(carriage.steer())?;
-    about.begins(carriage.began_unix_ns());
-    let mut page = site.map(|site| open(site, facts, &about, carriage.steer())).transpose()?;
-    let mut written = Written::begin(log, intervals, carriage.began_unix_ns(), &about);
-    watch(&mut carriage, &mut written, metrics.as_ref(), live, page.as_mut());
-    let Carried { outcome, summary, judgement } = carriage.finish(args.slo.as_ref());
+    let live = stage.start(run.steer())?;
+    about.begins(run.began_unix_ns());
+    let mut page = site.map(|site| open(site, facts, &about, run.steer())).transpose()?;
+    let mut written = Written::begin(log, intervals, run.began_unix_ns(), &about);
+    watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
+    let Carried { outcome, summary, judgement } = run.finish(args.slo.as_ref());
     let end = End::of(&outcome, &judgement);
     let mut errors = written.end(&end);
     errors.extend(report(args, &about, &judgement, &summary).err());
@@ -117,13 +120,13 @@ fn open(site: Site, facts: Facts, about: &About, control: Control) -> anyhow::Re
 
 /// Sees the trial to its end, interval by interval; whoever shows it is done with it then.
 fn watch(
-    carriage: &mut Carriage<'_>,
+    run: &mut dyn Running,
     written: &mut Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
     mut page: Option<&mut Page>,
 ) {
-    carriage.watch(|interval| {
+    run.watch(&mut |interval| {
         written.add(interval);
         if let Some(metrics) = metrics {
             metrics.add(interval);

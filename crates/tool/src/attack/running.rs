@@ -1,0 +1,39 @@
+//! A run that has begun, wherever its senders are: what the attack needs of it to show, steer, write down and judge it.
+
+use seawall_lab::carry::{Carriage, Carried};
+use seawall_lab::objective::Objectives;
+use seawall_load::control::Control;
+use seawall_load::interval::Interval;
+
+/// A run under way. Dropping it ends it.
+pub(crate) trait Running {
+    /// The hand on it.
+    fn steer(&self) -> Control;
+
+    /// When its first instant is, in nanoseconds since the Unix epoch.
+    fn began_unix_ns(&self) -> i64;
+
+    /// Sees it to its end, interval by interval.
+    fn watch(&mut self, each: &mut dyn FnMut(&Interval));
+
+    /// What it came to, judged.
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Carried;
+}
+
+impl Running for Carriage<'_> {
+    fn steer(&self) -> Control {
+        Carriage::steer(self)
+    }
+
+    fn began_unix_ns(&self) -> i64 {
+        Carriage::began_unix_ns(self)
+    }
+
+    fn watch(&mut self, each: &mut dyn FnMut(&Interval)) {
+        Carriage::watch(self, each);
+    }
+
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Carried {
+        Carriage::finish(*self, objectives)
+    }
+}
