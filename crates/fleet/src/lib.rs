@@ -9,5 +9,6 @@
 pub mod clocks;
 pub mod fleet;
 pub mod gather;
+pub mod processes;
 pub mod protocol;
 pub mod wire;
