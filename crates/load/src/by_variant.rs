@@ -57,6 +57,17 @@ impl ByVariant {
         }
     }
 
+    /// Of counts without times: name, requests done, good answers. None of more than are told apart.
+    pub(crate) fn counted(counts: Vec<(String, u64, u64)>) -> Option<Self> {
+        let of = |(name, done, good)| (name, Figures { done, good, times: Times::default() });
+        (counts.len() <= MOST + 1).then(|| Self(counts.into_iter().map(of).collect()))
+    }
+
+    /// The times of each.
+    pub(crate) fn times_mut(&mut self) -> impl Iterator<Item = &mut Times> {
+        self.0.iter_mut().map(|(_, figures)| &mut figures.times)
+    }
+
     fn of(&mut self, name: &str) -> &mut Figures {
         let named = self.0.iter().any(|(known, _)| known == name);
         let name = if named || self.0.len() < MOST { name } else { OTHERS };

@@ -3,17 +3,23 @@
 //! What everybody is fed with who shows a run while it goes on: the live view, Prometheus, the HDR log. Intervals add up in two
 //! directions: *along* the run, one after the other, and *across* generators that each sent a slice of one schedule from one
 //! start on. Both lose nothing: histograms are sums.
+//!
+//! Where there is little room for them, such as in the log of a pod, they are told as [`Brief`] ones.
+
+mod brief;
 
 use std::iter::Peekable;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::brief::Brief;
 
 use crate::clock::Nanos;
 use crate::stats::Stats;
 
 /// The figures of a stretch of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "brief::Told")]
 pub struct Interval {
     /// When it begins, since the run did.
     pub from: Nanos,

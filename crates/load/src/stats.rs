@@ -12,6 +12,7 @@
 mod answers;
 mod histogram;
 mod json;
+mod packed;
 
 use serde::{Deserialize, Serialize};
 

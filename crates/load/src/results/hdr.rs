@@ -28,7 +28,7 @@ const MAX_LINE: u64 = 4 << 20;
 /// The most that one histogram may inflate to.
 const MAX_INFLATED: u64 = 64 << 20;
 /// The most values in one histogram, hundreds of millions a second for an hour: what the sums are made of must not overflow.
-const MAX_VALUES: u64 = 1 << 40;
+pub(crate) const MAX_VALUES: u64 = 1 << 40;
 /// The most tags that are kept apart.
 const MAX_TAGS: usize = 64;
 
@@ -257,9 +257,10 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
 
 /// Which values share a bucket: the lowest sub-buckets are `2^unit` wide, and from there on every half of a bucket is
 /// twice as wide as the one before.
-struct Layout {
-    low: u64,
-    digits: u8,
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) low: u64,
+    pub(crate) digits: u8,
 }
 
 impl Layout {
@@ -272,7 +273,7 @@ impl Layout {
         (2 * 10_u64.pow(u32::from(self.digits))).next_power_of_two().ilog2().max(1) - 1
     }
 
-    fn index(&self, value: u64) -> u64 {
+    pub(crate) fn index(&self, value: u64) -> u64 {
         let (unit, half) = (self.unit(), self.half());
         let units = value >> unit;
         let bucket = units.checked_ilog2().unwrap_or(0).saturating_sub(half);
@@ -280,7 +281,7 @@ impl Layout {
     }
 
     /// The smallest value of a bucket, `None` beyond 64 bits.
-    fn value(&self, index: u64) -> Option<u64> {
+    pub(crate) fn value(&self, index: u64) -> Option<u64> {
         let (unit, half) = (self.unit(), self.half());
         let bucket = (index >> half).saturating_sub(1);
         let units = index - (bucket << half);

@@ -1,0 +1,219 @@
+//! Figures in as few bytes as they take: counts exactly, latencies with as many significant digits as are asked for.
+//!
+//! Counts are JSON without names, histograms numbers of seven bits a byte (the distances of their buckets, then the counts in them); all
+//! of it is deflated together, because histograms of one interval are much alike, and in base64. Which program writes it and which reads
+//! it is the concern of whoever sends it from one to another: the order of the figures is this program's.
+
+use std::io::{Read, Write};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use hdrhistogram::Histogram as Buckets;
+use serde::{Deserialize, Serialize};
+
+use super::{Example, Histogram, Stats, Statuses, Times, json};
+use crate::by_variant::ByVariant;
+use crate::fault::Fault;
+use crate::outcomes::Outcomes;
+use crate::results::hdr::{Layout, MAX_VALUES};
+use crate::spread::{Precision, Spread};
+
+/// The most that figures may inflate to: a histogram of three digits with every bucket filled takes half a megabyte.
+const MAX_INFLATED: u64 = 16 << 20;
+
+/// What is counted, in the order of the fields.
+#[derive(Serialize, Deserialize)]
+struct Counts(
+    [u64; 15],
+    u64,
+    #[serde(with = "json::faults")] [u64; Fault::KINDS],
+    Statuses,
+    #[serde(with = "json::examples")] [Option<Example>; Fault::KINDS],
+    Outcomes,
+    Vec<(String, u64, u64)>,
+);
+
+impl Stats {
+    /// All that is written of them, with so many significant digits of each latency. No histogram is coarser than it was measured
+    /// already, but that is not known of it any more.
+    pub(crate) fn packed(&self, digits: u8) -> String {
+        let mut bytes = serde_json::to_vec(&self.counts()).unwrap_or_default();
+        bytes.push(b'\n');
+        self.every_histogram().for_each(|one| pack(&mut bytes, one, digits));
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        let deflated = encoder.write_all(&bytes).and_then(|()| encoder.finish());
+        debug_assert!(deflated.is_ok(), "memory takes what is written to it");
+        BASE64_STANDARD.encode(deflated.unwrap_or_default())
+    }
+
+    /// What [`Stats::packed`] made with so many digits; none of anything else.
+    pub(crate) fn unpacked(packed: &str, digits: u8) -> Option<Self> {
+        let deflated = BASE64_STANDARD.decode(packed).ok()?;
+        let mut bytes = Vec::new();
+        ZlibDecoder::new(&deflated[..]).take(MAX_INFLATED).read_to_end(&mut bytes).ok()?;
+        let end = memchr::memchr(b'\n', &bytes)?;
+        let mut stats = Self::counted(serde_json::from_slice(&bytes[..end]).ok()?)?;
+        let mut rest = &bytes[end + 1..];
+        for one in stats.every_histogram_mut() {
+            *one = unpack(&mut rest, digits)?;
+        }
+        rest.is_empty().then_some(stats)
+    }
+
+    fn counts(&self) -> Counts {
+        let variants = self.variants.iter().map(|(name, of)| (name.to_owned(), of.done, of.good)).collect();
+        let Self { in_flight_peak, faults, statuses, examples, outcomes, .. } = self;
+        Counts(
+            self.counters(),
+            *in_flight_peak,
+            *faults,
+            statuses.clone(),
+            examples.clone(),
+            outcomes.clone(),
+            variants,
+        )
+    }
+
+    fn counted(counts: Counts) -> Option<Self> {
+        let Counts(counters, in_flight_peak, faults, statuses, examples, outcomes, variants) = counts;
+        let variants = ByVariant::counted(variants)?;
+        let mut stats =
+            Self { in_flight_peak, faults, statuses, examples, outcomes, variants, ..Self::default() };
+        stats.counters_mut().into_iter().zip(counters).for_each(|(ours, told)| *ours = told);
+        Some(stats)
+    }
+
+    fn every_histogram(&self) -> impl Iterator<Item = &Histogram> {
+        let times = self.classes.iter().chain(self.variants.iter().map(|(_, of)| &of.times));
+        self.histograms().into_iter().chain(times.flat_map(|Times { service, response }| [service, response]))
+    }
+
+    fn every_histogram_mut(&mut self) -> impl Iterator<Item = &mut Histogram> {
+        let Self {
+            lag,
+            own_lag,
+            clock_lag,
+            lookup,
+            connect,
+            tls,
+            write,
+            first_byte,
+            body,
+            classes,
+            variants,
+            ..
+        } = self;
+        let times = classes.iter_mut().chain(variants.times_mut());
+        let times = times.flat_map(|Times { service, response }| [service, response]);
+        [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body].into_iter().chain(times)
+    }
+}
+
+fn layout(digits: u8) -> Layout {
+    Layout { low: 1, digits }
+}
+
+/// How many buckets are filled, and if any: smallest, the way from there to the largest, the sum, how far buckets are apart, what is in
+/// them.
+fn pack(out: &mut Vec<u8>, one: &Histogram, digits: u8) {
+    let filled = coarse(one.spread(), digits);
+    varint(out, filled.len() as u128);
+    if filled.is_empty() {
+        return;
+    }
+    let (min, max) = (one.min(), one.max());
+    let sum = u128::try_from(one.spread().sum()).unwrap_or(0);
+    [min.into(), max.saturating_sub(min).into(), sum].into_iter().for_each(|number| varint(out, number));
+    let mut next = 0;
+    for (index, _) in &filled {
+        varint(out, (index - next).into());
+        next = index + 1;
+    }
+    filled.iter().for_each(|(_, count)| varint(out, (*count).into()));
+}
+
+/// Buckets of so many digits by their number, and what is in them: each holds some of the finer ones as a whole.
+fn coarse(values: &Spread, digits: u8) -> Vec<(u64, u64)> {
+    let mut filled: Vec<(u64, u64)> = Vec::new();
+    for (value, count) in values.buckets() {
+        let index = layout(digits).index(value);
+        match filled.last_mut() {
+            Some((last, all)) if *last == index => *all += count,
+            _ => filled.push((index, count)),
+        }
+    }
+    filled
+}
+
+fn unpack(bytes: &mut &[u8], digits: u8) -> Option<Histogram> {
+    let filled = usize::try_from(unvarint(bytes)?).ok()?;
+    if filled == 0 {
+        return Some(Histogram::default());
+    }
+    // Each takes a byte and more of each of two: what claims more is damaged, and no memory is made for it.
+    if filled > bytes.len() {
+        return None;
+    }
+    let min = u64::try_from(unvarint(bytes)?).ok()?;
+    let max = min.checked_add(u64::try_from(unvarint(bytes)?).ok()?)?;
+    let sum = i128::try_from(unvarint(bytes)?).ok()?;
+    let mut indices = Vec::with_capacity(filled);
+    let mut next = 0_u64;
+    for _ in 0..filled {
+        let index = next.checked_add(u64::try_from(unvarint(bytes)?).ok()?)?;
+        indices.push(index);
+        next = index.checked_add(1)?;
+    }
+    let mut buckets = Buckets::new(3).ok()?;
+    let mut least = Some(min);
+    for index in indices {
+        let count = u64::try_from(unvarint(bytes)?).ok()?;
+        refine(&mut buckets, layout(digits), index, count, (&mut least, max))?;
+    }
+    let known = i64::try_from(min).ok()?..=i64::try_from(max).ok()?;
+    let spread =
+        (buckets.len() <= MAX_VALUES).then(|| Spread::told(buckets, Precision::Three, sum, known))??;
+    Some(Histogram(spread))
+}
+
+/// Enters a bucket that may be coarse: one value is the smallest of all, if that is still to come, and the others are the largest that
+/// they can be, so that no quantile is understated.
+fn refine(
+    buckets: &mut Buckets<u64>,
+    layout: Layout,
+    index: u64,
+    count: u64,
+    (least, max): (&mut Option<u64>, u64),
+) -> Option<()> {
+    let mut rest = count.checked_sub(1)?;
+    let high = layout.value(index.checked_add(1)?).map_or(u64::MAX, |next| next - 1).min(max);
+    match least.take() {
+        Some(min) => buckets.record(min).ok()?,
+        None => rest = count,
+    }
+    buckets.record_n(high, rest).ok()
+}
+
+/// Seven bits a byte, least first.
+fn varint(out: &mut Vec<u8>, mut rest: u128) {
+    while rest >= 128 {
+        out.push(rest as u8 | 128);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+fn unvarint(bytes: &mut &[u8]) -> Option<u128> {
+    let mut number = 0_u128;
+    for at in 0..19 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u128::from(byte & 127).checked_shl(7 * at)?;
+        if *byte < 128 {
+            return Some(number);
+        }
+    }
+    None
+}
