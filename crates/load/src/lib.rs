@@ -17,6 +17,7 @@ pub mod engine;
 pub mod evidence;
 pub mod fate;
 pub mod fault;
+pub mod files;
 mod flights;
 pub mod interval;
 pub mod outcome;

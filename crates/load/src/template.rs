@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::files::Files;
 use crate::target::Target;
 
 /// A target with holes.
@@ -67,14 +68,21 @@ const MOST_DIGITS: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Templates {
     seed: u64,
-    files: HashMap<String, Arc<[String]>>,
+    rows: HashMap<String, Arc<[String]>>,
+    files: Files,
 }
 
 impl Templates {
     /// Random values repeat with the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, files: HashMap::new() }
+        Self { seed, ..Self::default() }
+    }
+
+    /// The same, which reads row files so.
+    #[must_use]
+    pub fn with_files(self, files: Files) -> Self {
+        Self { files, ..self }
     }
 
     /// The target's template; none if it has no placeholder.
@@ -166,16 +174,17 @@ impl Templates {
 
     /// The lines of a file that are not empty, read once.
     fn rows(&mut self, file: &str) -> Result<Arc<[String]>, BadTemplate> {
-        if let Some(rows) = self.files.get(file) {
+        if let Some(rows) = self.rows.get(file) {
             return Ok(Arc::clone(rows));
         }
         let bad = |reason: &str| BadTemplate::File { file: file.to_owned(), reason: reason.to_owned() };
-        let text = std::fs::read_to_string(file).map_err(|error| bad(&error.to_string()))?;
+        let bytes = self.files.read(file).map_err(|error| bad(&error.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|_| bad("stream did not contain valid UTF-8"))?;
         let rows: Arc<[String]> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         if rows.is_empty() {
             return Err(bad("no rows"));
         }
-        self.files.insert(file.to_owned(), Arc::clone(&rows));
+        self.rows.insert(file.to_owned(), Arc::clone(&rows));
         Ok(rows)
     }
 }

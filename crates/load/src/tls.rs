@@ -14,6 +14,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use crate::files::Files;
+
 /// How connections are secured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
@@ -60,15 +62,23 @@ impl Tls {
     /// # Errors
     /// [`BadTls`].
     pub fn config(&self) -> Result<Arc<ClientConfig>, BadTls> {
+        self.config_of(&Files::default())
+    }
+
+    /// The same of files that are read so. The system's bundle is none of them.
+    ///
+    /// # Errors
+    /// [`BadTls`].
+    pub fn config_of(&self, files: &Files) -> Result<Arc<ClientConfig>, BadTls> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
-        let trust = if self.insecure { Trust::Anyone } else { self.trust(&provider)? };
+        let trust = if self.insecure { Trust::Anyone } else { self.trust(&provider, files)? };
         let builder =
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, trust }));
         let mut config = match &self.identity {
             Some((chain, key)) => builder
-                .with_client_auth_cert(certificates(chain)?, private_key(key)?)
+                .with_client_auth_cert(certificates(chain, files)?, private_key(key, files)?)
                 .map_err(|error| bad(key, &format!("no key for {}: {error}", chain.display())))?,
             None => builder.with_no_client_auth(),
         };
@@ -80,18 +90,20 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    fn trust(&self, provider: &Arc<CryptoProvider>) -> Result<Trust, BadTls> {
+    fn trust(&self, provider: &Arc<CryptoProvider>, files: &Files) -> Result<Trust, BadTls> {
         let (mut store, mut named) = (RootCertStore::empty(), Vec::new());
         for file in &self.roots {
-            for certificate in certificates(file)? {
+            for certificate in certificates(file, files)? {
                 store.add(certificate.clone()).map_err(|error| bad(file, &error))?;
                 named.push(certificate);
             }
         }
         if self.roots.is_empty() {
             let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-            let bundle =
-                named.into_iter().chain(BUNDLES.map(PathBuf::from)).find_map(|file| certificates(&file).ok());
+            let bundle = named
+                .into_iter()
+                .chain(BUNDLES.map(PathBuf::from))
+                .find_map(|file| certificates(&file, &Files::default()).ok());
             // A bundle may hold a certificate that this library does not parse; the others still count.
             store.add_parsable_certificates(bundle.unwrap_or_default());
         }
@@ -134,14 +146,16 @@ fn bad(file: &Path, reason: &dyn std::fmt::Display) -> BadTls {
     BadTls::File { file: file.to_owned(), reason: reason.to_string() }
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, BadTls> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+fn certificates(file: &Path, files: &Files) -> Result<Vec<CertificateDer<'static>>, BadTls> {
+    let text = files.read(file).map_err(|error| bad(file, &pem::Error::Io(error)))?;
+    let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = read.map_err(|error| bad(file, &error))?;
     if certificates.is_empty() { Err(bad(file, &"no certificate in it")) } else { Ok(certificates) }
 }
 
-fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, BadTls> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| match error {
+fn private_key(file: &Path, files: &Files) -> Result<PrivateKeyDer<'static>, BadTls> {
+    let text = files.read(file).map_err(|error| bad(file, &pem::Error::Io(error)))?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
         pem::Error::NoItemsFound => bad(file, &"no private key in it; --key names the file that has it"),
         error => bad(file, &error),
     })

@@ -31,6 +31,7 @@ use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
 use seawall_load::control::{Control, Early};
 use seawall_load::engine::{Plan, Session, StartError};
+use seawall_load::files::Files;
 use seawall_load::results::EncodeError;
 use seawall_load::rows::Facts;
 use seawall_load::schedule::Arrivals;
@@ -56,7 +57,7 @@ use crate::page::Site;
 /// # Errors
 /// Bad input, named; results, or another file, that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
-    let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get))?;
+    let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get), &Files::default())?;
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;

@@ -28,6 +28,7 @@ use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
 use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{closed, find, has_nothing_left, nothing_yet, read};
+use seawall_load::files::Files as Read;
 
 pub(crate) use self::args::Args;
 use self::ground::Site;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     if let [before, after] = &args.compare[..] {
         return gate::run(before, after);
     }
-    let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
+    let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get), &Read::default())?;
     let page = args.page.map(crate::page::Site::bind).transpose()?;
     ensure!(page.is_none() || !is_whole(&order)?, WHOLE);
     let files = Files::create(args.json.as_deref(), args.html.as_deref())?;

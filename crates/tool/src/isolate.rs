@@ -25,6 +25,7 @@ use seawall_lab::isolate::answer::{Answer, Outcome, Word};
 use seawall_lab::isolate::limits::Found;
 use seawall_lab::isolate::{Plan, isolate, nothing_yet};
 use seawall_lab::means::cores;
+use seawall_load::files::Files as Read;
 
 pub(crate) use self::args::Args;
 use self::plan::Order;
@@ -42,7 +43,7 @@ use crate::wrap::{columns, cut};
 /// Bad input, named: no load was sent then. Or a file that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     args.check()?;
-    let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get))?;
+    let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get), &Read::default())?;
     let page = args.page.map(Site::bind).transpose()?;
     let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
     carry_out(order, page, files, args.is_comparison()).map(ExitCode::from)

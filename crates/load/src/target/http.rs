@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use super::{Defaults, Lines, Reason, Target, Weight, header};
+use crate::files::Files;
 use crate::variant::Variant;
 
 /// The next target and its first line.
-pub(super) fn next(lines: &mut Lines, defaults: &Defaults) -> Result<Option<(Target, usize)>, Reason> {
+pub(super) fn next(
+    lines: &mut Lines,
+    defaults: &Defaults,
+    files: &Files,
+) -> Result<Option<(Target, usize)>, Reason> {
     let mut target = defaults.target();
     let Some(line) = request_line(lines, &mut target)? else { return Ok(None) };
     let first = lines.number;
     (target.method, target.url) = method_and_url(&line)?;
-    headers_and_body(lines, &mut target)?;
+    headers_and_body(lines, &mut target, files)?;
     Ok(Some((target, first)))
 }
 
@@ -64,7 +69,7 @@ fn begins_target(line: &str) -> bool {
     line.split_once([' ', '\t']).is_some_and(|(word, _)| is_method(word))
 }
 
-fn headers_and_body(lines: &mut Lines, target: &mut Target) -> Result<(), Reason> {
+fn headers_and_body(lines: &mut Lines, target: &mut Target, files: &Files) -> Result<(), Reason> {
     let mut first = true;
     while let Some(line) = lines.next()? {
         if line.is_empty() {
@@ -76,7 +81,7 @@ fn headers_and_body(lines: &mut Lines, target: &mut Target) -> Result<(), Reason
         }
         first = false;
         if let Some(file) = line.strip_prefix('@') {
-            let body = std::fs::read(file).map_err(|error| Reason::Body { file: file.to_owned(), error })?;
+            let body = files.read(file).map_err(|error| Reason::Body { file: file.to_owned(), error })?;
             target.body = body.into();
             return Ok(());
         }

@@ -12,6 +12,7 @@ use std::io::{self, BufRead, Read};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::files::Files;
 use crate::variant::Variant;
 
 /// One request as the user wrote it, the flags' headers and body included.
@@ -147,6 +148,7 @@ pub struct Reader {
     lines: Lines,
     format: Format,
     defaults: Defaults,
+    files: Files,
 }
 
 impl fmt::Debug for Reader {
@@ -166,7 +168,14 @@ impl Reader {
             lines: Lines { file: file.to_owned(), input, longest, number: 0, peeked: None },
             format,
             defaults,
+            files: Files::default(),
         }
+    }
+
+    /// The same, which reads the files that targets name so.
+    #[must_use]
+    pub fn with_files(self, files: Files) -> Self {
+        Self { files, ..self }
     }
 
     /// The line that the last target or mistake ended at.
@@ -187,7 +196,7 @@ impl Reader {
     /// The first [`Mistake`]; what follows it cannot be trusted to be at the start of a target.
     pub fn next_target(&mut self) -> Result<Option<(Target, usize)>, Mistake> {
         let read = match self.format {
-            Format::Http => http::next(&mut self.lines, &self.defaults),
+            Format::Http => http::next(&mut self.lines, &self.defaults, &self.files),
             Format::Json => json::next(&mut self.lines, &self.defaults),
         };
         read.map_err(|reason| self.mistake(self.lines.number, reason))

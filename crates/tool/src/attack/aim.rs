@@ -1,11 +1,11 @@
 //! What is sent, as the flags of whichever command say it: targets, and what those have that say nothing else.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, stdin};
+use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use seawall_load::files::Files;
 use seawall_load::request::Style;
 use seawall_load::supply::{BadInput, Intake, List};
 use seawall_load::target::{Defaults, Format, Reader, Target, header};
@@ -23,6 +23,8 @@ pub(crate) struct Aim<'a> {
     pub(crate) body: &'a str,
     /// The seed of placeholders, if they are to be filled.
     pub(crate) template: Option<u64>,
+    /// What reads the files that it names.
+    pub(crate) files: &'a Files,
 }
 
 /// How long is waited, and for what.
@@ -39,13 +41,13 @@ pub(crate) struct Waits {
 impl Aim<'_> {
     /// The targets, not yet read.
     pub(crate) fn intake(&self, style: &Style) -> anyhow::Result<Intake> {
-        self.intake_of(open(self.targets)?, style)
+        self.intake_of(open(self.targets, self.files)?, style)
     }
 
     /// The same of targets that are here already.
     pub(crate) fn intake_of(&self, input: Box<dyn BufRead + Send>, style: &Style) -> anyhow::Result<Intake> {
-        let reader = Reader::new(self.targets, input, self.format, self.defaults()?);
-        Ok(Intake::new(reader, style.clone(), self.template.map(Templates::new)))
+        let templates = |seed| Templates::new(seed).with_files(self.files.clone());
+        Ok(Intake::new(self.reader(input)?, style.clone(), self.template.map(templates)))
     }
 
     /// All of them, read.
@@ -58,12 +60,17 @@ impl Aim<'_> {
 
     /// All of them as they were written, before requests are made of them.
     pub(crate) fn written(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Vec<Target>> {
-        let mut reader = Reader::new(self.targets, input, self.format, self.defaults()?);
+        let mut reader = self.reader(input)?;
         let mut targets = Vec::new();
         while let Some((target, _)) = reader.next_target()? {
             targets.push(target);
         }
         Ok(targets)
+    }
+
+    fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Reader> {
+        let reader = Reader::new(self.targets, input, self.format, self.defaults()?);
+        Ok(reader.with_files(self.files.clone()))
     }
 
     fn defaults(&self) -> anyhow::Result<Defaults> {
@@ -73,16 +80,13 @@ impl Aim<'_> {
         }
         let body = match self.body {
             "" => Arc::default(),
-            file => std::fs::read(file).with_context(|| format!("cannot read {file}"))?.into(),
+            file => self.files.read(file).with_context(|| format!("cannot read {file}"))?.into(),
         };
         Ok(Defaults { headers, body })
     }
 }
 
-pub(crate) fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
-    if file == "stdin" || file == "-" {
-        return Ok(Box::new(BufReader::new(stdin())));
-    }
-    let file = File::open(file).with_context(|| format!("cannot read {file}"))?;
-    Ok(Box::new(BufReader::new(file)))
+pub(crate) fn open(file: &str, files: &Files) -> anyhow::Result<Box<dyn BufRead + Send>> {
+    let opened = if file == "stdin" || file == "-" { files.stdin() } else { files.open(file) };
+    opened.with_context(|| format!("cannot read {file}"))
 }

@@ -2,13 +2,14 @@
 //! nothing has been sent when one is found.
 
 use std::fs::File;
-use std::io::{BufReader, IsTerminal, stdout};
+use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use seawall_lab::means::{self, MOST_IN_FLIGHT, OTHER_FILES, Spread};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{GRACE, InFlight, Load, Plan, Results, Setup, Travel};
+use seawall_load::files::Files;
 use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::Style;
@@ -21,14 +22,14 @@ use seawall_load::target::header;
 use super::aim::{Aim, Waits};
 use super::args::{self, Args, WhenBusy};
 
-/// The plan of an attack that sends with so many cores at most.
-pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
+/// The plan of an attack that sends with so many cores at most, of files that are read so.
+pub(crate) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Plan> {
     check(args)?;
-    let arrivals = arrivals(args)?;
+    let arrivals = arrivals(args, files)?;
     let style = args.travel.style(args.chunked)?;
     let waits = Waits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
-    let mut travel = args.travel.engine(waits, &style)?;
-    let source = source(args, &style)?;
+    let mut travel = args.travel.engine(waits, &style, files)?;
+    let source = source(args, &style, files)?;
     let in_flight = in_flight(args, &source, &mut travel)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
     let setup =
@@ -102,15 +103,14 @@ fn check(args: &Args) -> anyhow::Result<()> {
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
 }
 
-fn arrivals(args: &Args) -> anyhow::Result<Arrivals> {
+fn arrivals(args: &Args, files: &Files) -> anyhow::Result<Arrivals> {
     let spacing = match args.arrivals {
         args::Arrivals::Even => Spacing::Even,
         args::Arrivals::Poisson => Spacing::Poisson(args.seed),
         args::Arrivals::Burst(size) => Spacing::Burst(size),
     };
     if let Some(text) = &args.profile {
-        let stages =
-            profile::parse(text, |file| File::open(file).map(BufReader::new)).context("--profile")?;
+        let stages = profile::parse(text, |file| files.open(file)).context("--profile")?;
         let schedule = Schedule::new(stages, spacing);
         if schedule.end().is_some_and(|end| end <= nanos(args.warm_up)) {
             bail!("--warm-up must be shorter than --profile, or nothing is measured");
@@ -170,7 +170,7 @@ fn threads(arrivals: &Arrivals, slice: Slice, cpus: usize) -> usize {
     }
 }
 
-fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
+fn source(args: &Args, style: &Style, files: &Files) -> anyhow::Result<Source> {
     let aim = Aim {
         name: &args.name,
         targets: &args.targets,
@@ -178,6 +178,7 @@ fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
         header: &args.header,
         body: &args.body,
         template: args.template.then_some(args.seed),
+        files,
     };
     let intake = aim.intake(style)?;
     if args.lazy { Ok(Source::Lazy(intake)) } else { aim.list(intake).map(Source::List) }

@@ -11,6 +11,7 @@ use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use seawall_load::dns::Servers;
 use seawall_load::engine::{Http2, Travel};
+use seawall_load::files::Files;
 use seawall_load::proxy::Proxies;
 use seawall_load::rate;
 use seawall_load::request::Style;
@@ -238,7 +239,7 @@ impl TravelArgs {
     }
 
     /// The engine's form of it. TLS is made ready whether or not a target wants it: a redirect may.
-    pub(crate) fn engine(&self, waits: Waits, style: &Style) -> anyhow::Result<Travel> {
+    pub(crate) fn engine(&self, waits: Waits, style: &Style, files: &Files) -> anyhow::Result<Travel> {
         let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
         Ok(Travel {
             timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),
@@ -252,7 +253,7 @@ impl TravelArgs {
             connection_age: self.connection_age,
             sources: self.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
             dial: self.dial(style),
-            tls: Some(self.tls().config()?),
+            tls: Some(self.tls().config_of(files)?),
             http2: Http2 {
                 over_tls: self.http2,
                 clear: self.h2c,

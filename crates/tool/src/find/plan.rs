@@ -10,6 +10,7 @@ use seawall_lab::find::plan::{Plan, QUICK, Target};
 use seawall_lab::find::resume;
 use seawall_lab::server_side::{Endpoint, Group, ServerSide};
 use seawall_load::engine::Travel;
+use seawall_load::files::Files;
 use seawall_load::request::{Origin, Request, Style};
 use seawall_load::supply::List;
 use seawall_probe::files::System;
@@ -37,13 +38,13 @@ pub(super) struct Closed {
     pub(super) most: Option<u32>,
 }
 
-/// The plan of a run that sends with so many threads at most.
-pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
+/// The plan of a run that sends with so many threads at most, of files that are read so.
+pub(super) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<(Order, Kit)> {
     let style = args.travel.style(args.chunked)?;
     let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
-    let travel = args.travel.engine(waits, &style)?;
+    let travel = args.travel.engine(waits, &style, files)?;
     let before = args.from.as_deref().map(super::earlier).transpose()?;
-    let list = targets(args, &style)?;
+    let list = targets(args, &style, files)?;
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = Plan {
         goal: goal(args.slo.as_ref())?,
@@ -77,7 +78,7 @@ fn side(args: &Args) -> anyhow::Result<ServerSide> {
     Ok(ServerSide::new(endpoint, group))
 }
 
-fn targets(args: &Args, style: &Style) -> anyhow::Result<List> {
+fn targets(args: &Args, style: &Style, files: &Files) -> anyhow::Result<List> {
     ensure!(
         args.url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
         "no target: seawall find URL, or -targets FILE, or targets on standard input"
@@ -89,6 +90,7 @@ fn targets(args: &Args, style: &Style) -> anyhow::Result<List> {
         header: &args.header,
         body: &args.body,
         template: args.template.then_some(args.seed),
+        files,
     };
     let intake = match &args.url {
         Some(url) => {

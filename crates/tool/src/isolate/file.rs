@@ -5,6 +5,7 @@ use std::path::Path;
 
 use seawall_document::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
+use seawall_load::files::Files;
 use seawall_load::variant::{MOST_NAME, place};
 
 use super::way::{Draft, MOST_BODY, is_literal, protocol, proxies, spoken};
@@ -48,13 +49,14 @@ impl Ways {
     }
 }
 
-/// What is in a file.
+/// What is in a file, which is kept if those that a plan is made of are.
 ///
 /// # Errors
 /// It cannot be read, or its mistakes.
-pub(super) fn read(path: &Path) -> anyhow::Result<Ways> {
+pub(super) fn read(path: &Path, files: &Files) -> anyhow::Result<Ways> {
     let text = seawall_core::file::read(path, LARGEST)
         .map_err(|why| anyhow::anyhow!("cannot read {}: {why}", path.display()))?;
+    files.keep(path, text.expose().as_bytes());
     parse(text.expose()).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
 }
 

@@ -15,6 +15,7 @@ use seawall_lab::isolate::limits::{Searches, for_whole};
 use seawall_lab::isolate::ways::{Named, Way};
 use seawall_lab::isolate::{Plan, least};
 use seawall_load::engine::Travel;
+use seawall_load::files::Files;
 use seawall_load::proxy::Proxy;
 use seawall_load::request::{Origin, Request, Style, Unsendable};
 use seawall_load::resolve::{HostPort, Lifetime};
@@ -48,13 +49,13 @@ pub(super) struct Reaching {
     reach: Reach,
 }
 
-/// The plan of an experiment that sends with so many threads at most.
-pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
+/// The plan of an experiment that sends with so many threads at most, of files that are read so.
+pub(super) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Order> {
     let mut style = args.travel.style(false)?;
     let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
-    let mut travel = args.travel.engine(waits, &style)?;
-    let file = args.experiment.as_deref().map(file::read).transpose()?;
-    let targets = targets(args, file.as_ref().and_then(Ways::url))?;
+    let mut travel = args.travel.engine(waits, &style, files)?;
+    let file = args.experiment.as_deref().map(|path| file::read(path, files)).transpose()?;
+    let targets = targets(args, file.as_ref().and_then(Ways::url), files)?;
     // What a factor comes to depends on it.
     if args.vary.iter().any(Vary::is_of_names) || file.as_ref().is_some_and(Ways::look_up) {
         look_up_each(&mut travel, &mut style);
@@ -160,7 +161,7 @@ fn reaching(draft: &Draft, way: &Way, travel: &Travel, style: &Style) -> anyhow:
 
 /// What is sent, as it was written. An experiment file whose ways all have a URL is asked for by that of its reference, where nothing else is
 /// said.
-fn targets(args: &Args, of_file: Option<&str>) -> anyhow::Result<Vec<Target>> {
+fn targets(args: &Args, of_file: Option<&str>, files: &Files) -> anyhow::Result<Vec<Target>> {
     let of_file = of_file.filter(|_| args.targets == "stdin");
     let url = args.url.as_deref().or(args.a.as_deref()).or(of_file);
     ensure!(
@@ -174,10 +175,11 @@ fn targets(args: &Args, of_file: Option<&str>) -> anyhow::Result<Vec<Target>> {
         header: &args.header,
         body: &args.body,
         template: None,
+        files,
     };
     let input: Box<dyn BufRead + Send> = match url {
         Some(url) => Box::new(Cursor::new(format!("GET {}\n", one_word(url)?))),
-        None => aim::open(&args.targets)?,
+        None => aim::open(&args.targets, files)?,
     };
     let targets = aim.written(input)?;
     ensure!(!targets.is_empty(), "{}: no targets", aim.targets);

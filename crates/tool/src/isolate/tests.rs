@@ -15,6 +15,7 @@ use seawall_lab::isolate::counts::{Counts, Failure};
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
 use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate, nothing_yet};
+use seawall_load::files::Files;
 use seawall_load::stats::Histogram;
 use seawall_search::goal::Goal;
 use seawall_search::simulated::plants::Class;
@@ -430,7 +431,7 @@ fn typed(words: &str) -> Args {
 #[test]
 fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comparisons() {
     let words = "http://127.0.0.1:8080/ --vary keep-alive,protocol,connections=3 --find --max-rate 900/s --slo p99<250ms";
-    let order = plan::plan(&typed(words), 1).unwrap();
+    let order = plan::plan(&typed(words), 1, &Files::default()).unwrap();
     let searches = order.searches.unwrap();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     assert_eq!((order.plan.asked.budget, searches.budget, searches.all), (minutes(2), minutes(6), false));
@@ -449,11 +450,11 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     let is_asked = |plan: &Search| plan.goal == search().goal && plan.max_rate == Some(900.0) && !plan.cause;
     assert!(searches.plans.iter().all(is_asked));
     let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --find");
-    let searches = plan::plan(&two, 1).unwrap().searches.unwrap();
+    let searches = plan::plan(&two, 1, &Files::default()).unwrap().searches.unwrap();
     let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
     assert!(searches.all && searches.plans.iter().all(|plan| plan.goal == Goal::CLIFF));
-    let alone = plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1).unwrap();
+    let alone = plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1, &Files::default()).unwrap();
     assert!(alone.searches.is_none() && alone.plan.asked.budget == minutes(2), "as it was");
 }
 
@@ -462,7 +463,7 @@ fn planned(file: &str, words: &str) -> anyhow::Result<plan::Order> {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("ways.yaml");
     std::fs::write(&path, file).unwrap();
-    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1)
+    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1, &Files::default())
 }
 
 /// Why a plan is none.
@@ -508,7 +509,7 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
     let told = refused(planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2"));
     assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
-    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1).unwrap();
+    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1, &Files::default()).unwrap();
 }
 
 /// A way with a URL of its own asked for that alone, and the reference for all.
@@ -524,7 +525,11 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     let file = "variants: [{name: x, url: 'http://127.0.0.1:2/'}]";
     let told = refused(planned(file, &several));
     assert!(told.starts_with("x: a URL takes the place of one, and the targets have 2: "), "{told}");
-    let tls = refused(plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1));
+    let tls = refused(plan::plan(
+        &typed(&format!("{several} --vary tls=https://127.0.0.1:2/")),
+        1,
+        &Files::default(),
+    ));
     assert!(tls.starts_with("TLS: a URL takes the place of one"), "{tls}");
     let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
     planned(file, &one).unwrap();
@@ -534,7 +539,9 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
 fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     let told = |factors: &str| {
         let words = format!("http://127.0.0.1:1/ --budget 1h --vary {factors}");
-        plan::plan(&typed(&words), 1).map(|order| order.plan.ways.len()).map_err(|error| error.to_string())
+        plan::plan(&typed(&words), 1, &Files::default())
+            .map(|order| order.plan.ways.len())
+            .map_err(|error| error.to_string())
     };
     let factors = |most| (2..2 + most).map(|at| format!("connections={at}")).collect::<Vec<_>>().join(",");
     assert_eq!(told(&factors(30)), Ok(31));
@@ -547,7 +554,9 @@ fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
 #[test]
 fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
     let told = |words: &str| {
-        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1).err().map(|error| error.to_string())
+        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1, &Files::default())
+            .err()
+            .map(|error| error.to_string())
     };
     assert_eq!(told("--vary keep-alive --budget 25s"), None, "as the flag alone has it");
     for (words, least) in [

@@ -1,0 +1,116 @@
+//! Files that a plan is made of, read in one place.
+//!
+//! Targets name files of bodies, templates files of rows, flags those of certificates: whoever sends a load from elsewhere must have all of
+//! them, and nobody but their readers knows which they are. So readers are handed a [`Files`], which reads, and keeps what it has read if
+//! that is asked for: what was checked is what is sent, even where a file has changed since.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read as _, stdin};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Reads files by name. Clones keep what they read in one place.
+#[derive(Debug, Clone, Default)]
+pub struct Files(Option<Arc<Mutex<Kept>>>);
+
+/// What was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Each file once, in the order in which they were read first.
+    pub files: Vec<Named>,
+    /// Standard input to its end, if it was read.
+    pub stdin: Option<Vec<u8>>,
+}
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// As the user spelled it.
+    pub path: PathBuf,
+    /// All that is in it.
+    pub bytes: Vec<u8>,
+}
+
+impl Files {
+    /// Keeps what it reads.
+    #[must_use]
+    pub fn keeping() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        let bytes = std::fs::read(&path)?;
+        self.keep(path.as_ref(), &bytes);
+        Ok(bytes)
+    }
+
+    /// A file to be read as it goes on; as a whole at once where it is kept.
+    ///
+    /// # Errors
+    /// It cannot be opened, or read.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<Box<dyn BufRead + Send>> {
+        if self.0.is_some() {
+            return Ok(Box::new(Cursor::new(self.read(path)?)));
+        }
+        Ok(Box::new(BufReader::new(File::open(path)?)))
+    }
+
+    /// Standard input, in the same way.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn stdin(&self) -> io::Result<Box<dyn BufRead + Send>> {
+        let Some(kept) = &self.0 else { return Ok(Box::new(BufReader::new(stdin()))) };
+        let mut bytes = Vec::new();
+        stdin().read_to_end(&mut bytes)?;
+        kept.lock().unwrap_or_else(PoisonError::into_inner).stdin = Some(bytes.clone());
+        Ok(Box::new(Cursor::new(bytes)))
+    }
+
+    /// Keeps what somebody has read of a file.
+    pub fn keep(&self, path: &Path, bytes: &[u8]) {
+        let Some(kept) = &self.0 else { return };
+        // Held for as long as it takes to push: a lock, because readers of one plan may be on any thread.
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.files.iter().any(|named| named.path == path) {
+            kept.files.push(Named { path: path.to_owned(), bytes: bytes.to_owned() });
+        }
+    }
+
+    /// What was read so far; nothing of what keeps nothing.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let kept = self.0.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        kept.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_kept_once_and_only_where_that_is_asked_for() {
+        let room = tempfile::tempdir().unwrap();
+        let (a, b) = (room.path().join("a"), room.path().join("b"));
+        std::fs::write(&a, "one").unwrap();
+        std::fs::write(&b, "two\nthree\n").unwrap();
+        for (files, names) in [(Files::default(), 0), (Files::keeping(), 2)] {
+            let mut line = String::new();
+            files.clone().open(&b).unwrap().read_line(&mut line).unwrap();
+            assert_eq!(line, "two\n");
+            assert_eq!(
+                (files.read(&a).unwrap(), files.read(&a).unwrap()),
+                (b"one".to_vec(), b"one".to_vec())
+            );
+            assert!(files.read(room.path().join("c")).is_err());
+            let kept = files.kept();
+            assert_eq!((kept.files.len(), kept.stdin), (names, None));
+            assert!(kept.files.first().is_none_or(|first| first.path == b && first.bytes == b"two\nthree\n"));
+        }
+    }
+}
