@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, ControlPlane, KUBELET, Program, SCHEDULER};
-use seawall_testkit::objects;
+use seawall_testkit::objects::{self, NODE};
+use seawall_testkit::plane::Plane;
 use serde_json::{Value, json};
 
 use crate::real::Real;
-use crate::support::api::{Api, NODE};
 use crate::support::cloud::{Cloud, email};
-use crate::support::plane::Plane;
 use crate::support::until_true;
 
 /// The node's.
