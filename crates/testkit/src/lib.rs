@@ -1,13 +1,17 @@
 //! Helpers for tests only: servers that do exactly what a test tells them, well or badly, a real Kubernetes control plane
-//! with the objects that tests make in it, the agent as a process, models of the clients that ask it, a real browser, plants and pages of the tool, and the waiting between them.
+//! and a hand on it, with the objects that tests make in it, a whole node of a cluster, the agent as a process, models of
+//! the clients that ask it, a real browser, plants and pages of the tool, and the waiting between them.
 
 pub mod agent;
+pub mod api;
 pub mod aws_clients;
 pub mod browser;
 pub mod control_plane;
 pub mod frames;
+pub mod node;
 pub mod objects;
 pub mod parts;
+pub mod plane;
 pub mod planted;
 pub mod pod;
 pub mod server;

@@ -1,5 +1,5 @@
-//! The Kubernetes objects that tests make, as plain JSON, and the paths where an API server keeps them. Sends nothing: the
-//! tests of `cluster` and `agent` each have a client of their own, one that waits as a future and one that blocks.
+//! The Kubernetes objects that tests make, as plain JSON, and the paths where an API server keeps them. Sends nothing: that
+//! is [`crate::api`]'s, which blocks, and of `cluster`'s tests a client of their own, which waits as a future.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

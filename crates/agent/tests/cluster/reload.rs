@@ -4,9 +4,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use seawall_testkit::api::Api;
 use serde_json::json;
 
-use crate::support::api::Api;
 use crate::support::client::{Client, get};
 use crate::support::network::METADATA;
 use crate::support::process::{Agent, command};

@@ -1,12 +1,12 @@
 //! What is shipped to be applied, and what the pages say to type, at a real API server: every field known, and all of it admitted.
 
-use seawall_testkit::objects;
+use seawall_testkit::api::Api;
+use seawall_testkit::objects::{self, NODE};
+use seawall_testkit::plane::Plane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::SHIPPED;
-use crate::support::api::{Api, NODE};
-use crate::support::plane::Plane;
 
 const DAEMONSET: &str = include_str!("../../../../deploy/daemonset.yaml");
 const PAGE: &str = include_str!("../../../../docs/move-nodes.md");

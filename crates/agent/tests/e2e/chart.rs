@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
+use seawall_testkit::objects::NODE;
 use serde_json::{Value, json};
 
 use crate::node::{Node, done, given, kubepods};
-use crate::support::api::NODE;
 use crate::support::cloud::PROVIDER;
 use crate::support::{until, until_true};
 

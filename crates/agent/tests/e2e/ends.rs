@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::chart::DAEMON_SET;
 use crate::install::fetch;
-use crate::node::{Node, ctr, done, given, kubepods};
+use crate::node::{Node, ctr, done, kubepods, made};
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real::SAYS;
 use crate::support::{TOKEN, until, until_true};
@@ -114,7 +114,7 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
 
 /// The agent's own word on what is attached, by the program that is in the image.
 fn redirect(word: &str) -> Command {
-    let mut command = Command::new(PathBuf::from(given("SEAWALL_E2E_IMAGES")).join("seawall-agent"));
+    let mut command = Command::new(made("seawall-agent"));
     command.args(["redirect", word, "--kubepods", &kubepods()]);
     command
 }

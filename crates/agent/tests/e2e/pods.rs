@@ -5,15 +5,14 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use seawall_testkit::objects::{NAMESPACE, pods};
+use seawall_testkit::node::PAUSE;
+use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::parts::part;
 use seawall_testkit::pod::Process;
 use serde_json::{Value, json};
 
 use crate::node::Node;
-use crate::support::{pause, until, until_true};
 
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
@@ -70,7 +69,7 @@ pub(crate) fn running(name: &str, account: &str, class: Class, command: &[&str])
             "serviceAccountName": account, "automountServiceAccountToken": false, "enableServiceLinks": false,
             "terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}],
             "containers": [{
-                "name": "main", "image": "seawall.local/pause:1", "imagePullPolicy": "Never",
+                "name": "main", "image": PAUSE, "imagePullPolicy": "Never",
                 "command": command, "resources": class.resources(),
                 "volumeMounts": named.clone().map(mount).collect::<Vec<_>>(),
             }],
@@ -86,46 +85,12 @@ pub(crate) fn on_the_nodes_network(mut pod: Value) -> Value {
 }
 
 impl Node {
-    pub(crate) fn create(&self, pod: &Value) {
-        self.api.must("POST", &pods(), Some(pod));
-    }
-
     /// Creates a pod and waits until it runs; a hand in it.
     pub(crate) fn run(&self, pod: &Value) -> Process {
         self.create(pod);
         let name = pod["metadata"]["name"].as_str().unwrap();
         self.until_running(name);
         self.inside(name)
-    }
-
-    pub(crate) fn until_running(&self, name: &str) {
-        until_true("the pod to run", || self.pod(name)["status"]["phase"] == "Running");
-    }
-
-    pub(crate) fn pod(&self, name: &str) -> Value {
-        self.api.must("GET", &format!("{}/{name}", pods()), None)
-    }
-
-    /// Deletes a pod and waits until nothing is left of it.
-    pub(crate) fn delete(&self, name: &str) {
-        self.api.must("DELETE", &format!("{}/{name}", pods()), None);
-        self.until_gone(name);
-    }
-
-    pub(crate) fn until_gone(&self, name: &str) {
-        let path = format!("{}/{name}", pods());
-        until_true("the pod to be gone", || {
-            // Many wait for this at once, and the API server has the same processors as everybody.
-            pause(Duration::from_millis(200));
-            matches!(self.api.call("GET", &path, None), Ok((404, _)))
-        });
-    }
-
-    /// `kubectl exec` in a pod.
-    pub(crate) fn exec(&self, pod: &str, words: &[&str]) -> Command {
-        let mut command = self.kubectl();
-        command.args(["exec", "--quiet", "--stdin", "--namespace", NAMESPACE, pod, "--"]).args(words);
-        command
     }
 
     /// A process in a pod that is asked line by line.
@@ -150,10 +115,5 @@ impl Node {
     pub(crate) fn token(&self, answer: &str) -> Option<seawall_emulator::google::AccessToken> {
         let body: Value = serde_json::from_str(answer.strip_prefix("200 ")?).ok()?;
         self.cloud.access_token(body["access_token"].as_str()?)
-    }
-
-    /// The address that a pod has.
-    pub(crate) fn address(&self, name: &str) -> String {
-        until("an address", || self.pod(name)["status"]["podIP"].as_str().map(str::to_owned))
     }
 }

@@ -10,12 +10,12 @@ mod release;
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use seawall_testkit::api::Api;
 use seawall_testkit::objects;
+use seawall_testkit::plane::Plane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::api::Api;
-use crate::support::plane::Plane;
 use crate::support::{PROGRAM, SHIPPED, until_true};
 use helm::{Helm, values};
 

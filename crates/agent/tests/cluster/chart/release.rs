@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::{Child, Command, Output};
 
+use seawall_testkit::api::Api;
 use seawall_testkit::objects::NODE;
+use seawall_testkit::plane::Plane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::have_namespace;
 use super::helm::{Helm, values};
-use crate::support::api::Api;
-use crate::support::plane::Plane;
 use crate::support::{PROGRAM, until, until_true};
 
 const SETS: &str = "/apis/apps/v1/namespaces/seawall/daemonsets";

@@ -5,11 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{self, Options, Provider, Role, Running, User};
 use seawall_emulator::keys::KeySet;
+use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
+use seawall_testkit::objects::{NAMESPACE, accounts, pods};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::api::{Api, NAMESPACE, accounts, pods};
 use super::client::{Answer, Client};
 use super::network::{CONTAINERS, GATEWAY, METADATA};
 use super::{Pod, World, until, until_true};

@@ -8,10 +8,10 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use seawall_redirect::{self as redirect, Pins, Site, attach, nft, remove};
+use seawall_testkit::objects::NODE;
 use seawall_testkit::pod::{Process, in_group};
 use serde_json::{Value, json};
 
-use super::api::NODE;
 use super::network::{METADATA, Sandbox};
 use super::process::{self, Agent};
 use super::{Ground, PROGRAM, client, until_true, yaml};

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use seawall_core::Clock;
 use seawall_emulator::google::{self, AccessToken, Endpoint, Impersonation, Options, Provider, Running};
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
+use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
+use seawall_testkit::objects::NAMESPACE;
 use tokio::runtime::Runtime;
-
-use super::api::{Api, NAMESPACE};
 
 pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
 /// The workload pool.

@@ -3,26 +3,24 @@
 //! Everything a test starts ends with it, in a panic too. No test sleeps to be right: [`until`] looks again until a
 //! condition holds, and its deadline is for broken programs, not for slow machines.
 
-pub(crate) mod api;
 pub(crate) mod aws;
 pub(crate) mod captured;
 pub(crate) mod cloud;
 pub(crate) mod network;
-pub(crate) mod plane;
 pub(crate) mod scene;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use seawall_testkit::objects;
+use seawall_testkit::api::Api;
+use seawall_testkit::objects::{self, NODE};
+use seawall_testkit::plane::Plane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use api::{Api, NODE};
 use client::Answer;
 use cloud::{Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
-use plane::Plane;
 use process::Agent;
 pub(crate) use seawall_testkit::agent::{client, library, process};
 pub(crate) use seawall_testkit::waiting::{pause, until, until_true};

@@ -3,29 +3,30 @@
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use seawall_testkit::control_plane::{ADMIN, ControlPlane};
+use crate::control_plane::{ADMIN, ControlPlane};
 
-use super::api::Api;
-use super::until_true;
+use crate::api::Api;
+use crate::waiting::until_true;
 
 /// A running control plane; ends with everything it started when dropped.
-pub(crate) struct Plane(ControlPlane);
+#[derive(Debug)]
+pub struct Plane(ControlPlane);
 
 impl Plane {
     /// Storage and API server, ready.
-    pub(crate) fn start(folder: &Path) -> Self {
+    pub fn start(folder: &Path) -> Self {
         Self::ready(ControlPlane::without_api_server(folder))
     }
 
     /// The API server of this one, ready.
-    pub(crate) fn ready(plane: ControlPlane) -> Self {
+    pub fn ready(plane: ControlPlane) -> Self {
         let mut plane = Self(plane);
         plane.start_api_server();
         plane
     }
 
     /// Starts the API server and waits until it is ready, which takes it some seconds.
-    pub(crate) fn start_api_server(&mut self) {
+    pub fn start_api_server(&mut self) {
         self.launch_api_server();
         until_true("kube-apiserver to be ready", || {
             self.has_certificate()
@@ -34,7 +35,7 @@ impl Plane {
     }
 
     /// Who may do everything.
-    pub(crate) fn admin(&self) -> Api {
+    pub fn admin(&self) -> Api {
         Api::new(self.address(), &self.certificate(), ADMIN)
     }
 }

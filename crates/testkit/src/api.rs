@@ -3,6 +3,8 @@
 //! Its calls are made on threads of the node, whoever asks: a thread that has entered a pod's network cannot reach the API
 //! server.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -16,14 +18,13 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use seawall_testkit::objects;
 use serde_json::{Value, json};
 
-pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE, accounts, pods};
+use crate::objects::{self, NAMESPACE, accounts, pods};
 
 /// A client for raw requests.
-#[derive(Clone)]
-pub(crate) struct Api {
+#[derive(Clone, Debug)]
+pub struct Api {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: Arc<str>,
     token: Arc<str>,
@@ -39,7 +40,7 @@ fn runtime() -> &'static tokio::runtime::Runtime {
 
 impl Api {
     /// As whoever has this token.
-    pub(crate) fn new(address: SocketAddr, certificate: &Path, token: &str) -> Self {
+    pub fn new(address: SocketAddr, certificate: &Path, token: &str) -> Self {
         // Made now, by a thread of the node.
         let _ = runtime();
         let mut roots = rustls::RootCertStore::empty();
@@ -62,12 +63,7 @@ impl Api {
     }
 
     /// Any request; status and text of the answer.
-    pub(crate) fn call(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(u16, String), String> {
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String), String> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(|value| value.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder()
@@ -92,7 +88,7 @@ impl Api {
     }
 
     /// A request that must succeed.
-    pub(crate) fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+    pub fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         match self.call(method, path, body) {
             Ok((200..=299, text)) => serde_json::from_str(&text).unwrap(),
             other => panic!("{method} {path}: {other:?}"),
@@ -100,54 +96,54 @@ impl Api {
     }
 
     /// Creates every object of a YAML file, in order.
-    pub(crate) fn apply(&self, yaml: &str) {
+    pub fn apply(&self, yaml: &str) {
         for (path, object) in objects::of_yaml(yaml) {
             self.must("POST", &path, Some(&object));
         }
     }
 
     /// A ServiceAccount of the tests' namespace.
-    pub(crate) fn make_account(&self, name: &str, google: Option<&str>) {
+    pub fn make_account(&self, name: &str, google: Option<&str>) {
         self.must("POST", &accounts(), Some(&objects::account(name, google)));
     }
 
     /// Changes what a ServiceAccount says.
-    pub(crate) fn annotate(&self, name: &str, google: Option<&str>) {
+    pub fn annotate(&self, name: &str, google: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {"iam.gke.io/gcp-service-account": google}}});
         self.must("PATCH", &format!("{}/{name}", accounts()), Some(&patch));
     }
 
     /// A pod that the scheduler has put on the node, without address or phase yet. Returns its UID.
-    pub(crate) fn make_pod(&self, name: &str, account: &str) -> String {
+    pub fn make_pod(&self, name: &str, account: &str) -> String {
         self.make_pod_with(name, account, &json!({}))
     }
 
     /// As [`Self::make_pod`], with more in its spec.
-    pub(crate) fn make_pod_with(&self, name: &str, account: &str, spec: &Value) -> String {
+    pub fn make_pod_with(&self, name: &str, account: &str, spec: &Value) -> String {
         let pod = self.must("POST", &pods(), Some(&objects::pod(name, account, spec)));
         pod["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
     /// What the kubelet reports: phase and address.
-    pub(crate) fn report(&self, name: &str, phase: &str, address: &str) {
+    pub fn report(&self, name: &str, phase: &str, address: &str) {
         let report = objects::report(phase, &[address]);
         self.must("PATCH", &format!("{}/{name}/status", pods()), Some(&report));
     }
 
     /// What a kubelet reports that tells of sandboxes; after this machine's start, whenever that was.
-    pub(crate) fn report_sandbox(&self, name: &str, address: &str, is_ready: bool) {
+    pub fn report_sandbox(&self, name: &str, address: &str, is_ready: bool) {
         let report = objects::report_of_sandbox(address, is_ready, "2100-01-01T00:00:00Z");
         self.must("PATCH", &format!("{}/{name}/status", pods()), Some(&report));
     }
 
     /// Asks for a pod's deletion. With grace it stays, marked, until the kubelet removes it; without it is gone.
-    pub(crate) fn delete_pod(&self, name: &str, grace: u32) {
+    pub fn delete_pod(&self, name: &str, grace: u32) {
         let body = json!({ "gracePeriodSeconds": grace });
         self.must("DELETE", &format!("{}/{name}", pods()), Some(&body));
     }
 
     /// The warnings about a pod: reason and message.
-    pub(crate) fn events(&self, pod: &str) -> Vec<(String, String)> {
+    pub fn events(&self, pod: &str) -> Vec<(String, String)> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={pod}");
         let list = self.must("GET", &path, None);
         let text = |value: &Value| value.as_str().unwrap().to_owned();

@@ -1,0 +1,176 @@
+//! This machine as a node of a cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd and a kubelet.
+//!
+//! Everything is made in the namespaces of `scripts/e2e` and ends with them, containers included: nothing here is put back. Files are below
+//! [`FOLDER`], on a file system of the mount namespace. What is tested on the node it does not know: images are named by the tests.
+//!
+//! Its network has no way out, no names and nothing that translates services: pods reach each other and the node by their addresses.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod pods;
+mod programs;
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::control_plane::{ADMIN, ControlPlane, Program};
+use crate::objects::{self, NODE};
+use crate::plane::Plane;
+use crate::waiting::until_true;
+use programs::{run_containerd, start_containerd, start_controllers, start_kubelet, start_scheduler};
+
+/// The node's.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
+
+/// The service `kubernetes`: the first of its range. Nothing translates services here, so that the node has the address itself.
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 1);
+
+/// The pods' addresses: few, so that each is soon another pod's.
+const RANGE: [&str; 3] = ["10.88.0.0/24", "10.88.0.2", "10.88.0.61"];
+
+/// Where all files of the node are.
+pub const FOLDER: &str = "/run/node";
+
+/// What `ctr` and `crictl` call the kubelet's containers.
+const CONTAINERS: &str = "k8s.io";
+
+/// The image of a program that waits, which every node has.
+pub const PAUSE: &str = "seawall.local/pause:1";
+
+/// A node with its control plane; ends with everything it started when dropped.
+#[derive(Debug)]
+pub struct Node {
+    /// Who may do everything.
+    pub api: Api,
+    containerd: Option<Program>,
+    _kubelet: Program,
+    _parts: [Program; 2],
+    plane: Plane,
+}
+
+/// What `scripts/e2e` has said.
+///
+/// # Panics
+/// It has not.
+pub fn given(name: &str) -> OsString {
+    std::env::var_os(name).unwrap_or_else(|| panic!("SKIPPED: run scripts/e2e, which sets {name}"))
+}
+
+/// The pods' group, below the root of the tree.
+pub fn kubepods() -> String {
+    format!("{}/kubepods", given("SEAWALL_E2E_GROUP").to_str().unwrap())
+}
+
+/// A file that `scripts/e2e` made beside the images.
+pub fn made(name: &str) -> PathBuf {
+    PathBuf::from(given("SEAWALL_E2E_IMAGES")).join(name)
+}
+
+impl Node {
+    /// One that is about to be ready, has these images (`NAME.oci.tar` among those that `scripts/e2e` made) beside [`PAUSE`], and joins with
+    /// these taints, as `key=value:effect`. The tests' namespace is there.
+    pub fn launch(images: &[&str], taints: &[&str]) -> Self {
+        let folder = Path::new(FOLDER);
+        fs::create_dir(folder).unwrap();
+        let containerd = start_containerd(folder);
+        have_network();
+        let plane = Plane::ready(ControlPlane::of_node(folder, ADDRESS));
+        let api = plane.admin();
+        let parts = [start_controllers(&plane, folder), start_scheduler(&plane, folder)];
+        until_true("containerd", is_answering);
+        ["pause"].iter().chain(images).for_each(|name| import(name));
+        let kubelet = start_kubelet(&plane, folder, taints);
+        api.must("POST", "/api/v1/namespaces", Some(&objects::namespace()));
+        Self { api, containerd: Some(containerd), _kubelet: kubelet, _parts: parts, plane }
+    }
+
+    /// One that is ready.
+    pub fn start(images: &[&str]) -> Self {
+        let node = Self::launch(images, &[]);
+        node.until_ready();
+        node
+    }
+
+    /// Waits until it says so.
+    pub fn until_ready(&self) {
+        until_true("the node to be ready", || is_ready(&self.api));
+    }
+
+    /// One of Kubernetes' own programs or of its users', as who may do everything.
+    pub fn command(&self, program: impl Into<PathBuf>) -> Command {
+        let mut command = Command::new(program.into());
+        command.arg("--kubeconfig").arg(self.plane.kubeconfig_of(ADMIN));
+        // What helm remembers of charts.
+        command.env("HOME", FOLDER);
+        command
+    }
+
+    /// The same of kubectl.
+    pub fn kubectl(&self) -> Command {
+        self.command(self.plane.programs().join("kubectl"))
+    }
+
+    /// Ends containerd at once and starts another; containers go on, sandboxes as well.
+    pub fn restart_containerd(&mut self) {
+        self.containerd = None;
+        self.containerd = Some(run_containerd(Path::new(FOLDER)));
+        until_true("containerd", is_answering);
+    }
+
+    /// Keys of the node's taints.
+    pub fn taints(&self) -> Vec<String> {
+        let node = self.api.must("GET", &format!("/api/v1/nodes/{NODE}"), None);
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn is_ready(api: &Api) -> bool {
+    let Ok((200, node)) = api.call("GET", &format!("/api/v1/nodes/{NODE}"), None) else { return false };
+    let node: Value = serde_json::from_str(&node).unwrap();
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// What must succeed; what it printed.
+pub fn done(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+    let (said, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}: {status}\n{said}{error}");
+    said.into_owned()
+}
+
+/// A change of the node's network, in the words of ip(8).
+pub fn ip(change: &str) {
+    done(Command::new("ip").args(change.split(' ')));
+}
+
+/// A network without a way out.
+fn have_network() {
+    ip("link add node0 type bridge");
+    ip(&format!("address add {ADDRESS}/24 dev node0"));
+    ip("link set node0 up");
+    ip(&format!("address add {SERVICE}/32 dev lo"));
+}
+
+/// Asks containerd.
+pub fn ctr(words: &[&str]) -> Command {
+    let mut command = Command::new("ctr");
+    command.args(["--address", &format!("{FOLDER}/containerd.sock"), "--namespace", CONTAINERS]).args(words);
+    command
+}
+
+fn is_answering() -> bool {
+    ctr(&["version"]).output().unwrap().status.success()
+}
+
+/// One that `scripts/e2e` made: there is nobody here to fetch any from.
+fn import(name: &str) {
+    done(&mut ctr(&["images", "import", made(&format!("{name}.oci.tar")).to_str().unwrap()]));
+}

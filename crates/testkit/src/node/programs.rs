@@ -1,0 +1,96 @@
+//! The programs of a node, and what each is told.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::{ADDRESS, PAUSE, RANGE, given};
+use crate::control_plane::{CONTROLLERS, KUBELET, Program, SCHEDULER};
+use crate::objects::NODE;
+use crate::plane::Plane;
+
+pub(super) fn start_containerd(folder: &Path) -> Program {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let config = format!(
+        "version = 2\nroot = {root:?}\nstate = {state:?}\n[grpc]\naddress = {socket:?}\n\
+         [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = {PAUSE:?}\n\
+         # That takes CAP_SYS_RESOURCE.\nrestrict_oom_score_adj = true\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\nconf_dir = {cni:?}\n",
+        root = at("containerd"),
+        state = at("containerd-state"),
+        socket = at("containerd.sock"),
+        cni = at("cni"),
+    );
+    fs::write(folder.join("containerd.toml"), config).unwrap();
+    let [subnet, first, last] = RANGE;
+    let plugin = json!({
+        "type": "bridge", "bridge": "pods0", "isGateway": true, "hairpinMode": true,
+        "ipam": {
+            "type": "host-local", "dataDir": at("addresses"),
+            "ranges": [[{"subnet": subnet, "rangeStart": first, "rangeEnd": last}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    });
+    let network = json!({"cniVersion": "0.4.0", "name": "pods", "plugins": [plugin]});
+    fs::create_dir(folder.join("cni")).unwrap();
+    fs::write(folder.join("cni/pods.conflist"), network.to_string()).unwrap();
+    run_containerd(folder)
+}
+
+pub(super) fn run_containerd(folder: &Path) -> Program {
+    let mut command = Command::new("containerd");
+    command.arg("--config").arg(folder.join("containerd.toml"));
+    Program::start(&mut command, &folder.join("containerd.log"))
+}
+
+pub(super) fn start_controllers(plane: &Plane, folder: &Path) -> Program {
+    let mut command = Command::new(plane.programs().join("kube-controller-manager"));
+    command.arg("--kubeconfig").arg(plane.kubeconfig_of(CONTROLLERS));
+    command.arg("--service-account-private-key-file").arg(plane.account_key());
+    command.arg("--root-ca-file").arg(plane.certificate());
+    command.args(["--leader-elect=false", "--use-service-account-credentials", "--secure-port=0"]);
+    Program::start(&mut command, &folder.join("kube-controller-manager.log"))
+}
+
+pub(super) fn start_scheduler(plane: &Plane, folder: &Path) -> Program {
+    let mut command = Command::new(plane.programs().join("kube-scheduler"));
+    command.arg("--kubeconfig").arg(plane.kubeconfig_of(SCHEDULER));
+    command.args(["--leader-elect=false", "--secure-port=0"]);
+    Program::start(&mut command, &folder.join("kube-scheduler.log"))
+}
+
+pub(super) fn start_kubelet(plane: &Plane, folder: &Path, taints: &[&str]) -> Program {
+    fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
+    let config = folder.join("kubelet.json");
+    fs::write(&config, kubelet(folder).to_string()).unwrap();
+    let mut command = Command::new(plane.programs().join("kubelet"));
+    command.arg("--kubeconfig").arg(plane.kubeconfig_of(KUBELET)).arg("--config").arg(config);
+    command.arg("--root-dir").arg(folder.join("kubelet")).arg("--cert-dir").arg(folder.join("kubelet-pki"));
+    command.args(["--hostname-override", NODE, "--node-ip", &ADDRESS.to_string()]);
+    command.arg(format!("--register-with-taints={}", taints.join(",")));
+    Program::start(&mut command, &folder.join("kubelet.log"))
+}
+
+/// The kubelet's configuration (kubelet.config.k8s.io/v1beta1): all that it keeps is in the folder, all groups are in ours.
+fn kubelet(folder: &Path) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "containerRuntimeEndpoint": format!("unix://{}", folder.join("containerd.sock").display()),
+        "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", given("SEAWALL_E2E_GROUP").to_str().unwrap()),
+        // The tree of version 2 beside version 1's is enough for the redirect, and not for the kubelet's taste.
+        "failCgroupV1": false,
+        "failSwapOn": false, "localStorageCapacityIsolation": false, "readOnlyPort": 0, "healthzPort": 0,
+        "podLogsDir": folder.join("logs"), "volumePluginDir": folder.join("plugins"),
+        "resolvConf": folder.join("resolv.conf"),
+        "maxPods": 200, "kubeAPIQPS": 200, "kubeAPIBurst": 400,
+        // A changed ConfigMap is brought to its pods at once.
+        "syncFrequency": "1s",
+        // Nobody is evicted for what else this machine does.
+        "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+        "imageGCHighThresholdPercent": 100,
+    })
+}
