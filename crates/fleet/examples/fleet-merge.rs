@@ -7,10 +7,13 @@
 use std::process::ExitCode;
 
 use seawall_fleet::gather::Gather;
-use seawall_fleet::protocol::Told;
+use seawall_fleet::protocol::{LOG_BYTES_PER_SECOND, Told};
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::interval::Interval;
+use seawall_load::interval::{Brief, Interval};
 use serde_json::Value;
+
+/// Bytes of a line around an interval.
+const HEAD: usize = 64;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -60,7 +63,8 @@ fn part(line: &str) -> Option<String> {
     let value: Value = serde_json::from_str(line).ok()?;
     let value = value.pointer("/part/part").unwrap_or(&value);
     let interval: Interval = serde_json::from_value(value.clone()).ok()?;
-    let told: Told<Interval, ()> = Told::Part { trial: 1, part: interval, doubts: Vec::new() };
+    let part = serde_json::to_value(Brief::within(&interval, LOG_BYTES_PER_SECOND - HEAD)?).ok()?;
+    let told: Told<Value, ()> = Told::Part { trial: 1, part, doubts: Vec::new() };
     serde_json::to_string(&told).ok()
 }
 

@@ -87,13 +87,12 @@ impl Gather {
             return Err(Gap { expected: known.to, found: interval.from });
         }
         known.to = interval.to;
-        let peak = interval.stats.in_flight_peak;
-        self.total.add(&interval.stats);
-        self.peaks[pod] = self.peaks[pod].max(peak);
-        self.total.in_flight_peak = self.peaks.iter().sum();
-        // What was told without it stays as it was told.
+        self.peaks[pod] = self.peaks[pod].max(interval.stats.in_flight_peak);
         if interval.to > self.told || interval.from >= self.told {
             self.enter(pod, interval.from.max(self.told), interval);
+        } else {
+            // What was told without it stays as it was told.
+            self.total.add(&interval.stats);
         }
         Ok(())
     }
@@ -144,6 +143,7 @@ impl Gather {
             self.pods.iter().enumerate().filter(|(_, pod)| !has_told(pod)).map(|(at, _)| at).collect();
         let mut cell = self.cells.remove(0);
         cell.stats.in_flight_peak = cell.peaks.iter().map(|(_, peak)| peak).sum();
+        self.total.add(&cell.stats);
         let from = std::mem::replace(&mut self.told, to);
         Some(Gathered { interval: Interval { from, to, stats: cell.stats }, missing })
     }
@@ -173,10 +173,10 @@ impl Gather {
         self.told
     }
 
-    /// All that came, what was late included.
+    /// All that was told, and what came too late for that.
     #[must_use]
-    pub fn total(&self) -> &Stats {
-        &self.total
+    pub fn total(&self) -> Stats {
+        Stats { in_flight_peak: self.peaks.iter().sum(), ..self.total.clone() }
     }
 }
 
@@ -294,6 +294,7 @@ mod tests {
         gather.add(0, &seconds(0, 1, 1)).unwrap();
         assert!(gather.add(0, &seconds(2, 3, 1)).is_err());
         assert!(gather.add(0, &seconds(1, 0, 1)).is_err());
+        assert_eq!(told(&mut gather, 0), [(0, 1, 1, vec![])]);
         assert_eq!(gather.total().sent, 1);
     }
 
