@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use seawall_load::clock::{Nanos, nanos};
+use seawall_load::clock::{Nanos, RunClock, SECOND, nanos};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -46,6 +46,8 @@ struct Pod {
     trips: Trips,
     ready: Option<Ready>,
     gone: Option<String>,
+    /// When anything came of it last.
+    heard: Nanos,
 }
 
 /// News of a pod.
@@ -183,6 +185,12 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         self.pods.get(pod)?.trips.offset()
     }
 
+    /// By which news come.
+    #[must_use]
+    pub fn clock(&self) -> RunClock {
+        self.wire.clock
+    }
+
     /// The time by which news come.
     #[must_use]
     pub fn now(&self) -> Nanos {
@@ -263,10 +271,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         tell(&*self.wire.hand, pod, order);
     }
 
-    /// The next news; none within the time that is given, or ever again. Clocks are compared meanwhile.
+    /// The next news; none within the time that is given, or ever again. Clocks are compared meanwhile. A pod of which nothing comes for as
+    /// long as it waits itself is gone: it has ended its load for the same reason, or does nothing at all.
     pub fn next(&mut self, patience: Duration) -> Option<News<P, R>> {
         let by = self.now().saturating_add(nanos(patience));
         loop {
+            if let Some(news) = self.silent(self.now()) {
+                return Some(news);
+            }
             let left = Duration::from_nanos(by.saturating_sub(self.now()));
             let event = match self.wire.events.recv_timeout(left) {
                 Ok(event) => event,
@@ -277,6 +289,13 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 return Some(news);
             }
         }
+    }
+
+    fn silent(&mut self, now: Nanos) -> Option<News<P, R>> {
+        let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
+        let is_silent = |pod: &Pod| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
+        let pod = self.pods.iter().position(is_silent)?;
+        Some(self.is_gone(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
     }
 
     /// Nothing carries news any more: whoever was there is gone.
@@ -311,6 +330,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     fn read(&mut self, pod: usize, at: Nanos, line: &str) -> Option<What<P, R>> {
         let known = self.pods.get_mut(pod)?;
+        known.heard = known.heard.max(at);
         let told = match serde_json::from_str::<Told<P, R>>(line) {
             Ok(told) => told,
             Err(_) => {
@@ -484,6 +504,17 @@ mod tests {
         let news = fleet.next(PATIENT).unwrap();
         let What::Gone(why) = news.what else { panic!("{news:?}") };
         assert!(why.contains("no report") && why.len() < 300, "{why}");
+    }
+
+    #[test]
+    fn a_pod_that_answers_no_ping_is_gone_when_it_has_ended_its_load_for_that() {
+        let (mut fleet, played) = fleet(&[0]);
+        played.is_ready(0, VERSION);
+        fleet.assemble(PATIENT, |_| false).unwrap();
+        let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;
+        assert!(fleet.silent(last).is_none());
+        assert!(matches!(fleet.silent(last + 1), Some(News { what: What::Gone(_), .. })));
+        assert!(fleet.silent(last + 2).is_none(), "once");
     }
 
     #[test]

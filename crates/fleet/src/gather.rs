@@ -173,6 +173,12 @@ impl Gather {
         self.told
     }
 
+    /// The same without what was most in flight at once.
+    #[must_use]
+    pub fn so_far(&self) -> &Stats {
+        &self.total
+    }
+
     /// All that was told, and what came too late for that.
     #[must_use]
     pub fn total(&self) -> Stats {

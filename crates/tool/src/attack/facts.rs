@@ -1,6 +1,6 @@
 //! What does not change during a run, in words: the target and the load.
 
-use seawall_load::clock::{Nanos, nanos};
+use seawall_load::clock::nanos;
 use seawall_load::engine::Plan;
 use seawall_load::rows::Facts;
 use seawall_load::schedule::Arrivals;
@@ -10,15 +10,11 @@ use crate::attack::args::Args;
 
 /// Facts of a plan that came from these flags.
 pub(super) fn of(args: &Args, plan: &Plan) -> Facts {
-    let (end, open) = match &plan.load.arrivals {
-        Arrivals::Open(schedule) => (schedule.end(), true),
-        Arrivals::Closed => (None, false),
-    };
-    let end = end.unwrap_or(Nanos::MAX).min(plan.load.until.after);
+    let open = matches!(plan.load.arrivals, Arrivals::Open(_));
     Facts {
         target: target(args, &plan.setup.source),
         load: load(args, plan),
-        end: Some(end).filter(|&end| end != Nanos::MAX),
+        end: plan.load.ends(),
         hits: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
         in_flight: plan.load.in_flight.most,
         open,
