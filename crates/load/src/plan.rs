@@ -144,12 +144,7 @@ impl Load {
     /// When nothing more is due, in the time of the run, if that is known.
     #[must_use]
     pub fn ends(&self) -> Option<Nanos> {
-        let scheduled = match &self.arrivals {
-            Arrivals::Open(schedule) => schedule.end(),
-            Arrivals::Closed => None,
-        };
-        let end = scheduled.unwrap_or(Nanos::MAX).min(self.until.after);
-        Some(end).filter(|&end| end != Nanos::MAX)
+        Some(self.end()).filter(|&end| end != Nanos::MAX)
     }
 
     /// What the loop needs to know of it, in the time of the session, in which the trial begins then.
