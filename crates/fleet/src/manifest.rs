@@ -1,0 +1,304 @@
+//! The Kubernetes objects of one load: a Job and its Secret.
+//!
+//! An Indexed Job (batch/v1) is the engine: it makes so many pods, each with its index, neither replaces one that ends nor lets it end the others
+//! (`backoffLimitPerIndex: 0`), and ends them all at a time (`activeDeadlineSeconds`) or when it is deleted. What pods may do is what the profile
+//! `restricted` of Pod Security Standards asks for; they hold no credentials and listen nowhere. Pure: a [`Spec`] in, JSON out.
+
+pub mod spec;
+
+use serde_json::{Map, Value, json};
+
+pub use self::spec::Spec;
+use self::spec::Volume;
+use crate::materials::Materials;
+use crate::yaml;
+
+/// The container's name, which orders and logs are asked for by.
+pub const CONTAINER: &str = "seawall";
+
+/// At the Job: [`Materials::digest`] of what its pods are given.
+pub const MATERIALS: &str = "seawall/materials";
+
+/// At each pod, its place among them (Kubernetes documentation, "Jobs", completion mode). The program finds it as `JOB_COMPLETION_INDEX`.
+pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// At each pod, the name of its Job.
+pub const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+
+/// Whom pods run as; the image has no users.
+const USER: u32 = 65_532;
+
+/// What a pod has from its deletion to its SIGKILL, in seconds. It sends nothing more after a SIGTERM; this is for one that hangs.
+const GRACE_SECONDS: u32 = 1;
+
+/// The Job that owns a Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its name.
+    pub name: String,
+    /// As the API server gave it.
+    pub uid: String,
+}
+
+/// The Job; suspended, it makes no pods before that is taken away.
+#[must_use]
+pub fn job(spec: &Spec, materials: &Materials, is_suspended: bool) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(spec),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": spec.pods,
+            "parallelism": spec.pods,
+            "backoffLimitPerIndex": 0,
+            "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": spec.deadline_seconds,
+            "template": {
+                "metadata": { "labels": labels(spec), "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER} },
+                "spec": pod(spec, materials),
+            },
+        },
+    });
+    job["metadata"]["annotations"] = json!({ MATERIALS: materials.digest() });
+    if is_suspended {
+        job["spec"]["suspend"] = true.into();
+    }
+    if let Some(seconds) = spec.ttl_seconds {
+        job["spec"]["ttlSecondsAfterFinished"] = seconds.into();
+    }
+    job
+}
+
+/// The Secret, which goes with its Job if that is known.
+#[must_use]
+pub fn secret(spec: &Spec, materials: &Materials, owner: Option<&Owner>) -> Value {
+    let mut secret = bare_secret(spec);
+    secret["data"] = materials.data();
+    if let Some(Owner { name, uid }) = owner {
+        let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
+        secret["metadata"]["ownerReferences"] = json!([reference]);
+    }
+    secret
+}
+
+/// Both as YAML to be kept and applied by hand, the Secret first; `command` is what joins its pods.
+#[must_use]
+pub fn written(spec: &Spec, materials: &Materials, command: &str) -> String {
+    let mut secret = bare_secret(spec);
+    let (texts, others) = materials.readable();
+    for (key, values) in [("stringData", texts), ("data", others)] {
+        if values.as_object().is_some_and(|values| !values.is_empty()) {
+            secret[key] = values;
+        }
+    }
+    let job = job(spec, materials, false);
+    format!("{}{}---\n{}", head(spec, command), yaml::text(&secret), yaml::text(&job))
+}
+
+fn head(spec: &Spec, command: &str) -> String {
+    let Spec { name, pods, deadline_seconds, .. } = spec;
+    let within =
+        spec.namespace.as_ref().map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
+    let lines = [
+        format!("One load from {pods} pods. `seawall {command} --on kubernetes` makes these objects by itself; to have them made by hand:"),
+        format!("  kubectl{within} apply --filename FILE"),
+        "Its pods get ready and then wait for orders. The same command begins the load:".to_owned(),
+        format!("  seawall {command} ... --on kubernetes{within} --job {name}"),
+        format!("Pods that nobody orders end after {deadline_seconds} seconds. To end them and take all of it away:"),
+        format!("  kubectl{within} delete job,secret {name}"),
+        "The Secret holds all that the command names: targets with their headers, bodies, certificates and keys.".to_owned(),
+    ];
+    lines.map(|line| format!("# {line}\n")).concat()
+}
+
+fn bare_secret(spec: &Spec) -> Value {
+    // Nobody changes what pods have read already, and kubelets need not watch what does not change.
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(spec), "type": "Opaque", "immutable": true})
+}
+
+fn metadata(spec: &Spec) -> Value {
+    let mut metadata = json!({"name": spec.name, "labels": labels(spec)});
+    if let Some(namespace) = &spec.namespace {
+        metadata["namespace"] = namespace.to_string().into();
+    }
+    metadata
+}
+
+fn labels(spec: &Spec) -> Value {
+    let mut labels = json!({
+        "app.kubernetes.io/name": "seawall",
+        "app.kubernetes.io/component": "load",
+        "app.kubernetes.io/instance": spec.name,
+        "app.kubernetes.io/managed-by": "seawall",
+    });
+    for (key, value) in &spec.labels {
+        labels[key] = value.as_str().into();
+    }
+    labels
+}
+
+fn pod(spec: &Spec, materials: &Materials) -> Value {
+    let mut security = json!({
+        "runAsNonRoot": true,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    if !spec.volumes.is_empty() {
+        // Who writes to a volume must be let in.
+        security["fsGroup"] = USER.into();
+        security["fsGroupChangePolicy"] = "OnRootMismatch".into();
+    }
+    let mut pod = json!({
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "securityContext": security,
+        "topologySpreadConstraints": [{
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": spec.name}},
+        }],
+        "containers": [container(spec, materials)],
+        "volumes": volumes(spec),
+    });
+    if !spec.node_selector.is_empty() {
+        pod["nodeSelector"] = json!(spec.node_selector);
+    }
+    if !spec.tolerations.is_empty() {
+        pod["tolerations"] = spec.tolerations.iter().map(spec::Toleration::as_json).collect();
+    }
+    pod
+}
+
+fn container(spec: &Spec, materials: &Materials) -> Value {
+    let resources = json!({"cpu": spec.cpu.to_string(), "memory": spec.memory.to_string()});
+    let mut container = json!({
+        "name": CONTAINER,
+        "image": spec.image,
+        "args": ["pod"],
+        // Orders come by attachments to it, one after another.
+        "stdin": true,
+        "stdinOnce": false,
+        // Requests that are the limits: guaranteed quality of service, so that what a pod can do is known beforehand.
+        "resources": {"requests": resources, "limits": resources},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts(spec, materials),
+    });
+    if let Some(policy) = spec.pull_policy {
+        container["imagePullPolicy"] = policy.word().into();
+    }
+    if let Some(place) = materials.working_dir() {
+        container["workingDir"] = place.into();
+    }
+    container
+}
+
+fn mounts(spec: &Spec, materials: &Materials) -> Value {
+    let mut mounts: Vec<Value> = materials
+        .mounts()
+        .map(|(key, path)| json!({"name": "materials", "mountPath": path, "subPath": key, "readOnly": true}))
+        .collect();
+    mounts.extend(spec.volumes.iter().enumerate().map(|(place, volume)| {
+        let (name, path) = (format!("records-{place}"), volume.path());
+        match volume {
+            // A directory for each run and pod: all of them write the same name.
+            Volume::Claim { .. } => {
+                let within = format!("{}/$(JOB_COMPLETION_INDEX)", spec.name);
+                json!({"name": name, "mountPath": path, "subPathExpr": within})
+            }
+            Volume::Empty { .. } => json!({"name": name, "mountPath": path}),
+        }
+    }));
+    mounts.into()
+}
+
+fn volumes(spec: &Spec) -> Value {
+    let mut volumes = vec![json!({"name": "materials", "secret": {"secretName": spec.name}})];
+    volumes.extend(spec.volumes.iter().enumerate().map(|(place, volume)| {
+        let mut entry = Map::from_iter([("name".to_owned(), format!("records-{place}").into())]);
+        match volume {
+            Volume::Claim { claim, .. } => {
+                entry.insert("persistentVolumeClaim".to_owned(), json!({"claimName": claim.to_string()}))
+            }
+            Volume::Empty { .. } => entry.insert("emptyDir".to_owned(), json!({})),
+        };
+        entry.into()
+    }));
+    volumes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use seawall_load::files::{Kept, Named};
+
+    use super::*;
+
+    fn materials() -> Materials {
+        let file = |path: &str, text: &str| Named { path: path.into(), bytes: text.as_bytes().to_vec() };
+        let files = vec![
+            file("targets.txt", "POST http://shop.default/\nX-Token: s3cret\n@/srv/body\n"),
+            file("/srv/body", "{}"),
+        ];
+        let arguments = ["attack", "--targets=targets.txt", "--rate=4000"].map(str::to_owned);
+        Materials::new(&arguments, Kept { files, stdin: None }, Path::new("/srv/load"), &[]).unwrap()
+    }
+
+    fn spec() -> Spec {
+        Spec {
+            namespace: Some("load".parse().unwrap()),
+            node_selector: [("pool".to_owned(), "load".to_owned())].into(),
+            tolerations: vec!["dedicated=load:NoSchedule".parse().unwrap()],
+            volumes: vec!["pvc:results:/records".parse().unwrap()],
+            ..Spec::new(
+                "seawall-attack-x1y2z".parse().unwrap(),
+                4,
+                "registry.test/seawall:0.1.0".parse().unwrap(),
+            )
+        }
+    }
+
+    #[test]
+    fn the_manifest_is_kept_as_people_read_it() {
+        insta::assert_snapshot!(written(&spec(), &materials(), "attack"));
+    }
+
+    #[test]
+    fn what_is_applied_by_hand_is_yaml_of_the_objects_that_are_made() {
+        let text = written(&spec(), &materials(), "attack");
+        let (first, second) = text.split_once("---\n").unwrap();
+        let [mut by_hand, job_by_hand]: [Value; 2] =
+            [first, second].map(|text| serde_saphyr::from_str(text).unwrap());
+        assert_eq!(job_by_hand, job(&spec(), &materials(), false));
+        let texts = by_hand.as_object_mut().unwrap().remove("stringData").unwrap();
+        assert_eq!(texts["file-0"], "POST http://shop.default/\nX-Token: s3cret\n@/srv/body\n");
+        let mut made = secret(&spec(), &materials(), None);
+        assert_eq!(made.as_object_mut().unwrap().remove("data").unwrap()["file-1"], "e30=");
+        assert_eq!(by_hand, made);
+    }
+
+    #[test]
+    fn a_job_that_is_made_is_suspended_until_its_secret_is_there_and_owns_it() {
+        assert_eq!(job(&spec(), &materials(), true)["spec"]["suspend"], true);
+        assert!(job(&spec(), &materials(), false)["spec"].get("suspend").is_none());
+        let owner = Owner { name: "a".into(), uid: "u".into() };
+        let reference = &secret(&spec(), &materials(), Some(&owner))["metadata"]["ownerReferences"];
+        assert_eq!(reference, &json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u"}]));
+    }
+
+    #[test]
+    fn nothing_of_a_secret_stands_in_the_job() {
+        let job = job(&spec(), &materials(), true).to_string();
+        assert!(!job.contains("s3cret") && !job.contains("shop.default") && !job.contains("4000"), "{job}");
+    }
+}

@@ -1,0 +1,300 @@
+//! What pods are given: the arguments of a command and all files that it names, as one Secret.
+//!
+//! A Secret and nothing else, because targets and headers hold tokens, and a ConfigMap or a Job is read by more people. Each file is mounted
+//! where it is on the user's machine, so that arguments, and files that name others, go unchanged. Knows no flag and reads no file.
+
+use std::path::{Component, Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use seawall_load::files::Kept;
+use serde_json::{Map, Value};
+
+/// Where a pod finds its arguments, a JSON array of strings. Not below `/seawall`, which is the program in its image.
+pub const ARGUMENTS: &str = "/run/seawall/arguments";
+
+/// Where it finds what was standard input on the user's machine.
+pub const STDIN: &str = "/run/seawall/stdin";
+
+/// Most bytes of all values of a Secret together, as they are and not in base64. Source: `MaxSecretSize`, kubernetes/kubernetes
+/// pkg/apis/core/types.go, and `ValidateSecret` in pkg/apis/core/validation/validation.go, which adds up the values alone.
+pub const LARGEST: usize = 1 << 20;
+
+/// Most files: each is a mount of its own in every pod.
+pub const MOST_FILES: usize = 250;
+
+/// Where nothing can be mounted: the kernel's, the container runtime's, the pod's own, the program.
+const FORBIDDEN: [&str; 6] = ["/proc", "/sys", "/dev", "/run/seawall", "/seawall", "/var/run/secrets"];
+
+/// Arguments and files, which fit into a Secret and can be mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Materials {
+    arguments: String,
+    placed: Vec<Placed>,
+    /// Where relative paths begin, if there are any.
+    working_dir: Option<String>,
+}
+
+/// A value and where it is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Placed {
+    key: String,
+    path: String,
+    bytes: Vec<u8>,
+}
+
+/// Why pods cannot be given something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// More than a Secret takes.
+    #[error(
+        "arguments and files have {bytes} bytes together, and a Secret, by which pods are given them, takes {LARGEST} at most; the \
+         largest is {largest} with {of_largest}"
+    )]
+    TooLarge {
+        /// All of them.
+        bytes: usize,
+        /// Which has most.
+        largest: String,
+        /// How many that has.
+        of_largest: usize,
+    },
+    /// More than are mounted.
+    #[error(
+        "the command names {0} files, and pods are given {MOST_FILES} at most: join bodies in targets of the json format"
+    )]
+    TooMany(usize),
+    /// A file that cannot stand at its path in a pod.
+    #[error("{path} cannot be given to pods: {why}")]
+    Place {
+        /// As the user spelled it.
+        path: String,
+        /// Why not.
+        why: &'static str,
+    },
+}
+
+impl Materials {
+    /// What a command takes: its arguments, and what it has read, by paths that begin in this directory where they are relative. No file may be
+    /// in a directory of `taken`, which are volumes.
+    ///
+    /// # Errors
+    /// All that is [`Unfit`].
+    pub fn new(
+        arguments: &[String],
+        kept: Kept,
+        working_dir: &Path,
+        taken: &[&str],
+    ) -> Result<Self, Vec<Unfit>> {
+        let (mut placed, mut unfit): (Vec<Placed>, _) = (Vec::new(), Vec::new());
+        let is_relative = kept.files.iter().any(|named| named.path.is_relative());
+        for named in kept.files {
+            match place(&named.path, working_dir, taken) {
+                // The same file by two paths.
+                Ok(path) if placed.iter().any(|placed| placed.path == path) => {}
+                Ok(path) => {
+                    placed.push(Placed { key: format!("file-{}", placed.len()), path, bytes: named.bytes })
+                }
+                Err(why) => unfit.push(Unfit::Place { path: named.path.display().to_string(), why }),
+            }
+        }
+        if placed.len() > MOST_FILES {
+            unfit.push(Unfit::TooMany(placed.len()));
+        }
+        let stdin = kept.stdin.map(|bytes| Placed { key: "stdin".to_owned(), path: STDIN.to_owned(), bytes });
+        placed.extend(stdin);
+        let working_dir = is_relative.then(|| working_dir.display().to_string());
+        let materials = Self { arguments: Value::from(arguments).to_string(), placed, working_dir };
+        unfit.extend(materials.too_large());
+        if unfit.is_empty() { Ok(materials) } else { Err(unfit) }
+    }
+
+    fn too_large(&self) -> Option<Unfit> {
+        let sizes = || self.values().map(|(key, bytes)| (key, bytes.len()));
+        let bytes = sizes().map(|(_, size)| size).sum();
+        let (key, of_largest) = sizes().max_by_key(|(_, size)| *size)?;
+        let path = |placed: &&Placed| placed.key == key;
+        let largest = match self.placed.iter().find(path) {
+            Some(placed) if placed.key == "stdin" => "standard input".to_owned(),
+            Some(placed) => placed.path.clone(),
+            None => "the command line".to_owned(),
+        };
+        (bytes > LARGEST).then_some(Unfit::TooLarge { bytes, largest, of_largest })
+    }
+
+    /// The Secret's keys and values.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.bytes));
+        std::iter::once(("arguments", self.arguments.as_bytes())).chain(files)
+    }
+
+    /// Keys and where they are mounted.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.path));
+        std::iter::once(("arguments", ARGUMENTS)).chain(files)
+    }
+
+    /// Where the program begins, if it must be somewhere.
+    pub(crate) fn working_dir(&self) -> Option<&str> {
+        self.working_dir.as_deref()
+    }
+
+    /// `data` of the Secret.
+    pub(crate) fn data(&self) -> Value {
+        self.values()
+            .map(|(key, bytes)| (key.to_owned(), Value::from(STANDARD.encode(bytes))))
+            .collect::<Map<_, _>>()
+            .into()
+    }
+
+    /// `stringData` and `data` of it, as people read and change them: what is text is text.
+    pub(crate) fn readable(&self) -> (Value, Value) {
+        let (mut texts, mut others) = (Map::new(), Map::new());
+        for (key, bytes) in self.values() {
+            match std::str::from_utf8(bytes) {
+                Ok(text) => texts.insert(key.to_owned(), text.into()),
+                Err(_) => others.insert(key.to_owned(), STANDARD.encode(bytes).into()),
+            };
+        }
+        (texts.into(), others.into())
+    }
+
+    /// What tells one command's materials from another's, and says next to nothing of what is in them: it stands at the Job, which more
+    /// people read, and of a password that can be guessed a longer one would tell whether a guess is right. FNV-1a, 32 bits.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let add = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        let value = |hash, (key, bytes): (&str, &[u8])| {
+            let length = bytes.len().to_be_bytes();
+            key.as_bytes().iter().chain(&length).chain(bytes).fold(hash, add)
+        };
+        format!("{:08x}", self.values().fold(0x811c_9dc5, value))
+    }
+}
+
+/// Where a file stands in a pod, in which no path goes through a link.
+fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'static str> {
+    let mut place = if path.is_absolute() { PathBuf::from("/") } else { working_dir.to_owned() };
+    let mut is_down = path.is_absolute();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => {
+                is_down = true;
+                place.push(name);
+            }
+            Component::ParentDir if is_down => return Err("write its path without a `..` behind a name"),
+            Component::ParentDir => _ = place.pop(),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    let text = place.to_str().ok_or("its path is not UTF-8")?;
+    if text.contains(':') || text.chars().any(char::is_control) {
+        return Err("Kubernetes mounts nothing at a path with a colon or a control character");
+    }
+    let is_in = |room: &&str| place.starts_with(room) || Path::new(room).starts_with(&place);
+    if FORBIDDEN.iter().any(|room| is_in(&room)) {
+        return Err("nothing is mounted there: copy it elsewhere");
+    }
+    if taken.iter().any(is_in) {
+        return Err("it is in a volume of pods, or above one: copy it elsewhere");
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::files::Named;
+
+    use super::*;
+
+    fn of(files: &[(&str, usize)], arguments: &[&str]) -> Result<Materials, Vec<Unfit>> {
+        let named = |(path, size): &(&str, usize)| Named { path: path.into(), bytes: vec![b'x'; *size] };
+        let kept = Kept { files: files.iter().map(named).collect(), stdin: None };
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        Materials::new(&arguments, kept, Path::new("/srv/load/it"), &["/records"])
+    }
+
+    #[test]
+    fn each_file_stands_where_the_command_line_says() {
+        let materials = of(&[("a", 1), ("./a", 1), ("../b/c", 2), ("/etc/d", 3)], &["attack"]).unwrap();
+        let mounts: Vec<_> = materials.mounts().collect();
+        let expected = [
+            ("arguments", ARGUMENTS),
+            ("file-0", "/srv/load/it/a"),
+            ("file-1", "/srv/load/b/c"),
+            ("file-2", "/etc/d"),
+        ];
+        assert_eq!(mounts, expected);
+        assert_eq!(materials.working_dir(), Some("/srv/load/it"));
+        assert_eq!(of(&[("/etc/d", 3)], &[]).unwrap().working_dir(), None, "who needs no directory has none");
+        assert_eq!(materials.values().next(), Some(("arguments", &br#"["attack"]"#[..])));
+    }
+
+    #[test]
+    fn what_cannot_be_mounted_is_refused_with_the_reason_all_at_once() {
+        for (path, why) in [
+            ("/proc/self/fd/3", "nothing is mounted there"),
+            ("/dev/stdin", "nothing is mounted there"),
+            ("/sys/x", "nothing is mounted there"),
+            ("/seawall", "nothing is mounted there"),
+            ("/run/seawall/arguments", "nothing is mounted there"),
+            ("/run", "nothing is mounted there"),
+            ("/records/x", "in a volume"),
+            ("a/../b", "without a `..`"),
+            ("a:b", "a colon"),
+        ] {
+            let told = of(&[(path, 1), ("fine", 1)], &[]).unwrap_err();
+            assert!(
+                matches!(&told[..], [Unfit::Place { path: named, why: told }] if named == path && told.contains(why)),
+                "{told:?}"
+            );
+        }
+        assert_eq!(of(&[("/proc/a", 1), ("/sys/b", 1)], &[]).unwrap_err().len(), 2);
+    }
+
+    /// The bound is on the values as they are: a Secret of 1 MiB is 1.4 MB in JSON.
+    #[test]
+    fn more_than_a_secret_takes_is_refused_beforehand_with_what_is_how_large() {
+        let arguments = r#"["x"]"#.len();
+        assert!(of(&[("/a", 1000), ("/b", LARGEST - 1000 - arguments)], &["x"]).is_ok());
+        let told = of(&[("/a", 1000), ("/b", LARGEST - 999 - arguments)], &["x"]).unwrap_err();
+        let told = told[0].to_string();
+        assert!(told.contains("have 1048577 bytes") && told.contains("takes 1048576"), "{told}");
+        assert!(told.ends_with(&format!("the largest is /b with {}", LARGEST - 999 - arguments)), "{told}");
+        let long = "x".repeat(LARGEST);
+        assert!(of(&[], &[&long]).unwrap_err()[0].to_string().contains("the largest is the command line"));
+    }
+
+    #[test]
+    fn so_many_files_that_no_pod_would_mount_them_are_refused() {
+        let names: Vec<_> = (0..=MOST_FILES).map(|number| format!("/bodies/{number}")).collect();
+        let files: Vec<_> = names.iter().map(|name| (&**name, 1)).collect();
+        assert_eq!(of(&files, &[]).unwrap_err(), [Unfit::TooMany(MOST_FILES + 1)]);
+    }
+
+    #[test]
+    fn standard_input_is_a_file_of_pods() {
+        let kept = Kept { files: Vec::new(), stdin: Some(b"GET http://a/\n".to_vec()) };
+        let materials = Materials::new(&[], kept, Path::new("/"), &[]).unwrap();
+        assert_eq!(materials.mounts().last(), Some(("stdin", STDIN)));
+    }
+
+    #[test]
+    fn a_digest_is_short_and_tells_materials_apart() {
+        let digests = [of(&[("/a", 1)], &[]), of(&[("/a", 2)], &[]), of(&[("/a", 1)], &["x"])]
+            .map(|it| it.unwrap().digest());
+        assert!(digests.iter().all(|digest| digest.len() == 8));
+        assert!(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
+        assert_eq!(digests[0], of(&[("/a", 1)], &[]).unwrap().digest());
+    }
+
+    #[test]
+    fn what_is_text_stays_text_where_people_read_it() {
+        let kept = Kept { files: vec![Named { path: "/b".into(), bytes: vec![0xff] }], stdin: None };
+        let materials = Materials::new(&[], kept, Path::new("/"), &[]).unwrap();
+        assert_eq!(
+            materials.readable(),
+            (serde_json::json!({"arguments": "[]"}), serde_json::json!({"file-0": "/w=="}))
+        );
+    }
+}
