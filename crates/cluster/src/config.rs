@@ -1,10 +1,10 @@
 //! Plain values that say whom to ask, about which node, and how patiently. Reading them from a file is the agent's.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use seawall_core::facts::Selection;
 use seawall_core::names::is_dns_subdomain;
+use seawall_kube::{Access, Patience};
 
 /// What the cluster view needs to know.
 #[derive(Clone, Debug)]
@@ -38,50 +38,6 @@ impl NodeName {
     /// As the API server writes it.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-/// Where the API server's address, CA and the agent's own credentials come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The environment and files that Kubernetes gives each pod; token and CA are read again as they rotate.
-    InCluster,
-    /// A kubeconfig file, its current context.
-    Kubeconfig(PathBuf),
-}
-
-/// How long to wait for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// For a TCP connection.
-    pub connect: Duration,
-    /// For the answer to a small request, connection and TLS included, and for the head of a list or watch.
-    pub answer: Duration,
-    /// As `answer`, for renewing something of which a valid copy is at hand.
-    pub renewal: Duration,
-    /// For one page of a list.
-    pub page: Duration,
-    /// How long a watch may be silent before it counts as dead. The API server sends a bookmark about once a minute
-    /// (kubernetes, apiserver/pkg/storage/cacher), so more than that.
-    pub silence: Duration,
-    /// Longest pause between tries while nobody answers. Short, because a refused connection costs next to nothing
-    /// and because pods wait for the end of an outage.
-    pub absent: Duration,
-    /// Longest pause between tries while the API server answers and refuses. Long, because it is at work.
-    pub refused: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(3),
-            answer: Duration::from_secs(5),
-            renewal: Duration::from_secs(1),
-            page: Duration::from_secs(30),
-            silence: Duration::from_secs(90),
-            absent: Duration::from_secs(3),
-            refused: Duration::from_secs(30),
-        }
     }
 }
 

@@ -11,14 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seawall_core::{Gcra, Moment, Pod};
+use seawall_kube::{Failure, Link, request};
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::client::Link;
-use crate::failure::Failure;
 use crate::index::PodRecord;
-use crate::request;
 
 /// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,13 +8,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use seawall_core::Clock;
+use seawall_kube::{Answering, Body, Carrier, Client, Failure, Link, Patience};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
-
-use crate::client::{Client, Link};
-use crate::config::Patience;
-use crate::failure::Failure;
-use crate::server::{Answering, Body, Carrier};
 
 /// A call that waits. Dropping it breaks the connection.
 #[derive(Debug)]

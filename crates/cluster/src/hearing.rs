@@ -14,16 +14,16 @@
 use std::sync::Arc;
 
 use seawall_core::Clock;
+use seawall_kube::request::Form;
+use seawall_kube::{Client, Connector, Link, Patience};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::beside::{Kind, Selected};
-use crate::client::{Client, Connector, Link};
-use crate::config::{Config, NodeName, Patience};
+use crate::config::{Config, NodeName};
 use crate::object::Keys;
 use crate::pulse::Pulse;
-use crate::request::Form;
 use crate::watch::{Source, Start, Watch};
 use crate::writer::{Update, Writer};
 use crate::{Shared, StartError, current, object};

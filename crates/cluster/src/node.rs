@@ -3,14 +3,12 @@
 //! Nodes join the cluster with the taint (kubelet's `--register-with-taints`), so that no pod starts where nobody gives it
 //! credentials yet. Needs `get` and `patch` on nodes, which deploy/rbac-taint.yaml grants and deploy/rbac.yaml does not.
 
+use seawall_kube::request::{self, Form};
+use seawall_kube::{Failure, Link, Pauses};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tracing::{info, warn};
-
-use crate::client::Link;
-use crate::failure::{Failure, Pauses};
-use crate::request::{self, Form};
 
 #[derive(Debug, Deserialize)]
 struct Node {

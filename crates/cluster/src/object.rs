@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use seawall_core::facts::{Annotations, Text};
+use seawall_kube::Status;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -54,22 +55,6 @@ pub(crate) enum Event<T> {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Bookmark {
     pub(crate) metadata: PageMetadata,
-}
-
-/// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Status {
-    pub(crate) code: u16,
-    pub(crate) message: String,
-    pub(crate) details: Option<StatusDetails>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct StatusDetails {
-    pub(crate) kind: String,
-    pub(crate) retry_after_seconds: u32,
 }
 
 /// What every object carries, as far as it is read.

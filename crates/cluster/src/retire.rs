@@ -13,15 +13,13 @@ use std::fmt;
 use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
+use seawall_kube::request::{self, Form};
+use seawall_kube::{Access, Connector, Failure, Link, Patience};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-use crate::client::{Connector, Link};
-use crate::config::{Access, Patience};
-use crate::failure::Failure;
 use crate::object::Page;
-use crate::request::{self, Form};
 use crate::{StartError, node};
 
 /// Between two looks.
@@ -176,7 +174,7 @@ impl Retirement {
         clock: Clock,
     ) -> Result<Self, StartError> {
         let patience = Patience::default();
-        let client = Connector::read(access)?.client(&patience, clock.clone())?;
+        let client = Connector::read(access, crate::provider())?.client(&patience, clock.clone())?;
         Ok(Self { link: Link { client, clock, patience }, namespace, within })
     }
 

@@ -12,12 +12,9 @@ use std::time::Duration;
 
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Moment, Pod, Secret};
+use seawall_kube::{Failure, Link, Pauses, request};
 use serde::Deserialize;
 use tracing::warn;
-
-use crate::client::Link;
-use crate::failure::{Failure, Pauses};
-use crate::request;
 
 /// Why no token could be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

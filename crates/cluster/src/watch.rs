@@ -11,16 +11,14 @@
 
 use std::sync::Arc;
 
+use seawall_kube::request::{self, Built, Form};
+use seawall_kube::{Failure, Lines, Link, Pauses};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::client::Link;
-use crate::failure::{Failure, Pauses};
-use crate::lines::Lines;
 use crate::object::{self, Event, Keys, Page, Versioned};
 use crate::pulse::Pulse;
-use crate::request::{self, Built, Form};
 
 /// What a watch tells.
 #[derive(Debug)]
@@ -258,9 +256,9 @@ mod tests {
     use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 
     use super::*;
-    use crate::config::Patience;
     use crate::fake::{Asked, link};
     use crate::object::PodObject;
+    use seawall_kube::Patience;
 
     struct World {
         asked: UnboundedReceiver<Asked>,
@@ -450,7 +448,7 @@ mod tests {
             let page = world.call().await;
             assert!(page.what.ends_with(&format!("limit={limit}")), "{}", page.what);
             if limit > 1 {
-                page.answer_text(200, " ".repeat(crate::lines::LARGEST + 1));
+                page.answer_text(200, " ".repeat(seawall_kube::LARGEST + 1));
             } else {
                 page.answer(200, &list(7, "more", &[pod("a", 5)]));
             }

@@ -8,17 +8,16 @@ use std::time::{Duration, SystemTime};
 
 use seawall_core::facts::Beside;
 use seawall_core::{Clock, Moment};
+use seawall_kube::request::{self, Form};
+use seawall_kube::{Failure, Link, Pauses};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::Shared;
 use crate::beside::{Kind, Selected};
-use crate::client::Link;
-use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
 use crate::object::{self, Keys, PartialObject, PodObject};
-use crate::request::{self, Form};
 use crate::watch::Change;
 
 /// What the writer is told.

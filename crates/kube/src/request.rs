@@ -10,14 +10,14 @@ use serde_json::Value;
 use url::form_urlencoded::Serializer;
 
 /// A request, or why there can be none.
-pub(crate) type Built = Result<Request<Bytes>, http::Error>;
+pub type Built = Result<Request<Bytes>, http::Error>;
 
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
 /// As what objects are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
     /// As they are.
     Whole,
     /// Their metadata alone, each as a `PartialObjectMetadata`.
@@ -42,22 +42,22 @@ impl Form {
 }
 
 /// One object.
-pub(crate) fn get(path: &str, form: Form) -> Built {
+pub fn get(path: &str, form: Form) -> Built {
     Request::get(path).header(ACCEPT, form.one()).body(Bytes::new())
 }
 
 /// An object to make in a collection, or in a subresource.
-pub(crate) fn create(path: &str, object: &Value) -> Built {
+pub fn create(path: &str, object: &Value) -> Built {
     with_body(Method::POST, path, JSON, object)
 }
 
 /// Changes to an object (RFC 6902).
-pub(crate) fn patch(path: &str, changes: &Value) -> Built {
+pub fn patch(path: &str, changes: &Value) -> Built {
     with_body(Method::PATCH, path, JSON_PATCH, changes)
 }
 
 /// An object to take away, in this way.
-pub(crate) fn delete(path: &str, options: &Value) -> Built {
+pub fn delete(path: &str, options: &Value) -> Built {
     with_body(Method::DELETE, path, JSON, options)
 }
 
@@ -67,21 +67,21 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> Built {
 }
 
 /// A page of a collection of so many objects, the first or the one that this token is for.
-pub(crate) fn list(path: &str, form: Form, fields: Option<&str>, limit: u32, next: Option<&str>) -> Built {
+pub fn list(path: &str, form: Form, fields: Option<&str>, limit: u32, next: Option<&str>) -> Built {
     let limit = limit.to_string();
     let parameters = [("fieldSelector", fields), ("limit", Some(&limit)), ("continue", next)];
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
 /// As [`list`], of those with these labels.
-pub(crate) fn select(path: &str, form: Form, labels: Option<&str>, limit: u32, next: Option<&str>) -> Built {
+pub fn select(path: &str, form: Form, labels: Option<&str>, limit: u32, next: Option<&str>) -> Built {
     let limit = limit.to_string();
     let parameters = [("labelSelector", labels), ("limit", Some(&*limit)), ("continue", next)];
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
 /// What happens in a collection after `version`, for so many seconds.
-pub(crate) fn watch(path: &str, form: Form, fields: Option<&str>, version: &str, seconds: u32) -> Built {
+pub fn watch(path: &str, form: Form, fields: Option<&str>, version: &str, seconds: u32) -> Built {
     let seconds = seconds.to_string();
     let parameters = [
         ("watch", Some("true")),

@@ -1,4 +1,4 @@
-//! A body's lines, one by one: how a watch's events come. Bytes in, lines out; what they mean is `watch`'s.
+//! A body's lines, one by one: how a watch's events come. Bytes in, lines out; what they mean is the caller's.
 
 use std::mem;
 
@@ -10,10 +10,10 @@ use crate::server::Body;
 
 /// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
 /// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
-pub(crate) const LARGEST: usize = 16 * 1024 * 1024;
+pub const LARGEST: usize = 16 * 1024 * 1024;
 
 /// A body that is read by lines.
-pub(crate) struct Lines {
+pub struct Lines {
     body: Body,
     split: Split,
 }
@@ -27,7 +27,7 @@ impl Lines {
     ///
     /// # Errors
     /// The connection broke, or the line is longer than [`LARGEST`].
-    pub(crate) async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, Failure> {
+    pub async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(line) = self.split.line()? {
                 return Ok(Some(line));

@@ -9,22 +9,51 @@ mod kubeconfig;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use seawall_core::{Secret, file};
 
-use crate::config::Access;
-
 /// Largest file that is read, in bytes. All public roots together take a quarter of it.
 const LARGEST: usize = 1024 * 1024;
 
 /// Where a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
 const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Where the API server's address, CA and the caller's own credentials come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The environment and files that Kubernetes gives each pod; token and CA are read again as they rotate.
+    InCluster,
+    /// A kubeconfig file, its current context.
+    Kubeconfig(PathBuf),
+}
+
+/// The credentials for the API server cannot be read: a mistake in the configuration, not an outage.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {access}: {reason}")]
+pub struct StartError {
+    /// What was to be used.
+    pub access: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl StartError {
+    pub(crate) fn new(access: &Access, reason: String) -> Self {
+        let access = match access {
+            Access::InCluster => "the in-cluster credentials".into(),
+            Access::Kubeconfig(path) => format!("the kubeconfig {}", path.display()),
+        };
+        Self { access, reason }
+    }
+}
 
 /// Whom to reach, as whom.
 #[derive(Clone, Debug)]
@@ -137,9 +166,8 @@ impl Papers {
     ///
     /// # Errors
     /// What is no certificate, or no key of it.
-    pub(crate) fn tls(&self) -> Result<ClientConfig, String> {
-        let provider = rustls::crypto::ring::default_provider();
-        let builder = ClientConfig::builder_with_provider(provider.into())
+    pub(crate) fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be set up: {error}"))?
             .with_root_certificates(self.roots()?);
@@ -245,9 +273,10 @@ mod tests {
 
     #[test]
     fn a_file_without_a_certificate_is_no_authority() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         for text in ["", "nonsense", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
             let papers = Papers { roots: Some(Secret::new(text.into())), token: None, identity: None };
-            assert!(papers.tls().unwrap_err().contains("authority"), "{text}");
+            assert!(papers.tls(provider.clone()).unwrap_err().contains("authority"), "{text}");
         }
     }
 }

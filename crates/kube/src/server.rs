@@ -4,10 +4,10 @@
 //! (401). A new token is in the next request; new certificates are for connections that are opened from then on. What cannot
 //! be read leaves in use what was read last: files are replaced in place, and some installations remove them after the start.
 //!
-//! Not shared between threads that speak to the API server (`hearing`).
+//! Not shared between threads that speak to the API server (`cluster/src/hearing.rs` says why).
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,20 +19,22 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use rustls::crypto::CryptoProvider;
 use seawall_core::{Clock, Moment};
 use tracing::warn;
 
-use crate::access::{Base, Endpoint, Papers};
+use crate::access::{Base, Endpoint};
 use crate::failure::Failure;
 
 /// The body of an answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Failure>;
+pub type Body = UnsyncBoxBody<Bytes, Failure>;
 
 /// An answer to come.
-pub(crate) type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send + 'a>>;
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send + 'a>>;
 
 /// Carries requests to an API server, whatever it is: connections, or a test.
-pub(crate) trait Carrier: Send + Sync {
+pub trait Carrier: Send + Sync {
     /// Sends a request that names a path; the answer's head, whatever its status, and its body as it comes.
     fn carry(&self, request: Request<Bytes>) -> Answering<'_>;
 }
@@ -56,6 +58,7 @@ type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 /// The API server.
 pub(crate) struct Server {
     endpoint: Endpoint,
+    provider: Arc<CryptoProvider>,
     /// Longest wait for a TCP connection.
     connect: Duration,
     clock: Clock,
@@ -82,11 +85,17 @@ impl Server {
     ///
     /// # Errors
     /// What of the endpoint's files cannot be used.
-    pub(crate) fn new(endpoint: Endpoint, connect: Duration, clock: Clock) -> Result<Self, String> {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        provider: Arc<CryptoProvider>,
+        connect: Duration,
+        clock: Clock,
+    ) -> Result<Self, String> {
         let papers = endpoint.papers()?;
-        let way = Way { pool: pool(&endpoint, &papers, connect)?, authorization: papers.authorization()? };
+        let pool = pool(&endpoint, papers.tls(provider.clone())?, connect);
+        let way = Way { pool, authorization: papers.authorization()? };
         let kept = Kept { read: clock.now(), fingerprint: papers.fingerprint(), way };
-        Ok(Self { endpoint, connect, clock, kept: Mutex::new(kept) })
+        Ok(Self { endpoint, provider, connect, clock, kept: Mutex::new(kept) })
     }
 
     /// The way, after another look at the files unless the last is younger than that.
@@ -110,7 +119,7 @@ impl Server {
         kept.way.authorization = papers.authorization()?;
         let fingerprint = papers.fingerprint();
         if fingerprint != kept.fingerprint {
-            kept.way.pool = pool(&self.endpoint, &papers, self.connect)?;
+            kept.way.pool = pool(&self.endpoint, papers.tls(self.provider.clone())?, self.connect);
             kept.fingerprint = fingerprint;
         }
         Ok(())
@@ -150,19 +159,19 @@ impl Way {
     }
 }
 
-fn pool(endpoint: &Endpoint, papers: &Papers, connect: Duration) -> Result<Pool, String> {
-    let tls = HttpsConnectorBuilder::new().with_tls_config(papers.tls()?).https_only();
+fn pool(endpoint: &Endpoint, tls: ClientConfig, connect: Duration) -> Pool {
+    let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let tls = match &endpoint.name {
         Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
         None => tls,
     };
     let connector = tls.enable_http1().wrap_connector(tcp(connect));
-    Ok(Client::builder(TokioExecutor::new())
+    Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_max_idle_per_host(IDLE.0)
         .pool_idle_timeout(IDLE.1)
         .http1_max_buf_size(READ)
-        .build(connector))
+        .build(connector)
 }
 
 fn tcp(connect: Duration) -> HttpConnector {
@@ -182,7 +191,6 @@ fn tcp(connect: Duration) -> HttpConnector {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::sync::Arc;
 
     use seawall_core::ManualClock;
     use seawall_testkit::server::{Peer, Server as Stub};
@@ -191,7 +199,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::Access;
+    use crate::access::Access;
 
     /// A kubeconfig and its files, an API server that takes the token `good`, and the clock of our side.
     struct World {
@@ -245,7 +253,8 @@ mod tests {
             });
             self.write("kubeconfig", &text.to_string());
             let endpoint = Endpoint::of(&Access::Kubeconfig(self.folder.path().join("kubeconfig")))?;
-            Server::new(endpoint, Duration::from_secs(10), self.clock.clone())
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            Server::new(endpoint, provider, Duration::from_secs(10), self.clock.clone())
         }
     }
 

@@ -1,8 +1,7 @@
 //! Calls to the API server: none without a limit of time, no answer without a limit of size.
 //!
 //! Where to go is read once, into a [`Connector`]; a [`Client`] with connections of its own is made of it on each thread that
-//! speaks to the API server, one for asking and one for hearing (`hearing`). Nothing is tried again here but what a new token
-//! mends ([`crate::server`]): callers decide.
+//! speaks to the API server. Nothing is tried again here but what a new token mends ([`crate::server`]): callers decide.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,15 +11,14 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use rustls::crypto::CryptoProvider;
 use seawall_core::Clock;
 use serde::de::DeserializeOwned;
 
-use crate::StartError;
-use crate::access::Endpoint;
-use crate::config::{Access, Patience};
-use crate::failure::Failure;
+use crate::access::{Access, Endpoint, StartError};
+use crate::failure::{Failure, Status};
 use crate::lines::{LARGEST, Lines};
-use crate::object::Status;
+use crate::patience::Patience;
 use crate::request::Built;
 use crate::server::{Body, Carrier, Server};
 
@@ -29,15 +27,18 @@ const LARGEST_REFUSAL: usize = 64 * 1024;
 
 /// Whom to ask, and how patiently. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
-    pub(crate) patience: Patience,
+pub struct Link {
+    /// Whom to ask.
+    pub client: Client,
+    /// By which limits are kept.
+    pub clock: Clock,
+    /// How patiently.
+    pub patience: Patience,
 }
 
 /// A client whose every call has a limit. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub struct Client {
     carrier: Arc<dyn Carrier>,
     clock: Clock,
 }
@@ -50,50 +51,63 @@ impl std::fmt::Debug for Client {
 
 /// What makes clients.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector {
+pub struct Connector {
     access: Access,
     endpoint: Endpoint,
+    provider: Arc<CryptoProvider>,
 }
 
 impl Connector {
     /// Reads the credentials; asks nobody.
-    pub(crate) fn read(access: Access) -> Result<Self, StartError> {
+    ///
+    /// # Errors
+    /// What of them is missing, wrong, or not supported.
+    pub fn read(access: Access, provider: Arc<CryptoProvider>) -> Result<Self, StartError> {
         let endpoint = Endpoint::of(&access).map_err(|reason| StartError::new(&access, reason))?;
-        Ok(Self { access, endpoint })
+        Ok(Self { access, endpoint, provider })
     }
 
     /// A client whose connections are of the runtime that it is used on: hyper drives a connection where it was opened.
-    pub(crate) fn client(&self, patience: &Patience, clock: Clock) -> Result<Client, StartError> {
-        let server = Server::new(self.endpoint.clone(), patience.connect, clock.clone())
-            .map_err(|reason| StartError::new(&self.access, reason))?;
+    ///
+    /// # Errors
+    /// A file that the credentials name cannot be used.
+    pub fn client(&self, patience: &Patience, clock: Clock) -> Result<Client, StartError> {
+        let server =
+            Server::new(self.endpoint.clone(), self.provider.clone(), patience.connect, clock.clone())
+                .map_err(|reason| StartError::new(&self.access, reason))?;
         Ok(Client::over(Arc::new(server), clock))
     }
 }
 
 impl Client {
     /// A client over whatever carries its requests.
-    pub(crate) fn over(carrier: Arc<dyn Carrier>, clock: Clock) -> Self {
+    pub fn over(carrier: Arc<dyn Carrier>, clock: Clock) -> Self {
         Self { carrier, clock }
     }
 
     /// Sends a request and reads the answer as JSON.
-    pub(crate) async fn call<T: DeserializeOwned>(
-        &self,
-        request: Built,
-        limit: Duration,
-    ) -> Result<T, Failure> {
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn call<T: DeserializeOwned>(&self, request: Built, limit: Duration) -> Result<T, Failure> {
         Ok(serde_json::from_slice(&self.ask(request, limit).await?)?)
     }
 
     /// Sends a request and gives the answer as it is.
-    pub(crate) async fn ask(&self, request: Built, limit: Duration) -> Result<Bytes, Failure> {
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn ask(&self, request: Built, limit: Duration) -> Result<Bytes, Failure> {
         let request = request?;
         let answer = async { whole(self.open(request).await?, LARGEST).await };
         self.within(limit, answer).await?
     }
 
     /// Opens a watch; the limit is for the head of the answer.
-    pub(crate) async fn watch(&self, request: Built, limit: Duration) -> Result<Lines, Failure> {
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn watch(&self, request: Built, limit: Duration) -> Result<Lines, Failure> {
         Ok(Lines::new(self.within(limit, self.open(request?)).await??))
     }
 
@@ -104,7 +118,10 @@ impl Client {
     }
 
     /// Waits for `work`, at most `limit`.
-    pub(crate) async fn within<F: Future>(&self, limit: Duration, work: F) -> Result<F::Output, Failure> {
+    ///
+    /// # Errors
+    /// [`Failure::TimedOut`].
+    pub async fn within<F: Future>(&self, limit: Duration, work: F) -> Result<F::Output, Failure> {
         let work = std::pin::pin!(work);
         let alarm = std::pin::pin!(self.clock.sleep(limit));
         match select(work, alarm).await {

@@ -6,13 +6,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use seawall_core::Backoff;
+use serde::Deserialize;
 
-use crate::config::Patience;
-use crate::object::Status;
+use crate::patience::Patience;
 
 /// Why a call brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// No connection, or it broke.
     #[error("the API server does not answer: {0}")]
     Unreachable(String),
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     #[error("the API server ended the watch at once")]
     Ended,
     /// 401 or 403: our own credentials.
-    #[error("the API server refuses the agent: {0}")]
+    #[error("the API server refuses: {0}")]
     Forbidden(String),
     /// 404; `kind` is the plural of what is missing, if it said so.
     #[error("not found: {message}")]
@@ -66,24 +66,46 @@ pub(crate) enum Failure {
     TooLarge(usize),
 }
 
+/// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Of HTTP.
+    pub code: u16,
+    /// For people.
+    pub message: String,
+    /// What of it programs read.
+    pub details: Option<StatusDetails>,
+}
+
+/// What of a [`Status`] programs read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusDetails {
+    /// The plural of what the refusal is about.
+    pub kind: String,
+    /// The wait that is asked for, in seconds; 0 for none.
+    pub retry_after_seconds: u32,
+}
+
 impl Failure {
     /// Whether anybody answered.
-    pub(crate) fn is_absence(&self) -> bool {
+    pub fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Ended)
     }
 
     /// Whether the API server is at work and refuses us. One that fails may refuse everybody, the kubelet too.
-    pub(crate) fn is_refusal(&self) -> bool {
+    pub fn is_refusal(&self) -> bool {
         !self.is_absence() && !matches!(self, Self::Server { .. })
     }
 
     /// No connection, or it broke.
-    pub(crate) fn unreachable(error: &(dyn Error + 'static)) -> Self {
+    pub fn unreachable(error: &(dyn Error + 'static)) -> Self {
         Self::Unreachable(chain(error))
     }
 
     /// The reason in a status object, in an answer or in a watch.
-    pub(crate) fn of_status(status: &Status) -> Self {
+    pub fn of_status(status: &Status) -> Self {
         let message = shortened(&status.message);
         let details = status.details.as_ref();
         match status.code {
@@ -143,13 +165,14 @@ fn shortened(text: &str) -> String {
 /// Two, because an outage ends with seconds of 403 and 503 while the API server loads its rules: after an hour of
 /// refused connections the first refusal must be followed up quickly.
 #[derive(Debug)]
-pub(crate) struct Pauses {
+pub struct Pauses {
     absent: Backoff,
     refused: Backoff,
 }
 
 impl Pauses {
-    pub(crate) fn new(patience: &Patience) -> Self {
+    /// None has been taken.
+    pub fn new(patience: &Patience) -> Self {
         Self {
             absent: Backoff::doubling(Duration::from_millis(100), patience.absent),
             refused: Backoff::doubling(Duration::from_millis(500), patience.refused),
@@ -157,7 +180,7 @@ impl Pauses {
     }
 
     /// The pause after this failure, jittered.
-    pub(crate) fn after(&mut self, failure: &Failure) -> Duration {
+    pub fn after(&mut self, failure: &Failure) -> Duration {
         let draw = fastrand::f64();
         let pause = if failure.is_absence() { self.absent.next(draw) } else { self.refused.next(draw) };
         match failure {
@@ -168,7 +191,7 @@ impl Pauses {
     }
 
     /// Something went well.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.absent.reset();
         self.refused.reset();
     }
