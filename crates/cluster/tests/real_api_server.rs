@@ -631,7 +631,7 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
         panic!("two watches")
     };
     assert!(pods_health.trouble.is_none(), "{pods_health:?}");
-    assert!(accounts_health.trouble.unwrap().contains("refuses the agent"));
+    assert!(accounts_health.trouble.unwrap().contains("the API server refuses: "));
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ impl Materials {
                 // The same file by two paths.
                 Ok(path) if placed.iter().any(|placed| placed.path == path) => {}
                 Ok(path) => {
-                    placed.push(Placed { key: format!("file-{}", placed.len()), path, bytes: named.bytes })
+                    placed.push(Placed { key: format!("file-{}", placed.len()), path, bytes: named.bytes });
                 }
                 Err(why) => unfit.push(Unfit::Place { path: named.path.display().to_string(), why }),
             }
@@ -192,7 +192,7 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
         return Err("Kubernetes mounts nothing at a path with a colon or a control character");
     }
     let is_in = |room: &&str| place.starts_with(room) || Path::new(room).starts_with(&place);
-    if FORBIDDEN.iter().any(|room| is_in(&room)) {
+    if FORBIDDEN.iter().any(|room| is_in(room)) {
         return Err("nothing is mounted there: copy it elsewhere");
     }
     if taken.iter().any(is_in) {

@@ -1,1 +1,292 @@
-//! x
+//! What stands in the way of a load's pods, in words: rights that are missing, and what the API server tells of a Job and its pods.
+//!
+//! Pure readers of JSON that [`crate::job`] fetches. Each [`Obstacle`] comes with the kubectl command that shows the same, so that nobody need
+//! believe us. Sources: Kubernetes documentation, "Pod Lifecycle" and "Authorization"; reasons of containers that wait: kubernetes/kubernetes
+//! pkg/kubelet/images/types.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
+
+mod ends;
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+pub use self::ends::end;
+use crate::manifest::INDEX;
+
+/// A right in a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Right {
+    /// API group; empty is the core's.
+    pub group: &'static str,
+    /// Plural.
+    pub resource: &'static str,
+    /// Part of it, or nothing.
+    pub part: &'static str,
+    /// What is done.
+    pub verb: &'static str,
+}
+
+const fn right(group: &'static str, resource: &'static str, part: &'static str, verb: &'static str) -> Right {
+    Right { group, resource, part, verb }
+}
+
+/// All that a load takes, and `deploy/load-rbac.yaml` grants.
+pub const RIGHTS: [Right; 11] = [
+    right("batch", "jobs", "", "create"),
+    right("batch", "jobs", "", "get"),
+    right("batch", "jobs", "", "patch"),
+    right("batch", "jobs", "", "delete"),
+    right("", "secrets", "", "create"),
+    right("", "pods", "", "list"),
+    right("", "pods", "", "watch"),
+    right("", "pods", "log", "get"),
+    right("", "pods", "attach", "get"),
+    right("", "pods", "attach", "create"),
+    right("", "events", "", "list"),
+];
+
+impl Right {
+    /// Whether it takes it to join a Job that somebody else has made.
+    #[must_use]
+    pub fn is_of_joining(&self) -> bool {
+        !(self.resource == "secrets" || (self.resource == "jobs" && ["create", "patch"].contains(&self.verb)))
+    }
+
+    /// The question to the API server whether we have it: a `SelfSubjectAccessReview`, which anybody may ask.
+    #[must_use]
+    pub fn review(&self, namespace: &str) -> Value {
+        let attributes = json!({
+            "namespace": namespace, "group": self.group, "resource": self.resource, "subresource": self.part, "verb": self.verb,
+        });
+        json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        })
+    }
+}
+
+impl fmt::Display for Right {
+    /// As `kubectl auth can-i` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, resource, part, verb } = self;
+        write!(f, "{verb} {resource}")?;
+        if !group.is_empty() {
+            write!(f, ".{group}")?;
+        }
+        if part.is_empty() { Ok(()) } else { write!(f, " --subresource={part}") }
+    }
+}
+
+/// Whether the answer to a review is yes.
+#[must_use]
+pub fn is_allowed(answer: &Value) -> bool {
+    answer.pointer("/status/allowed") == Some(&Value::Bool(true))
+}
+
+/// How kubectl is told where: the context and the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Of the kubeconfig; none is its current one.
+    pub context: Option<String>,
+    /// Where the Job is.
+    pub namespace: String,
+}
+
+impl Place {
+    /// A command line.
+    #[must_use]
+    pub fn kubectl(&self, words: &str) -> String {
+        let context =
+            self.context.as_ref().map_or_else(String::new, |context| format!(" --context {context}"));
+        format!("kubectl{context} --namespace {} {words}", self.namespace)
+    }
+}
+
+/// What stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What it is, and what is to be done if that is known.
+    pub what: String,
+    /// The command that shows it.
+    pub shown_by: String,
+    /// Whether it may yet go away by itself: a cluster without room may be given another node.
+    pub may_pass: bool,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (see: {})", self.what, self.shown_by)
+    }
+}
+
+/// Rights that were refused, if any were.
+#[must_use]
+pub fn missing(refused: &[Right], place: &Place) -> Option<Obstacle> {
+    let first = refused.first()?;
+    let all: Vec<_> = refused.iter().map(ToString::to_string).collect();
+    let what = format!(
+        "the API server does not let you {} in the namespace {}: deploy/load-rbac.yaml is the role that it takes",
+        all.join(", "),
+        place.namespace
+    );
+    Some(Obstacle { what, shown_by: place.kubectl(&format!("auth can-i {first}")), may_pass: false })
+}
+
+/// Why a Job is not what was asked for: made by an API server that knows less than is needed.
+#[must_use]
+pub fn too_old(job: &Value, place: &Place) -> Option<Obstacle> {
+    let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
+    let what = "this cluster's Jobs have no backoffLimitPerIndex, without which one pod that fails is replaced by another in the middle of a \
+                load: it takes Kubernetes 1.29 or later";
+    (!knows).then(|| Obstacle { what: what.to_owned(), shown_by: place.kubectl("version"), may_pass: false })
+}
+
+/// What keeps a Job from having pods, by its events: quota, Pod Security, other admission.
+#[must_use]
+pub fn of_events(events: &[Value], job: &str, place: &Place) -> Option<Obstacle> {
+    let is_of_job = |event: &&Value| {
+        text(event, "/involvedObject/kind") == "Job" && text(event, "/involvedObject/name") == job
+    };
+    let failed = events.iter().filter(is_of_job).find(|event| text(event, "/reason") == "FailedCreate")?;
+    let why = text(failed, "/message");
+    let shown_by = place.kubectl(&format!("describe job {job}"));
+    let what = if why.contains("exceeded quota") {
+        format!("the namespace's quota does not let all pods in: {}", after(why, "forbidden: "))
+    } else if why.contains("violates PodSecurity") {
+        format!("Pod Security does not let the pods in: {}", after(why, "forbidden: "))
+    } else {
+        format!("pods cannot be made: {why}")
+    };
+    Some(Obstacle { what, shown_by, may_pass: false })
+}
+
+/// What keeps a pod from running, as far as it tells; `events` are those of the namespace.
+#[must_use]
+pub fn of_pod(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
+    waiting(pod, place).or_else(|| unscheduled(pod, events, place)).or_else(|| unmounted(pod, events, place))
+}
+
+/// A container that waits for something that does not come.
+fn waiting(pod: &Value, place: &Place) -> Option<Obstacle> {
+    let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
+    let (image, state) = statuses
+        .iter()
+        .find_map(|status| Some((text(status, "/image"), status.pointer("/state/waiting")?)))?;
+    let (reason, message) = (text(state, "/reason"), text(state, "/message"));
+    let image = pod.pointer("/spec/containers/0/image").and_then(Value::as_str).unwrap_or(image);
+    let what = match reason {
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "ErrImageNeverPull"
+        | "InvalidImageName"
+        | "ImageInspectError"
+        | "RegistryUnavailable" => {
+            format!("the image {image} cannot be had on {}: {reason}: {message}", node(pod))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            format!("the container cannot be made on {}: {reason}: {message}", node(pod))
+        }
+        _ => return None,
+    };
+    Some(Obstacle { what, shown_by: describe(pod, place), may_pass: false })
+}
+
+/// Events of who gives a cluster another node: cluster-autoscaler (`TriggeredScaleUp`) and Karpenter (`Nominated`).
+const GROWING: [&str; 2] = ["TriggeredScaleUp", "Nominated"];
+
+fn unscheduled(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
+    let condition =
+        condition(pod, "PodScheduled").filter(|condition| text(condition, "/status") == "False")?;
+    // A gate (`SchedulingGated`) is somebody's who will open it.
+    if text(condition, "/reason") != "Unschedulable" {
+        return None;
+    }
+    let is_growing = of_object(events, pod).any(|event| GROWING.contains(&text(event, "/reason")));
+    let what = format!("no node has room for {}: {}", name(pod), text(condition, "/message"));
+    Some(Obstacle { what, shown_by: describe(pod, place), may_pass: is_growing })
+}
+
+/// A volume that cannot be mounted is told by events alone, and tried again for ever.
+fn unmounted(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
+    if text(pod, "/status/phase") != "Pending" {
+        return None;
+    }
+    let failed = of_object(events, pod)
+        .find(|event| ["FailedMount", "FailedAttachVolume"].contains(&text(event, "/reason")))?;
+    let what =
+        format!("a volume of {} cannot be mounted on {}: {}", name(pod), node(pod), text(failed, "/message"));
+    // The Secret comes after the Job; a kubelet that was too quick looks again.
+    Some(Obstacle { what, shown_by: describe(pod, place), may_pass: true })
+}
+
+fn of_object<'a>(events: &'a [Value], pod: &'a Value) -> impl Iterator<Item = &'a Value> {
+    let is_its = move |event: &&Value| {
+        text(event, "/involvedObject/kind") == "Pod" && text(event, "/involvedObject/name") == name(pod)
+    };
+    events.iter().filter(is_its)
+}
+
+/// A pod's place among those of its Job.
+#[must_use]
+pub fn index(pod: &Value) -> Option<usize> {
+    let of = |kind: &str| pod.get("metadata")?.get(kind)?.get(INDEX)?.as_str()?.parse().ok();
+    of("annotations").or_else(|| of("labels"))
+}
+
+/// Whether its program runs.
+#[must_use]
+pub fn runs(pod: &Value) -> bool {
+    let running = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let is_running = |status: &Value| status.pointer("/state/running").is_some();
+    text(pod, "/status/phase") == "Running"
+        && pod.pointer("/metadata/deletionTimestamp").is_none()
+        && running.is_some_and(|statuses| statuses.iter().any(is_running))
+}
+
+/// A pod's name.
+#[must_use]
+pub fn name(pod: &Value) -> &str {
+    text(pod, "/metadata/name")
+}
+
+/// The node that has it, in words where none has.
+#[must_use]
+pub fn node(pod: &Value) -> &str {
+    Some(text(pod, "/spec/nodeName")).filter(|node| !node.is_empty()).unwrap_or("no node yet")
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| text(condition, "/type") == kind)
+}
+
+/// Why a Job is at its end, if it is.
+#[must_use]
+pub fn job_failed(job: &Value) -> Option<String> {
+    let failed = condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))?;
+    let (is, reason, message) = (text(failed, "/status"), text(failed, "/reason"), text(failed, "/message"));
+    let why = if reason == "DeadlineExceeded" {
+        "its time was over (activeDeadlineSeconds)".to_owned()
+    } else {
+        format!("{reason}: {message}")
+    };
+    (is == "True").then_some(why)
+}
+
+fn describe(pod: &Value, place: &Place) -> String {
+    place.kubectl(&format!("describe pod {}", name(pod)))
+}
+
+/// A text in an object; empty where there is none.
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What follows the last of such words.
+fn after<'a>(text: &'a str, words: &str) -> &'a str {
+    text.rsplit_once(words).map_or(text, |(_, rest)| rest)
+}
+
+#[cfg(test)]
+mod tests;

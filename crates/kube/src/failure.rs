@@ -23,7 +23,7 @@ pub enum Failure {
     #[error("the API server ended the watch at once")]
     Ended,
     /// 401 or 403: our own credentials.
-    #[error("the API server refuses the agent: {0}")]
+    #[error("the API server refuses: {0}")]
     Forbidden(String),
     /// 404; `kind` is the plural of what is missing, if it said so.
     #[error("not found: {message}")]

@@ -24,11 +24,13 @@ mod written;
 use std::io::{Write, stderr, stdout};
 use std::num::NonZero;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_lab::carry::{Carriage, Carried};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
+use seawall_load::clock::Nanos;
 use seawall_load::control::{Control, Early};
 use seawall_load::engine::{Plan, Session, StartError};
 use seawall_load::files::Files;
@@ -50,6 +52,7 @@ use self::running::Running;
 use self::signals::Held;
 use self::written::Written;
 use crate::exit;
+use crate::on::{self, Asked};
 use crate::page::Site;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
@@ -57,6 +60,9 @@ use crate::page::Site;
 /// # Errors
 /// Bad input, named; results, or another file, that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
+    if let Some(asked) = args.asked()? {
+        return from_pods(args, asked);
+    }
     let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get), &Files::default())?;
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
@@ -97,6 +103,23 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     all(errors)?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
+}
+
+/// The same from pods of a cluster.
+fn from_pods(args: &Args, asked: Asked) -> anyhow::Result<ExitCode> {
+    let files = Files::keeping();
+    let plan = plan::plan(args, means::cores(), &files)?;
+    on::run(&asked.lasting(length(&plan)), &args.beside(), &files)
+}
+
+/// How long requests are sent; none: nobody knows.
+fn length(plan: &Plan) -> Option<Duration> {
+    let end = match &plan.load.arrivals {
+        Arrivals::Open(schedule) => schedule.end(),
+        Arrivals::Closed => None,
+    };
+    let end = end.unwrap_or(Nanos::MAX).min(plan.load.until.after);
+    (end != Nanos::MAX).then(|| Duration::from_nanos(end))
 }
 
 /// Names the flag.

@@ -37,6 +37,7 @@ use self::progress::{Followed, Progress};
 use self::signals::Signals;
 use crate::draft::Files;
 use crate::exit;
+use crate::on;
 use crate::searching::Page;
 use crate::wrap::columns;
 
@@ -48,6 +49,11 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     args.check()?;
     if let [before, after] = &args.compare[..] {
         return gate::run(before, after);
+    }
+    if let Some(asked) = args.asked()? {
+        let files = Read::keeping();
+        let (order, _) = plan::plan(args, plan::cores(), &files)?;
+        return on::run(&asked.lasting(order.plan.budget), &args.beside(), &files);
     }
     let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get), &Read::default())?;
     let page = args.page.map(crate::page::Site::bind).transpose()?;

@@ -33,6 +33,7 @@ use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
 use crate::find::words::{many, waiting};
+use crate::on;
 use crate::page::Site;
 use crate::searching::{Doing, Page};
 use crate::wrap::{columns, cut};
@@ -43,6 +44,11 @@ use crate::wrap::{columns, cut};
 /// Bad input, named: no load was sent then. Or a file that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     args.check()?;
+    if let Some(asked) = args.asked()? {
+        let files = Read::keeping();
+        plan::plan(args, cores(), &files)?;
+        return on::run(&asked.lasting(Some(args.budget())), &args.beside(), &files);
+    }
     let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get), &Read::default())?;
     let page = args.page.map(Site::bind).transpose()?;
     let files = Files::create(args.json.as_deref(), args.html.as_deref())?;

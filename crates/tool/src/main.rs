@@ -9,6 +9,7 @@ mod find;
 mod flags;
 mod go;
 mod isolate;
+mod on;
 mod page;
 mod plot;
 mod report;

@@ -15,6 +15,7 @@ use seawall_load::schedule::Slice;
 use seawall_load::{recorder, results, target};
 
 use super::travel::TravelArgs;
+use crate::on::{Asked, Beside, Command, OnArgs};
 use crate::page::Loopback;
 
 /// vegeta's flags with vegeta's defaults, then ours.
@@ -160,6 +161,42 @@ pub(crate) struct Args {
     pub(crate) summary: Option<SummaryFormat>,
     #[command(flatten)]
     pub(crate) travel: TravelArgs,
+    #[command(flatten)]
+    pub(crate) on: OnArgs,
+}
+
+impl Args {
+    /// What of it matters to pods.
+    pub(crate) fn beside(&self) -> Beside<'_> {
+        let is_file = !matches!(self.output.as_str(), "none" | "stdout" | "-");
+        Beside { command: Command::Attack, targets: &self.targets, output: is_file.then_some(&self.output) }
+    }
+
+    /// What is asked of a cluster, if anything is.
+    ///
+    /// # Errors
+    /// All that does not go together.
+    pub(crate) fn asked(&self) -> anyhow::Result<Option<Asked>> {
+        self.on.asked(&self.beside(), self.unlike_pods())
+    }
+
+    /// What pods cannot do.
+    fn unlike_pods(&self) -> Vec<String> {
+        let refused = [
+            (self.lazy, "-lazy reads targets while it sends, and pods are given theirs before"),
+            (
+                !self.slice.is_whole(),
+                "--slice is one generator's part, and with --on each pod has a part of its own: leave it out",
+            ),
+            (
+                self.evidence > 0,
+                "--evidence keeps answers, and pods tell figures alone: look at answers from here, without --on",
+            ),
+        ];
+        let refused =
+            refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}"));
+        refused.chain(self.travel.unlike_pods()).collect()
+    }
 }
 
 /// `--when-busy`.

@@ -186,6 +186,18 @@ impl TravelArgs {
         mistakes
     }
 
+    /// What is of this machine, and not of pods.
+    pub(crate) fn unlike_pods(&self) -> Vec<String> {
+        let refused = [
+            (!self.laddr.is_empty(), "-laddr names addresses of this machine, and each pod has its own"),
+            (
+                !self.unix_socket.is_empty(),
+                "-unix-socket names a socket of this machine, and there is none in pods",
+            ),
+        ];
+        refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}")).collect()
+    }
+
     /// How requests are framed on the way.
     pub(crate) fn style(&self, chunked: bool) -> anyhow::Result<Style> {
         Ok(Style {

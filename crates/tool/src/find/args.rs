@@ -16,6 +16,7 @@ use seawall_search::goal::Goal;
 
 use crate::attack::travel::TravelArgs;
 use crate::draft::Files;
+use crate::on::{Asked, Beside, Command, OnArgs};
 use crate::page::Loopback;
 
 /// What is asked, of whom, and where the answer goes.
@@ -105,6 +106,8 @@ pub(crate) struct Args {
     pub(crate) redirects: i64,
     #[command(flatten)]
     pub(crate) travel: TravelArgs,
+    #[command(flatten)]
+    pub(crate) on: OnArgs,
 }
 
 /// `--arrivals`.
@@ -187,6 +190,7 @@ impl Args {
             || self.budget.is_some()
             || self.max_rate.is_some()
             || self.page.is_some()
+            || self.on.is_asked()
             || self.slo.is_some();
         refuse(!self.compare.is_empty() && (targets || written || asked), ALONE);
         refuse(self.quick && self.thorough, "--quick and --thorough are two profiles: one of them");
@@ -210,6 +214,19 @@ impl Args {
 }
 
 impl Args {
+    /// What of it matters to pods.
+    pub(crate) fn beside(&self) -> Beside<'_> {
+        Beside { command: Command::Find, targets: &self.targets, output: None }
+    }
+
+    /// What is asked of a cluster, if anything is.
+    ///
+    /// # Errors
+    /// All that does not go together.
+    pub(crate) fn asked(&self) -> anyhow::Result<Option<Asked>> {
+        self.on.asked(&self.beside(), self.travel.unlike_pods())
+    }
+
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {
         refuse(
             self.closed && self.max_rate.is_some(),

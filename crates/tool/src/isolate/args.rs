@@ -15,6 +15,7 @@ use super::vary::Vary;
 use crate::attack::travel::TravelArgs;
 use crate::draft::Files;
 use crate::find::args::{MaxRate, goal};
+use crate::on::{Asked, Beside, Command, OnArgs};
 use crate::page::Loopback;
 
 /// What is compared, at what load, and where the answer goes.
@@ -90,6 +91,8 @@ pub(crate) struct Args {
     pub(super) redirects: i64,
     #[command(flatten)]
     pub(super) travel: TravelArgs,
+    #[command(flatten)]
+    pub(super) on: OnArgs,
 }
 
 /// `--rate`, requests a second.
@@ -136,6 +139,19 @@ const USUAL: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(360)
 const SLOWEST: f64 = 1.0;
 
 impl Args {
+    /// What of it matters to pods.
+    pub(super) fn beside(&self) -> Beside<'_> {
+        Beside { command: Command::Isolate, targets: &self.targets, output: None }
+    }
+
+    /// What is asked of a cluster, if anything is.
+    ///
+    /// # Errors
+    /// All that does not go together.
+    pub(super) fn asked(&self) -> anyhow::Result<Option<Asked>> {
+        self.on.asked(&self.beside(), self.travel.unlike_pods())
+    }
+
     /// Whether two URLs are compared.
     pub(super) fn is_comparison(&self) -> bool {
         self.a.is_some()

@@ -1,0 +1,95 @@
+//! How pods end, in words.
+
+use serde_json::Value;
+
+use super::{condition, node, text};
+
+/// Exit codes of a program that was killed: 128 and the signal (bash(1), "Exit status").
+const KILLED: i64 = 137;
+const TERMINATED: i64 = 143;
+
+/// Longest text of somebody else's in a sentence, in bytes.
+const LONGEST: usize = 300;
+
+/// Why a pod will say nothing more; none as long as it may. `is_gone`: the API server has it no longer.
+#[must_use]
+pub fn end(pod: &Value, is_gone: bool) -> Option<String> {
+    of_pod(pod)
+        .or_else(|| of_container(pod))
+        .or_else(|| lost(pod))
+        .or_else(|| is_gone.then(|| "deleted".to_owned()))
+}
+
+/// What ended the pod as a whole.
+fn of_pod(pod: &Value) -> Option<String> {
+    let (reason, message) = (text(pod, "/status/reason"), shortened(text(pod, "/status/message")));
+    let disrupted =
+        condition(pod, "DisruptionTarget").filter(|condition| text(condition, "/status") == "True");
+    let why = match reason {
+        "Evicted" => format!("evicted: {message}"),
+        "DeadlineExceeded" => "its Job's time was over (activeDeadlineSeconds)".to_owned(),
+        "NodeLost" => format!("the node {} does not answer", node(pod)),
+        "Shutdown" | "NodeShutdown" | "Terminated" => format!("the node {} shut down", node(pod)),
+        "" => return disrupted.and_then(|condition| disruption(pod, condition)),
+        // It never ran: UnexpectedAdmissionError, OutOfcpu, NodeAffinity.
+        reason if text(pod, "/status/phase") == "Failed" => {
+            format!("refused by {}: {reason}: {message}", node(pod))
+        }
+        _ => return None,
+    };
+    Some(why)
+}
+
+/// Reasons of `DisruptionTarget`. Source: Kubernetes documentation, "Pod Lifecycle", disruption conditions.
+fn disruption(pod: &Value, condition: &Value) -> Option<String> {
+    let message = shortened(text(condition, "/message"));
+    Some(match text(condition, "/reason") {
+        "PreemptionByScheduler" => "pushed aside by a pod of higher priority".to_owned(),
+        "DeletionByTaintManager" => format!("the node {} does not answer, or was tainted", node(pod)),
+        "EvictionByEvictionAPI" => "evicted: somebody drains its node or asked for it".to_owned(),
+        "DeletionByPodGC" => format!("the node {} is gone", node(pod)),
+        "TerminationByKubelet" => format!("evicted: {message}"),
+        _ => return None,
+    })
+}
+
+/// How its program ended.
+fn of_container(pod: &Value) -> Option<String> {
+    let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
+    let ended = statuses.iter().find_map(|status| status.pointer("/state/terminated"))?;
+    let code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
+    let why = match (text(ended, "/reason"), code) {
+        ("OOMKilled", _) => "killed: it had used all its memory (OOMKilled; --memory)".to_owned(),
+        (_, KILLED) => format!("killed (exit code {KILLED})"),
+        (_, TERMINATED) => format!("terminated (exit code {TERMINATED})"),
+        (_, 0) => "ended".to_owned(),
+        (reason @ ("ContainerCannotRun" | "StartError"), _) => {
+            format!("it could not be started: {reason}: {}", shortened(text(ended, "/message")))
+        }
+        (_, code) => match last_words(text(ended, "/message")) {
+            Some(words) => format!("ended with exit code {code}: {words}"),
+            None => format!("ended with exit code {code}"),
+        },
+    };
+    Some(why)
+}
+
+/// A pod whose node says nothing, or that is being deleted, may run on; nobody hears it.
+fn lost(pod: &Value) -> Option<String> {
+    if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        return Some("deleted".to_owned());
+    }
+    (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not answer", node(pod)))
+}
+
+/// The last line of a log that is no line of ours for programs.
+fn last_words(message: &str) -> Option<&str> {
+    let is_for_people = |line: &&str| !line.is_empty() && !line.starts_with(['{', '"']);
+    message.lines().map(str::trim).rfind(is_for_people).map(shortened)
+}
+
+fn shortened(text: &str) -> &str {
+    let text = text.trim();
+    let end = (0..=LONGEST.min(text.len())).rfind(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    &text[..end]
+}

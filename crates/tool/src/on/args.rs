@@ -1,0 +1,91 @@
+//! The flags of `--on`, as typed.
+
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use seawall_fleet::manifest::spec::{Cpu, Image, Memory, Name, PullPolicy, Toleration, Volume, label};
+
+/// Where the load comes from, if not from here, and what pods are made for it.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "From many pods (--on kubernetes)")]
+pub(crate) struct OnArgs {
+    /// Send from pods of a Kubernetes cluster: kubernetes, or kubernetes:CONTEXT of the kubeconfig, which is read as kubectl reads it
+    #[arg(long, value_name = "WHERE")]
+    pub(super) on: Option<On>,
+    /// How many pods share the load, 1 to 1000 [default: 1]
+    #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=MOST_PODS))]
+    pub(super) pods: Option<u32>,
+    /// Of find: let the number of pods grow up to this where they were the limit
+    #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=MOST_PODS))]
+    pub(super) most_pods: Option<u32>,
+    /// Image of this program in a registry that the cluster reaches (`make image` builds it)
+    #[arg(long, value_name = "NAME", requires = "on")]
+    pub(super) image: Option<Image>,
+    /// When nodes fetch it: Always, IfNotPresent or Never [default: Kubernetes']
+    #[arg(long, value_name = "POLICY", requires = "on")]
+    pub(super) image_pull_policy: Option<PullPolicy>,
+    /// Namespace of the pods [default: the context's]
+    #[arg(long, value_name = "NAME", requires = "on")]
+    pub(super) namespace: Option<Name>,
+    /// Only on nodes with this label; may repeat
+    #[arg(long, value_name = "KEY=VALUE", requires = "on", value_parser = label)]
+    pub(super) node_selector: Vec<(String, String)>,
+    /// On nodes with this taint, too: KEY[=VALUE][:EFFECT]; may repeat
+    #[arg(long, value_name = "TAINT", requires = "on")]
+    pub(super) toleration: Vec<Toleration>,
+    /// Cores of each pod, requested and most [default: 1]
+    #[arg(long, value_name = "CORES", requires = "on")]
+    pub(super) cpu: Option<Cpu>,
+    /// Memory of each pod, requested and most [default: 128Mi]
+    #[arg(long, value_name = "SIZE", requires = "on")]
+    pub(super) memory: Option<Memory>,
+    /// Where pods write -output: pvc:CLAIM:/PATH, in it a directory for each run and pod, or emptyDir:/PATH, which goes with the pod
+    #[arg(long, value_name = "VOLUME", requires = "on")]
+    pub(super) volume: Vec<Volume>,
+    /// What becomes of the load when a pod is lost: end, or go-on without its share, which is told as missing [default: go-on]
+    #[arg(long, value_name = "WHAT", requires = "on", hide_possible_values = true)]
+    pub(super) when_pod_fails: Option<WhenPodFails>,
+    /// Send nothing and ask nobody: print the objects that make the pods, to be kept and applied by hand
+    #[arg(long, requires = "on")]
+    pub(super) dry_run: bool,
+    /// Order the pods of a Job that stands, such as one that --dry-run has printed, in place of making one
+    #[arg(long, value_name = "NAME", requires = "on", conflicts_with_all = [
+        "pods", "most_pods", "image", "image_pull_policy", "node_selector", "toleration", "cpu", "memory", "volume", "dry_run",
+    ])]
+    pub(super) job: Option<Name>,
+    /// Leave the Job with its pods' logs when the load is over [default: deleted]
+    #[arg(long, requires = "on")]
+    pub(super) keep: bool,
+}
+
+/// Most pods of a load: what one core merges (SPECIFICATION.md).
+const MOST_PODS: i64 = 1000;
+
+/// `--on`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct On {
+    /// None: the kubeconfig's current one.
+    pub(super) context: Option<String>,
+}
+
+impl FromStr for On {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, context) =
+            text.split_once(':').map_or((text, None), |(kind, context)| (kind, Some(context)));
+        let fits = kind == "kubernetes" && context != Some("");
+        let malformed =
+            || format!("{text:?} is no place to send from: expected kubernetes or kubernetes:CONTEXT");
+        fits.then(|| Self { context: context.map(str::to_owned) }).ok_or_else(malformed)
+    }
+}
+
+/// `--when-pod-fails`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenPodFails {
+    /// The load ends.
+    End,
+    /// The others go on.
+    GoOn,
+}

@@ -1,0 +1,191 @@
+//! The pods' command line: the user's own, without what is the business of the program that orders them.
+//!
+//! Which flags there are and which take a value is asked of clap's definition of the command, so that there is no second list of it. Flags have
+//! two dashes here ([`crate::flags`]).
+
+use std::ffi::OsString;
+
+use anyhow::{Context as _, bail};
+use clap::{Arg, ArgAction};
+
+use super::asked::Command;
+
+/// What the user's program does itself, for each command: where the load comes from, what is shown and written, and what is asked of the target's own
+/// side. `targets` and `output` are said anew where they are others in pods.
+const OURS: [&str; 26] = [
+    "on",
+    "pods",
+    "most-pods",
+    "image",
+    "image-pull-policy",
+    "namespace",
+    "node-selector",
+    "toleration",
+    "cpu",
+    "memory",
+    "volume",
+    "when-pod-fails",
+    "dry-run",
+    "job",
+    "keep",
+    "page",
+    "control",
+    "live",
+    "summary",
+    "intervals",
+    "hdr",
+    "prometheus-addr",
+    "start-at",
+    "json",
+    "html",
+    "from",
+];
+
+/// The same of `find`: the target's own side is asked once, and not by pods.
+const OURS_OF_FIND: [&str; 2] = ["metrics", "cgroup"];
+
+/// What is said anew.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Anew<'a> {
+    /// `--targets`.
+    pub(super) targets: Option<&'a str>,
+    /// `--output`.
+    pub(super) output: Option<&'a str>,
+}
+
+/// The words of pods, from the command's own on, of all that the user has typed.
+///
+/// # Errors
+/// A word that is not UTF-8.
+pub(super) fn of_pods(
+    typed: impl IntoIterator<Item = OsString>,
+    command: Command,
+    definition: &clap::Command,
+    anew: Anew<'_>,
+) -> anyhow::Result<Vec<String>> {
+    let word = command.word();
+    let definition = definition.find_subcommand(word).with_context(|| format!("no command {word}"))?;
+    let typed: Vec<_> = typed.into_iter().map(OsString::into_string).collect();
+    let Ok(typed) = typed.into_iter().collect::<Result<Vec<_>, _>>() else {
+        bail!("--on kubernetes: a word of the command line is not UTF-8, and pods are given theirs as JSON");
+    };
+    // What stands before the command is of this machine (--cpus).
+    let own =
+        typed.iter().skip(1).position(|typed| typed == word).map_or(&[][..], |place| &typed[place + 2..]);
+    let said = [("targets", anew.targets), ("output", anew.output)];
+    let said = said.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+    let mut words = vec![word.to_owned()];
+    words.extend(said.clone().map(|(flag, value)| format!("--{flag}={value}")));
+    let is_left_out = |flag: &str| {
+        OURS.contains(&flag)
+            || (command == Command::Find && OURS_OF_FIND.contains(&flag))
+            || said.clone().any(|(said, _)| said == flag)
+    };
+    words.extend(kept(own, definition, is_left_out));
+    Ok(words)
+}
+
+/// Words without such flags and their values.
+fn kept(words: &[String], definition: &clap::Command, is_left_out: impl Fn(&str) -> bool) -> Vec<String> {
+    let (mut kept, mut rest) = (Vec::new(), words);
+    while let Some((word, after)) = rest.split_first() {
+        if word == "--" {
+            kept.extend_from_slice(rest);
+            break;
+        }
+        let (flag, value) = word.split_once('=').map_or((&**word, None), |(flag, value)| (flag, Some(value)));
+        let argument = flag.strip_prefix("--").and_then(|long| named(definition, long));
+        let values = argument.filter(|_| value.is_none()).map_or(0, values).min(after.len());
+        let (of_flag, after) = rest.split_at(1 + values);
+        if !argument.and_then(Arg::get_long).is_some_and(&is_left_out) {
+            kept.extend_from_slice(of_flag);
+        }
+        rest = after;
+    }
+    kept
+}
+
+fn named<'a>(definition: &'a clap::Command, long: &str) -> Option<&'a Arg> {
+    definition.get_arguments().find(|argument| argument.get_long() == Some(long))
+}
+
+/// How many words follow a flag.
+fn values(argument: &Arg) -> usize {
+    let takes = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
+    if !takes || argument.is_require_equals_set() {
+        return 0;
+    }
+    argument.get_num_args().map_or(1, |range| range.min_values())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::{Cli, flags};
+
+    fn of(command: Command, typed: &str, anew: Anew<'_>) -> Vec<String> {
+        let mut definition = Cli::command();
+        definition.build();
+        let typed = flags::normalise(typed.split_whitespace().map(OsString::from));
+        of_pods(typed, command, &definition, anew).unwrap()
+    }
+
+    #[test]
+    fn pods_are_told_what_the_user_has_typed_without_what_is_not_theirs() {
+        let typed = "seawall -cpus 2 attack -rate 4000 --on kubernetes --pods=4 --node-selector a=b -targets t -lazy=false --image i --dry-run \
+                     -duration=5s --page 127.0.0.1:0 --live none --summary=json -prometheus-addr=:80 --intervals i --hdr h --control c --keep \
+                     --header X:-1 --when-pod-fails end --redirects -1 --start-at 2027-01-31T12:00:00Z";
+        let words = of(Command::Attack, typed, Anew { output: Some("none"), ..Anew::default() });
+        let expected = [
+            "attack",
+            "--output=none",
+            "--rate",
+            "4000",
+            "--targets",
+            "t",
+            "--lazy=false",
+            "--duration=5s",
+            "--header",
+            "X:-1",
+        ];
+        assert_eq!(words, [&expected[..], &["--redirects", "-1"]].concat());
+    }
+
+    #[test]
+    fn what_is_said_anew_replaces_what_was_said() {
+        let anew = Anew { targets: Some("/run/seawall/stdin"), output: Some("none") };
+        let words = of(Command::Attack, "seawall attack -output a.gob -targets=- -rate=1 -output=b", anew);
+        assert_eq!(words, ["attack", "--targets=/run/seawall/stdin", "--output=none", "--rate=1"]);
+    }
+
+    #[test]
+    fn a_search_is_the_users_and_its_offers_are_the_pods() {
+        let typed = "seawall find http://a/ --slo p99<1s --json j --html - --from f --metrics http://m/ --cgroup /g --page 127.0.0.1:0 --on=kubernetes \
+                     --closed --most-pods 9 --job x";
+        assert_eq!(
+            of(Command::Find, typed, Anew::default()),
+            ["find", "http://a/", "--slo", "p99<1s", "--closed"]
+        );
+        let typed = "seawall isolate --experiment e --on kubernetes --json j --a http://a/ --b http://b/ --volume emptyDir:/a --tail";
+        let words = of(Command::Isolate, typed, Anew::default());
+        assert_eq!(words, ["isolate", "--experiment", "e", "--a", "http://a/", "--b", "http://b/", "--tail"]);
+    }
+
+    #[test]
+    fn what_stands_behind_two_dashes_is_no_flag() {
+        let words = of(Command::Find, "seawall find --pods 2 --on kubernetes -- --pods", Anew::default());
+        assert_eq!(words, ["find", "--", "--pods"]);
+    }
+
+    /// A flag that was renamed would be the pods' from then on.
+    #[test]
+    fn every_flag_that_is_left_out_is_one_of_a_command() {
+        let definition = Cli::command();
+        let commands = ["attack", "find", "isolate"].map(|word| definition.find_subcommand(word).unwrap());
+        for flag in OURS.iter().chain(&OURS_OF_FIND) {
+            assert!(commands.iter().any(|command| named(command, flag).is_some()), "{flag}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What pods are given: their command line, and every file that the command has read here.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use clap::CommandFactory as _;
+use seawall_fleet::materials::{Materials, STDIN};
+use seawall_load::files::Kept;
+
+use super::argv::{self, Anew};
+use super::asked::{Beside, Command};
+use crate::{Cli, flags};
+
+/// The materials of a command that was typed so and has read this; volumes are at these paths.
+///
+/// # Errors
+/// All that cannot be given.
+pub(crate) fn materials(
+    typed: impl IntoIterator<Item = OsString>,
+    beside: &Beside<'_>,
+    kept: Kept,
+    volumes: &[&str],
+) -> anyhow::Result<Materials> {
+    let kept = piped(kept, beside.targets);
+    // Standard output is a pod's log, in which nothing may stand but what it tells.
+    let is_nothing_written = beside.command == Command::Attack && beside.output.is_none();
+    let anew =
+        Anew { targets: kept.stdin.is_some().then_some(STDIN), output: is_nothing_written.then_some("none") };
+    let mut definition = Cli::command();
+    definition.build();
+    let arguments = argv::of_pods(flags::normalise(typed), beside.command, &definition, anew)?;
+    let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
+    given(&arguments, kept, &working_dir, volumes)
+}
+
+fn given(
+    arguments: &[String],
+    kept: Kept,
+    working_dir: &Path,
+    volumes: &[&str],
+) -> anyhow::Result<Materials> {
+    match Materials::new(arguments, kept, working_dir, volumes) {
+        Ok(materials) => Ok(materials),
+        Err(unfit) => {
+            let unfit: Vec<_> = unfit.iter().map(ToString::to_string).collect();
+            bail!("--on kubernetes: {}", unfit.join("\n"))
+        }
+    }
+}
+
+/// Targets of a pipe that has a name, as the shell's `<(...)` makes them, are those of standard input to pods.
+fn piped(mut kept: Kept, targets: &str) -> Kept {
+    let is_pipe = targets.starts_with("/dev/") || targets.starts_with("/proc/");
+    let place = kept.files.iter().position(|named| named.path == Path::new(targets));
+    if let Some(place) = place.filter(|_| is_pipe && kept.stdin.is_none()) {
+        kept.stdin = Some(kept.files.remove(place).bytes);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::files::Named;
+
+    use super::*;
+
+    fn of(typed: &str, beside: &Beside<'_>, kept: Kept) -> Result<String, String> {
+        let typed = typed.split_whitespace().map(OsString::from);
+        let materials = materials(typed, beside, kept, &[]).map_err(|error| error.to_string())?;
+        let (_, arguments) = materials.values().next().unwrap();
+        Ok(String::from_utf8(arguments.to_vec()).unwrap())
+    }
+
+    fn attack(targets: &str) -> Beside<'_> {
+        Beside { command: Command::Attack, targets, output: None }
+    }
+
+    #[test]
+    fn targets_of_a_pipe_are_a_file_of_pods() {
+        let bytes = || b"GET http://a/\n".to_vec();
+        let expected = r#"["attack","--targets=/run/seawall/stdin","--output=none","--rate=1"]"#;
+        let stdin = Kept { stdin: Some(bytes()), ..Kept::default() };
+        assert_eq!(of("seawall attack -rate=1 --on kubernetes", &attack("stdin"), stdin).unwrap(), expected);
+        let path = "/dev/fd/63";
+        let named = Kept { files: vec![Named { path: path.into(), bytes: bytes() }], stdin: None };
+        assert_eq!(of("seawall attack -targets /dev/fd/63 -rate=1", &attack(path), named).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_mounted_is_refused() {
+        let kept = Kept { files: vec![Named { path: "/dev/fd/63".into(), bytes: Vec::new() }], stdin: None };
+        let told = of("seawall attack -body /dev/fd/63 -targets t", &attack("t"), kept).unwrap_err();
+        assert!(told.contains("/dev/fd/63 cannot be given to pods: nothing is mounted there"), "{told}");
+    }
+
+    #[test]
+    fn a_search_writes_no_records() {
+        let beside = Beside { command: Command::Find, targets: "stdin", output: None };
+        assert_eq!(
+            of("seawall find http://a/ --on kubernetes", &beside, Kept::default()).unwrap(),
+            r#"["find","http://a/"]"#
+        );
+    }
+}
