@@ -17,6 +17,10 @@ pub const HEARTBEAT_SECONDS: u64 = 10;
 /// Most bytes that a pod writes in a second of a load.
 pub const LOG_BYTES_PER_SECOND: usize = 4096;
 
+/// Most bytes of records that a pod tells of a trial, before they are in base64. What is beyond that is left out, whole records each, and
+/// that is said at the end.
+pub const MOST_RECORDS: usize = 4 << 20;
+
 /// What a pod is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -81,6 +85,14 @@ pub enum Told<P, R> {
         /// What speaks against this generator in this part: throttled by its quota, behind its schedule. Empty: nothing.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         doubts: Vec<String>,
+    },
+    /// Records of a trial as its results are written, for who has asked for them and cannot reach a file of the pod's: the next bytes of
+    /// them. No more than [`MOST_RECORDS`] come of a trial, and they may take more than [`LOG_BYTES_PER_SECOND`].
+    Records {
+        /// Of which.
+        trial: u64,
+        /// In base64.
+        chunk: String,
     },
     /// A trial is over.
     Done {

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::fault::{Class, Fault};
+use seawall_load::interval::Interval;
 use seawall_load::outcome::Outcome;
 use seawall_load::plan::GRACE;
-use seawall_load::stats::Histogram;
+use seawall_load::stats::{Histogram, Stats};
 
 use crate::verdict::{Reason, Verdict};
 
@@ -25,6 +26,19 @@ pub fn of_run(outcome: &Outcome) -> Vec<Reason> {
     [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
 }
 
+/// What the figures of a stretch of a run, sent by so many threads, say against the generator in it, in words.
+#[must_use]
+pub fn of_stretch(stretch: &Interval, threads: usize) -> Vec<String> {
+    let Interval { from, to, stats } = stretch;
+    let all = to.saturating_sub(*from).saturating_mul(threads as u64);
+    let stood = stats.stalled > all / 100;
+    let stood = stood.then(|| {
+        let stalled = Duration::from_nanos(stats.stalled);
+        format!("senders waited {stalled:.2?} for a slow reader of the results, more than 1 % of the time")
+    });
+    lagged(stats).into_iter().chain(stood).collect()
+}
+
 /// A lag beyond which times are coloured. Requests that were given up took as long as we waited for them, so only good answers
 /// say what is little.
 fn bound(good: &Histogram) -> Nanos {
@@ -32,12 +46,16 @@ fn bound(good: &Histogram) -> Nanos {
 }
 
 fn lag(outcome: &Outcome) -> Option<Reason> {
-    let own = outcome.total.own_lag.quantile(0.99);
-    let bound = bound(&outcome.total.class(Class::Good).response);
+    lagged(&outcome.total).map(|measured| Reason::new("send-lag", Verdict::Degraded, measured))
+}
+
+/// That requests went out later than does not matter, in words.
+fn lagged(stats: &Stats) -> Option<String> {
+    let own = stats.own_lag.quantile(0.99);
+    let bound = bound(&stats.class(Class::Good).response);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
-        let measured = format!("p99 of the generator's own send lag {own:.2?}, more than {bound:.2?}");
-        Reason::new("send-lag", Verdict::Degraded, measured)
+        format!("p99 of the generator's own send lag {own:.2?}, more than {bound:.2?}")
     })
 }
 
@@ -105,7 +123,7 @@ fn unrecorded(outcome: &Outcome) -> Option<Reason> {
 #[cfg(test)]
 mod tests {
     use seawall_load::control::Early;
-    use seawall_load::stats::{Finished, Stats};
+    use seawall_load::stats::Finished;
 
     use super::*;
     use crate::verdict::worst;

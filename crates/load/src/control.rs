@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::plan::Load;
 use crate::poller::Waker;
@@ -22,7 +24,8 @@ pub(crate) enum Command {
 }
 
 /// Why a run ended before its schedule did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Early {
     /// [`Control::drain`] or [`Control::abort`] was called.
     Commanded,

@@ -5,9 +5,9 @@
 
 mod about;
 pub(crate) mod aim;
-mod args;
+pub(crate) mod args;
 mod facts;
-mod helm;
+pub(crate) mod helm;
 pub(crate) mod intervals;
 mod live;
 mod log;

@@ -12,6 +12,7 @@ mod isolate;
 mod on;
 mod page;
 mod plot;
+mod pod;
 mod report;
 mod searching;
 mod times;
@@ -54,6 +55,9 @@ enum Command {
     Encode(encode::Args),
     /// Draw results as one offline HTML page or SVG
     Plot(plot::Args),
+    /// Do a part of what `--on` asks for, in a pod
+    #[command(hide = true)]
+    Pod(pod::Args),
     /// Run a cloud on loopback (Google's or AWS's services), or a server that breaks at a known rate
     Emulate(emulate::Args),
 }
@@ -82,6 +86,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(args),
         Command::Encode(args) => encode::run(args),
         Command::Plot(args) => plot::run(args),
+        Command::Pod(args) => Ok(pod::run(&args)),
         Command::Emulate(args) => emulate::run(args),
     }
 }

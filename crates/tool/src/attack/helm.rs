@@ -20,7 +20,7 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use seawall_load::control::Control;
 
-pub(super) use self::command::Hand;
+pub(crate) use self::command::{Command, Hand};
 
 /// Longest line: no command is a tenth of it.
 const LONGEST: u64 = 256;

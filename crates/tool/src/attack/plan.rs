@@ -192,13 +192,18 @@ pub(crate) fn results(args: &Args) -> anyhow::Result<Option<Results>> {
         "stdout" | "-" => Box::new(stdout()),
         file => Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?),
     };
-    Ok(Some(Results {
+    Ok(Some(recorded(args, output)))
+}
+
+/// Results that are written there.
+pub(crate) fn recorded(args: &Args, output: Box<dyn std::io::Write + Send>) -> Results {
+    Results {
         format: args.to,
         output,
         max_body: args.max_body.0,
         carriage: args.with_connections,
         when_full: args.when_full.into(),
-    }))
+    }
 }
 
 /// True when results and not the summary go to standard output.

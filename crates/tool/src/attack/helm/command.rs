@@ -11,7 +11,7 @@ use seawall_load::rate::Rate;
 
 /// What may be asked of a running attack.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Command {
+pub(crate) enum Command {
     /// Another rate from now on.
     Rate(Rate),
     /// Another number of clients from now on.
@@ -55,15 +55,15 @@ impl FromStr for Command {
 
 /// The hand on a run: what it can do, and how far it may go.
 #[derive(Debug, Clone)]
-pub(in crate::attack) struct Hand {
-    pub(in crate::attack) control: Control,
+pub(crate) struct Hand {
+    pub(crate) control: Control,
     /// Most clients: each needs a descriptor.
-    pub(in crate::attack) most_clients: usize,
+    pub(crate) most_clients: usize,
 }
 
 impl Hand {
     /// Does what a line says, and answers with one, without its end.
-    pub(in crate::attack) fn obey(&self, line: &str) -> String {
+    pub(crate) fn obey(&self, line: &str) -> String {
         match line.parse().and_then(|command| self.carry_out(command)) {
             Ok(answer) => format!("ok {answer}"),
             Err(error) => format!("error: {error}"),

@@ -1,0 +1,91 @@
+//! What came of a load, when it is over.
+
+use std::borrow::Cow;
+
+use seawall_load::clock::Nanos;
+use seawall_load::control::Early;
+use seawall_load::interval::{Brief, Interval};
+use seawall_probe::{Finding, Grade};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::carry::Carried;
+use crate::verdict::Reason;
+
+/// One generator's part of a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// All that it measured, as finely as it did, from the start until the last answer.
+    #[serde(serialize_with = "whole")]
+    pub total: Interval,
+    /// Hits that the schedule made due of its slice; none in a closed loop.
+    pub scheduled: Option<u64>,
+    /// For how long hits were counted.
+    pub scheduled_for: Nanos,
+    /// The same with the wait for the last answers.
+    pub elapsed: Nanos,
+    /// That sent.
+    pub threads: usize,
+    /// Why it ended before its schedule, if it did.
+    pub early: Option<Early>,
+    /// What speaks against this generator.
+    pub findings: Vec<Reason>,
+    /// Every check of its machine, the passed ones included.
+    pub machine: Vec<Check>,
+    /// Records written by it.
+    pub records: u64,
+    /// What could not be written or read to its end, in words.
+    pub mistakes: Vec<String>,
+}
+
+/// A check of a machine, as a [`Finding`] says it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Its stable name.
+    pub id: Cow<'static, str>,
+    /// What it came to, such as `fine`.
+    pub verdict: Cow<'static, str>,
+    /// One sentence with the numbers.
+    pub text: String,
+}
+
+impl From<&Finding> for Check {
+    fn from(finding: &Finding) -> Self {
+        let verdict = match finding.grade {
+            Grade::Fine => "fine",
+            Grade::Noted => "noted",
+            Grade::Untested => "untested",
+            Grade::Degraded => "degraded",
+            Grade::Invalid => "invalid",
+        };
+        Self { id: finding.id.into(), verdict: verdict.into(), text: finding.text.clone() }
+    }
+}
+
+impl From<Carried> for Part {
+    fn from(carried: Carried) -> Self {
+        let Carried { outcome, judgement, .. } = carried;
+        let (records, unwritten) = match outcome.written {
+            Ok(records) => (records, None),
+            Err(error) => (0, Some(format!("results could not be written: {error}"))),
+        };
+        let unread = outcome.mistake.map(|mistake| mistake.to_string());
+        Self {
+            total: Interval { from: 0, to: outcome.elapsed, stats: outcome.total },
+            scheduled: outcome.scheduled,
+            scheduled_for: outcome.scheduled_for,
+            elapsed: outcome.elapsed,
+            threads: outcome.threads,
+            early: outcome.early,
+            findings: judgement.reasons,
+            machine: judgement.machine.iter().map(Check::from).collect(),
+            records,
+            mistakes: unwritten.into_iter().chain(unread).collect(),
+        }
+    }
+}
+
+fn whole<S: Serializer>(total: &Interval, serializer: S) -> Result<S::Ok, S::Error> {
+    Brief::whole(total).serialize(serializer)
+}

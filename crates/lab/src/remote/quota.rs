@@ -1,0 +1,85 @@
+//! How often this process was stopped by its CPU quota, from one look to the next.
+
+use std::time::Duration;
+
+use seawall_probe::files::Files;
+use seawall_probe::snapshot::{Level, quotas};
+
+/// The quotas around this process, as they were seen last.
+pub struct Quota<F> {
+    files: F,
+    process: u32,
+    last: Vec<Level>,
+}
+
+impl<F: Files> Quota<F> {
+    /// Of the process with this number, from now on. Where there is no quota, or none that can be read, nothing is ever said.
+    #[must_use]
+    pub fn watch(files: F, process: u32) -> Self {
+        let last = quotas(&files, process).unwrap_or_default();
+        Self { files, process, last }
+    }
+
+    /// The cores that it may use; none without a quota.
+    #[must_use]
+    pub fn cores(&self) -> Option<f64> {
+        self.last.iter().map(|level| level.cores).reduce(f64::min)
+    }
+
+    /// What happened since the last look, in words, if anything did.
+    pub fn stopped(&mut self) -> Option<String> {
+        let now = quotas(&self.files, self.process).ok()?;
+        let before = std::mem::replace(&mut self.last, now);
+        let levels = self.last.iter().filter_map(|level| {
+            let before = before.iter().find(|known| known.directory == level.directory)?;
+            let [was, is] = [before, level].map(|level| level.throttling);
+            let periods = is.throttled.saturating_sub(was.throttled);
+            let stopped = is.stopped.saturating_sub(was.stopped);
+            (periods > 0).then_some((stopped, periods, is.periods.saturating_sub(was.periods), level.cores))
+        });
+        let (stopped, throttled, periods, cores) = levels.max_by_key(|(stopped, ..)| *stopped)?;
+        Some(said(stopped, (throttled, periods), cores))
+    }
+}
+
+fn said(stopped: Duration, (throttled, periods): (u64, u64), cores: f64) -> String {
+    format!("stopped for {stopped:.1?} in {throttled} of {periods} periods by its CPU quota of {cores} cores")
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_probe::files::fake::Texts;
+
+    use super::*;
+
+    const STAT: &str = "/sys/fs/cgroup/cpu.stat";
+
+    fn machine() -> Texts {
+        Texts::new(&[
+            ("/proc/7/cgroup", "0::/\n"),
+            ("/proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("/sys/fs/cgroup", ""),
+            ("/sys/fs/cgroup/cpu.max", "50000 100000\n"),
+            (STAT, "nr_periods 10\nnr_throttled 2\nthrottled_usec 5000\n"),
+        ])
+    }
+
+    #[test]
+    fn who_was_stopped_by_a_quota_says_for_how_long_since_the_last_look() {
+        let texts = machine();
+        let mut quota = Quota::watch(&texts, 7);
+        assert_eq!((quota.cores(), quota.stopped()), (Some(0.5), None));
+        texts.set(STAT, "nr_periods 20\nnr_throttled 5\nthrottled_usec 65000\n");
+        let said = "stopped for 60.0ms in 3 of 10 periods by its CPU quota of 0.5 cores";
+        assert_eq!(quota.stopped().as_deref(), Some(said));
+        assert_eq!(quota.stopped(), None);
+    }
+
+    #[test]
+    fn without_a_quota_nothing_is_said() {
+        let texts = machine();
+        texts.set("/sys/fs/cgroup/cpu.max", "max 100000\n");
+        let mut quota = Quota::watch(&texts, 7);
+        assert_eq!((quota.cores(), quota.stopped()), (None, None));
+    }
+}

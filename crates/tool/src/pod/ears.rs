@@ -1,0 +1,163 @@
+//! What a pod hears: orders on standard input, silence, and signals.
+//!
+//! Three threads that wait: one for lines, which answers pings by itself and at once, also while a load goes on; one for silence; one for
+//! signals. Trials go to whoever carries them out, everything else to the [`Hand`]. An input that has ended is silence, too: whoever
+//! gives orders may be back, but in a pod the input does not end when he goes.
+
+use std::io::{BufRead as _, Read as _, stdin};
+use std::process::exit;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_fleet::protocol::{Begin, Order, Pong, Told};
+use seawall_load::clock::RunClock;
+use serde::de::DeserializeOwned;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::hand::{End, Hand};
+use super::voice::Voice;
+
+/// Longest line: an experiment that asks for everything takes a tenth of it.
+const LONGEST: u64 = 1 << 20;
+
+/// Before the first word of all, so many times the silence is waited that ends a pod later: whoever gives orders may have other pods to
+/// wait for, and nothing is sent yet.
+const AT_FIRST: u32 = 6;
+
+/// How long what was measured is waited for once everything is to end.
+const LAST_WORDS: Duration = Duration::from_millis(1500);
+
+/// Trials as they are ordered; none when the pod is to end.
+pub(super) struct Ears<W>(Receiver<Option<Begin<W>>>);
+
+impl<W: DeserializeOwned + Send + 'static> Ears<W> {
+    /// Begins to listen, until the program ends.
+    ///
+    /// # Errors
+    /// The system refuses threads.
+    pub(super) fn open(heartbeat: Duration, hand: &Arc<Hand>, voice: &Arc<Voice>) -> anyhow::Result<Self> {
+        let ((orders, trials), (heard, sounds)) = (channel(), channel());
+        let ender = Ender { hand: Arc::clone(hand), orders: orders.clone() };
+        let mut signals =
+            signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+        let on_signal = ender.clone();
+        spawn("signals", move || {
+            if let Some(signal) = signals.forever().next() {
+                on_signal.end(End::Signal(signal));
+            }
+        })?;
+        spawn("silence", move || {
+            wait_for_silence(&sounds, heartbeat);
+            ender.end(End::Silence);
+        })?;
+        let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
+        spawn("orders", move || Listener { orders, hand, voice, clock: RunClock::start() }.listen(&heard))?;
+        Ok(Self(trials))
+    }
+
+    /// The next trial; none when the pod is to end.
+    pub(super) fn next(&self) -> Option<Begin<W>> {
+        self.0.recv().ok().flatten()
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(run).context("cannot listen to orders")?;
+    Ok(())
+}
+
+/// Until nothing was heard for so long.
+fn wait_for_silence(sounds: &Receiver<()>, heartbeat: Duration) {
+    let mut patience = heartbeat.saturating_mul(AT_FIRST);
+    loop {
+        match sounds.recv_timeout(patience) {
+            Ok(()) => patience = heartbeat,
+            Err(RecvTimeoutError::Timeout) => return,
+            // Nobody can say anything any more; that is not the same as having gone.
+            Err(RecvTimeoutError::Disconnected) => return thread::sleep(patience.min(heartbeat)),
+        }
+    }
+}
+
+/// Ends everything.
+struct Ender<W> {
+    hand: Arc<Hand>,
+    orders: Sender<Option<Begin<W>>>,
+}
+
+impl<W> Clone for Ender<W> {
+    fn clone(&self) -> Self {
+        Self { hand: Arc::clone(&self.hand), orders: self.orders.clone() }
+    }
+}
+
+impl<W> Ender<W> {
+    /// Has the trial aborted and told of. A program that stands still does not hold the pod.
+    fn end(&self, why: End) {
+        self.hand.end(why);
+        // Whoever carries trials out may be gone, and the program with him.
+        let _ = self.orders.send(None);
+        thread::sleep(LAST_WORDS);
+        exit(i32::from(code(why)));
+    }
+}
+
+/// The exit code of a pod that ends so.
+pub(super) fn code(why: End) -> u8 {
+    match why {
+        End::Left => 0,
+        End::Silence => crate::exit::BAD_INPUT,
+        // The shell's convention for a program that a signal ended.
+        End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+    }
+}
+
+/// Hears lines.
+struct Listener<W> {
+    orders: Sender<Option<Begin<W>>>,
+    hand: Arc<Hand>,
+    voice: Arc<Voice>,
+    clock: RunClock,
+}
+
+impl<W: DeserializeOwned> Listener<W> {
+    fn listen(&self, heard: &Sender<()>) {
+        let mut input = stdin().lock();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match input.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                // Whoever waits for silence lives as long as the program.
+                Ok(_) => _ = heard.send(()),
+            }
+            self.hear(&line);
+        }
+    }
+
+    fn hear(&self, line: &[u8]) {
+        match serde_json::from_slice(line) {
+            Ok(Order::Ping(ping)) => {
+                let at = self.clock.unix_ns(self.clock.now());
+                self.voice.tell(&Told::<(), ()>::Pong(Pong { ping, at }));
+            }
+            Ok(Order::Begin(begin)) => {
+                self.hand.awaits();
+                // If nobody carries trials out any more, the program is about to end.
+                let _ = self.orders.send(Some(begin));
+            }
+            Ok(Order::Steer(steer)) => self.hand.steer(steer),
+            Ok(Order::Stop) => self.hand.stop(),
+            Ok(Order::Leave) => {
+                self.hand.end(End::Left);
+                let _ = self.orders.send(None);
+            }
+            // An empty line is a sound, and no order.
+            Err(_) if line.trim_ascii().is_empty() => {}
+            Err(error) => self.voice.failed(format!("an order that cannot be read: {error}")),
+        }
+    }
+}

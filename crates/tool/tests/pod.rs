@@ -1,0 +1,368 @@
+//! `seawall pod` as a program: orders on its standard input, lines on its standard output.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use rustix::process::{Pid, Signal, kill_process};
+use seawall_fleet::protocol::{Begin, LOG_BYTES_PER_SECOND, Order, Steer, Told};
+use seawall_lab::remote::load::Part;
+use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::control::Early;
+use seawall_load::interval::{Interval, merge};
+use seawall_load::stats::Stats;
+use seawall_testkit::server::Server;
+use tempfile::TempDir;
+
+type Line = Told<Interval, Part>;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+/// A server that answers everything and writes down which hit asked.
+fn witness() -> (Server, Arc<Mutex<Vec<u64>>>) {
+    let hits = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&hits);
+    let server = Server::start(move |mut peer, _| {
+        loop {
+            let head = peer.request()?;
+            let hit = head.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
+            seen.lock().unwrap().push(hit);
+            peer.send(OK)?;
+        }
+    });
+    (server.unwrap(), hits)
+}
+
+/// A pod, and whoever says that he is there while it lives.
+struct Pod {
+    child: Child,
+    orders: Arc<Mutex<Option<ChildStdin>>>,
+    lines: Receiver<String>,
+}
+
+impl Pod {
+    /// The pod with this number of so many, whose user typed these words.
+    fn start(arguments: &[&str], index: u64, of: u64, files: &TempDir) -> Self {
+        let place = files.path().join(format!("arguments-{index}"));
+        std::fs::write(&place, serde_json::to_vec(arguments).unwrap()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+        command.args(["pod", "--heartbeat", "3s", "--pods", &of.to_string(), "--arguments"]).arg(place);
+        command
+            .env("JOB_COMPLETION_INDEX", index.to_string())
+            .env_remove("HTTP_PROXY")
+            .env_remove("http_proxy");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let orders = Arc::new(Mutex::new(child.stdin.take()));
+        let pod = Self { child, orders, lines };
+        pod.is_there();
+        pod
+    }
+
+    /// Says so until the pod or its input is gone.
+    fn is_there(&self) {
+        let orders = Arc::clone(&self.orders);
+        thread::spawn(move || {
+            while orders
+                .lock()
+                .unwrap()
+                .as_mut()
+                .is_some_and(|orders| orders.write_all(b"{\"ping\":1}\n").is_ok())
+            {
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+    }
+
+    fn order(&self, order: &Order<()>) {
+        let line = serde_json::to_string(order).unwrap() + "\n";
+        self.orders.lock().unwrap().as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+
+    /// The slice of a load that begins then.
+    fn begin(&self, at: i64, slice: (u64, u64)) {
+        self.order(&Order::Begin(Begin { trial: 1, at, slice, work: () }));
+    }
+
+    /// The next line that is no pong.
+    fn next(&self) -> Option<Line> {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(60)).ok()?;
+            let told = serde_json::from_str(&line).unwrap();
+            if let Told::Part { .. } = &told {
+                assert!(line.len() <= LOG_BYTES_PER_SECOND, "{} bytes", line.len());
+            }
+            if !matches!(told, Told::Pong(_)) {
+                return Some(told);
+            }
+        }
+    }
+
+    fn is_ready(&self, connections: usize) {
+        let told = self.next().unwrap();
+        let Told::Ready(ready) = told else { panic!("{told:?}") };
+        assert_eq!(ready.connections, connections);
+    }
+
+    /// What comes of a trial.
+    fn told(&self) -> Tale {
+        let mut tale = Tale::default();
+        loop {
+            match self.next().unwrap() {
+                Told::Begun { at, .. } => tale.at = at,
+                Told::Part { part, doubts, .. } => {
+                    tale.parts.push(part);
+                    tale.doubts.extend(doubts);
+                }
+                Told::Records { chunk, .. } => tale.records.extend(BASE64_STANDARD.decode(chunk).unwrap()),
+                Told::Done { result, .. } => return Tale { result: Some(result), ..tale },
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// It ends with this code, and tells the rest.
+    fn ends(mut self) -> (Option<i32>, Vec<Line>) {
+        let rest = std::iter::from_fn(|| self.next()).collect();
+        (self.child.wait().unwrap().code(), rest)
+    }
+
+    fn leaves(self) {
+        self.order(&Order::Leave);
+        let (code, rest) = self.ends();
+        assert_eq!((code, rest.len()), (Some(0), 0), "{rest:?}");
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        *self.orders.lock().unwrap() = None;
+        // It may have ended.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+#[derive(Default)]
+struct Tale {
+    at: i64,
+    parts: Vec<Interval>,
+    doubts: Vec<String>,
+    records: Vec<u8>,
+    result: Option<Part>,
+}
+
+fn in_two_seconds() -> i64 {
+    RunClock::start().unix_ns(2 * SECOND)
+}
+
+/// Targets whose path is the number of the hit.
+fn targets(server: &Server, files: &TempDir) -> String {
+    let file = files.path().join("targets");
+    std::fs::write(&file, format!("GET {}\n", server.url("/{{seq}}"))).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// Words of the user, as a shell splits them.
+fn attack<'a>(words: &'a str, targets: &'a str) -> Vec<&'a str> {
+    ["attack", "-template", "-targets", targets].into_iter().chain(words.split_whitespace()).collect()
+}
+
+/// Pods that are ready for this, each with so many connections.
+fn pods(words: &str, of: u64, connections: usize, server: &Server, files: &TempDir) -> Vec<Pod> {
+    let targets = targets(server, files);
+    let pods: Vec<_> = (0..of).map(|index| Pod::start(&attack(words, &targets), index, of, files)).collect();
+    pods.iter().for_each(|pod| pod.is_ready(connections));
+    pods
+}
+
+/// Counts of all parts, and of the totals: one is what the other says.
+fn counts(stats: &Stats) -> (u64, u64, u64, u64, u64, i128, Vec<(u16, u64)>) {
+    let times = stats.all();
+    let statuses = stats.statuses.iter().collect();
+    let Stats { sent, done, bytes_in, connections, .. } = *stats;
+    (sent, done, bytes_in, connections, times.response.count(), times.response.spread().sum(), statuses)
+}
+
+/// What all of them told as one, which is what they told one by one.
+fn as_one(tales: &[Tale]) -> Stats {
+    let merged = merge(tales.iter().map(|tale| tale.parts.clone()).collect()).unwrap();
+    let (mut parts, mut totals) = (Stats::default(), Stats::default());
+    merged.iter().for_each(|interval| parts.add(&interval.stats));
+    tales.iter().for_each(|tale| totals.add(&tale.result.as_ref().unwrap().total.stats));
+    assert_eq!(counts(&parts), counts(&totals));
+    totals
+}
+
+fn sorted(hits: &Mutex<Vec<u64>>) -> Vec<u64> {
+    let mut hits = hits.lock().unwrap().clone();
+    hits.sort_unstable();
+    hits
+}
+
+#[test]
+fn three_pods_send_each_hit_of_one_schedule_once_and_their_figures_add_up() {
+    let ((server, hits), files) = (witness(), TempDir::new().unwrap());
+    let words = "-rate 300 -duration 2s -output none";
+    let pods = pods(words, 3, 8, &server, &files);
+    let at = in_two_seconds();
+    (0..3).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 3)));
+    let tales: Vec<_> = pods.iter().map(Pod::told).collect();
+    assert_eq!(sorted(&hits), (0..600).collect::<Vec<_>>());
+    let total = as_one(&tales);
+    assert_eq!((total.sent, total.good()), (600, 600));
+    for tale in &tales {
+        let result = tale.result.as_ref().unwrap();
+        assert_eq!((tale.at, result.scheduled, result.early), (at, Some(200), None));
+        assert!(result.mistakes.is_empty() && !result.machine.is_empty());
+    }
+    pods.into_iter().for_each(Pod::leaves);
+}
+
+#[test]
+fn a_rate_that_is_steered_changes_for_all_pods_at_one_instant() {
+    let ((server, hits), files) = (witness(), TempDir::new().unwrap());
+    let pods = pods("-rate 100 -duration 3s -output none", 2, 8, &server, &files);
+    let at = in_two_seconds();
+    (0..2).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 2)));
+    // Ordered before the load begins: 100 hits, and then 200 in two seconds each.
+    let steer = Order::Steer(Steer { line: "rate 200/s".into(), from: SECOND });
+    pods.iter().for_each(|pod| pod.order(&steer));
+    // Of what has passed: it is done, and said.
+    let tales: Vec<_> = pods.iter().map(Pod::told).collect();
+    assert_eq!(sorted(&hits), (0..500).collect::<Vec<_>>());
+    assert_eq!(as_one(&tales).good(), 500);
+    let late = |tale: &Tale| tale.doubts.iter().any(|doubt| doubt.contains("later than the others"));
+    assert!(!tales.iter().any(late));
+}
+
+#[test]
+fn who_hears_of_a_change_too_late_says_by_how_much() {
+    let ((server, _), files) = (witness(), TempDir::new().unwrap());
+    let pod = &pods("-rate 20 -duration 3s -output none", 1, 8, &server, &files)[0];
+    pod.begin(in_two_seconds(), (0, 1));
+    let mut doubts = Vec::new();
+    while let Some(told) = pod.next() {
+        match told {
+            Told::Part { part, .. } if part.from == 0 => {
+                pod.order(&Order::Steer(Steer { line: "rate 10/s".into(), from: SECOND / 10 }));
+                pod.order(&Order::Steer(Steer { line: "concurrency 10".into(), from: 0 }));
+            }
+            Told::Part { doubts: more, .. } => doubts.extend(more),
+            Told::Done { .. } => break,
+            _ => {}
+        }
+    }
+    let said = |words: &str| doubts.iter().any(|doubt| doubt.contains(words));
+    assert!(said("changed its rate") && said("ms later than the others"), "{doubts:?}");
+    assert!(said("did not obey \"concurrency 10\": an open loop has no clients"), "{doubts:?}");
+}
+
+#[test]
+fn clients_of_a_closed_loop_are_shared_and_each_request_is_sent_once() {
+    let ((server, hits), files) = (witness(), TempDir::new().unwrap());
+    let words = "--concurrency 6 --requests 300 -output none";
+    let pods = pods(words, 3, 2, &server, &files);
+    let at = in_two_seconds();
+    (0..3).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 3)));
+    let tales: Vec<_> = pods.iter().map(Pod::told).collect();
+    assert_eq!(sorted(&hits), (0..300).collect::<Vec<_>>());
+    let most = |tale: &Tale| tale.result.as_ref().unwrap().total.stats.in_flight_peak;
+    assert!(tales.iter().all(|tale| most(tale) <= 2));
+    assert_eq!(as_one(&tales).good(), 300);
+}
+
+#[test]
+fn a_pod_that_is_told_to_stop_tells_what_it_has_and_sends_again_when_it_is_asked_to() {
+    let ((server, _), files) = (witness(), TempDir::new().unwrap());
+    let pods = pods("-rate 50 -duration 1h -output none", 1, 8, &server, &files);
+    for _ in 0..2 {
+        pods[0].begin(in_two_seconds(), (0, 1));
+        // Nothing has begun when it is told so the first time.
+        pods[0].order(&Order::Stop);
+        let tale = pods[0].told();
+        assert_eq!(tale.result.unwrap().early, Some(Early::Commanded));
+    }
+    pods.into_iter().for_each(Pod::leaves);
+}
+
+#[test]
+fn a_pod_that_hears_nobody_gives_its_load_up_and_says_so() {
+    let ((server, _), files) = (witness(), TempDir::new().unwrap());
+    let mut pods = pods("-rate 50 -duration 1h -output none", 1, 8, &server, &files);
+    let pod = pods.remove(0);
+    pod.begin(in_two_seconds(), (0, 1));
+    *pod.orders.lock().unwrap() = None;
+    let tale = pod.told();
+    assert_eq!(tale.result.unwrap().early, Some(Early::Commanded));
+    let (code, rest) = pod.ends();
+    assert_eq!(code, Some(1));
+    assert!(matches!(&rest[..], [Told::Failed(why)] if why == "nobody was heard for 3 s"), "{rest:?}");
+}
+
+#[test]
+fn a_pod_that_is_terminated_tells_what_it_has_measured() {
+    let ((server, _), files) = (witness(), TempDir::new().unwrap());
+    let mut pods = pods("-rate 50 -duration 1h -output none", 1, 8, &server, &files);
+    let pod = pods.remove(0);
+    pod.begin(in_two_seconds(), (0, 1));
+    while !matches!(pod.next().unwrap(), Told::Part { .. }) {}
+    kill_process(Pid::from_child(&pod.child), Signal::TERM).unwrap();
+    let tale = pod.told();
+    let result = tale.result.unwrap();
+    assert!(result.total.stats.sent > 0 && result.early == Some(Early::Commanded));
+    assert_eq!(pod.ends().0, Some(143));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_nothing_is_sent() {
+    let files = TempDir::new().unwrap();
+    for (words, expected) in [
+        (&["attack", "-rate", "often", "-targets", "/nowhere"][..], "often"),
+        (&["attack", "-targets", "/nowhere/at/all"], "cannot read /nowhere/at/all"),
+        (&["attack"], "targets must be in a file"),
+        (&["attack", "-targets", "x", "--slice", "1/2", "--start-at", "2027-01-31T12:00:00Z"], "--slice"),
+        (&["report", "x"], "attack, find and isolate"),
+        (&["no-such-command"], "no-such-command"),
+    ] {
+        let (code, rest) = Pod::start(words, 0, 1, &files).ends();
+        assert_eq!(code, Some(1), "{words:?}");
+        assert!(matches!(&rest[..], [Told::Failed(why)] if why.contains(expected)), "{rest:?}");
+    }
+}
+
+#[test]
+fn an_instant_that_has_passed_is_refused_and_another_may_be_named() {
+    let ((server, _), files) = (witness(), TempDir::new().unwrap());
+    let pods = pods("-rate 50 --requests 5 -output none", 1, 8, &server, &files);
+    pods[0].begin(RunClock::start().unix_ns(0) - 5_000_000_000, (0, 1));
+    let told = pods[0].next().unwrap();
+    assert!(matches!(&told, Told::Failed(why) if why.contains("cannot begin then")), "{told:?}");
+    pods[0].begin(in_two_seconds(), (0, 1));
+    assert_eq!(pods[0].told().result.unwrap().total.stats.good(), 5);
+}
+
+#[test]
+fn records_are_told_in_lines_or_written_to_a_file_of_each_pod() {
+    let ((server, _), files) = (witness(), TempDir::new().unwrap());
+    let file = files.path().join("results.csv");
+    for output in ["stdout", file.to_str().unwrap()] {
+        let words = format!("-rate 100 -duration 500ms -to csv -output {output}");
+        let pods = pods(&words, 2, 8, &server, &files);
+        let at = in_two_seconds();
+        (0..2).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 2)));
+        for (index, pod) in pods.iter().enumerate() {
+            let tale = pod.told();
+            let written = files.path().join(format!("results-{index}.csv"));
+            let records = if output == "stdout" { tale.records } else { std::fs::read(written).unwrap() };
+            assert_eq!(String::from_utf8(records).unwrap().lines().count(), 25);
+            assert_eq!(tale.result.unwrap().records, 25);
+        }
+    }
+}
