@@ -84,6 +84,13 @@ pub enum What<P, R> {
         /// What speaks against the pod in it.
         doubts: Vec<String>,
     },
+    /// The next bytes of a trial's records.
+    Records {
+        /// Of which.
+        trial: u64,
+        /// In base64.
+        chunk: String,
+    },
     /// A trial is over.
     Done {
         /// Which.
@@ -354,6 +361,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 What::Begun { trial, at, within }
             }
             Told::Part { trial, part, doubts } => What::Part { trial, part, doubts },
+            Told::Records { trial, chunk } => What::Records { trial, chunk },
             Told::Done { trial, result } => What::Done { trial, result },
             Told::Failed(why) => What::Gone(why),
         })

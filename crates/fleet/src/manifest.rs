@@ -179,7 +179,7 @@ fn container(spec: &Spec, materials: &Materials) -> Value {
     let mut container = json!({
         "name": CONTAINER,
         "image": spec.image,
-        "args": ["pod"],
+        "args": ["pod", format!("--pods={}", spec.pods)],
         // Orders come by attachments to it, one after another.
         "stdin": true,
         "stdinOnce": false,

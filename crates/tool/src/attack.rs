@@ -30,7 +30,6 @@ use anyhow::Context as _;
 use seawall_lab::carry::{Carriage, Carried};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
-use seawall_load::clock::Nanos;
 use seawall_load::control::{Control, Early};
 use seawall_load::engine::{Plan, Session, StartError};
 use seawall_load::files::Files;
@@ -109,17 +108,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 fn from_pods(args: &Args, asked: Asked) -> anyhow::Result<ExitCode> {
     let files = Files::keeping();
     let plan = plan::plan(args, means::cores(), &files)?;
-    on::run(&asked.lasting(length(&plan)), &args.beside(), &files)
-}
-
-/// How long requests are sent; none: nobody knows.
-fn length(plan: &Plan) -> Option<Duration> {
-    let end = match &plan.load.arrivals {
-        Arrivals::Open(schedule) => schedule.end(),
-        Arrivals::Closed => None,
-    };
-    let end = end.unwrap_or(Nanos::MAX).min(plan.load.until.after);
-    (end != Nanos::MAX).then(|| Duration::from_nanos(end))
+    on::run(&asked.lasting(plan.load.ends().map(Duration::from_nanos)), &args.beside(), &files)
 }
 
 /// Names the flag.

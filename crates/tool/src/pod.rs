@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
+use seawall_fleet::materials::ARGUMENTS;
 use seawall_fleet::protocol::{Begin, HEARTBEAT_SECONDS, Ready, VERSION};
 use seawall_lab::means;
 use seawall_lab::remote::Quota;
@@ -36,7 +37,7 @@ use crate::{Cli, Command, exit, flags};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The user's command line after the program's name, as a JSON array of strings
-    #[arg(long, value_name = "FILE", default_value = "/seawall/arguments")]
+    #[arg(long, value_name = "FILE", default_value = ARGUMENTS)]
     arguments: PathBuf,
     /// How many pods there are, so that this one makes ready for its part alone
     #[arg(long, value_name = "N", default_value = "1")]

@@ -19,6 +19,7 @@ use seawall_load::clock::SECOND;
 use seawall_load::control::{Control, ErrorBudget};
 use seawall_load::engine::{Load, Plan, Results, Session};
 use seawall_load::fault::Fault;
+use seawall_load::files::Files;
 use seawall_load::interval::{Brief, Interval};
 use seawall_load::schedule::{Arrivals, Slice};
 use seawall_probe::System;
@@ -50,7 +51,7 @@ pub(super) fn run(args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> 
     let (clients, most_errors) = (whole(&args), args.max_errors.map(|most| most.0));
     let mut args = args;
     take_share(&mut args, (place.index % place.of, place.of));
-    let plan = plan::plan(&args, cpus)?;
+    let plan = plan::plan(&args, cpus, &Files::default())?;
     let warm = warm(&plan, place.of);
     let hand = Arc::new(Hand::default());
     let ears = Ears::<()>::open(place.heartbeat, &hand, voice)?;
