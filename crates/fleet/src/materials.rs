@@ -122,6 +122,12 @@ impl Materials {
         (bytes > LARGEST).then_some(Unfit::TooLarge { bytes, largest, of_largest })
     }
 
+    /// The command line, as pods read it.
+    #[must_use]
+    pub fn arguments(&self) -> &str {
+        &self.arguments
+    }
+
     /// The Secret's keys and values.
     pub fn values(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.bytes));

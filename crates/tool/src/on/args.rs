@@ -63,21 +63,29 @@ const MOST_PODS: i64 = 1000;
 
 /// `--on`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct On {
-    /// None: the kubeconfig's current one.
-    pub(super) context: Option<String>,
+pub(super) enum On {
+    /// Pods of a cluster.
+    Kubernetes {
+        /// None: the kubeconfig's current one.
+        context: Option<String>,
+    },
+    /// Processes of this machine, which do what pods do: to try it out without a cluster, and for tests.
+    Processes,
 }
 
 impl FromStr for On {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == "processes" {
+            return Ok(Self::Processes);
+        }
         let (kind, context) =
             text.split_once(':').map_or((text, None), |(kind, context)| (kind, Some(context)));
         let fits = kind == "kubernetes" && context != Some("");
         let malformed =
             || format!("{text:?} is no place to send from: expected kubernetes or kubernetes:CONTEXT");
-        fits.then(|| Self { context: context.map(str::to_owned) }).ok_or_else(malformed)
+        fits.then(|| Self::Kubernetes { context: context.map(str::to_owned) }).ok_or_else(malformed)
     }
 }
 

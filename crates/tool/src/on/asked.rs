@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_fleet::manifest::Spec;
 use seawall_fleet::manifest::spec::Name;
 
-use super::args::{OnArgs, WhenPodFails};
+use super::args::{On, OnArgs, WhenPodFails};
 
 /// A command whose load pods can share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub(crate) enum Deed {
     Print(Spec),
     /// Those of this Job are ordered.
     Join(Name),
+    /// So many processes of this machine are started and ordered.
+    Start(u32),
 }
 
 /// How much longer than its load a Job may take: images are fetched, connections warmed, late answers waited for.
@@ -83,7 +85,16 @@ impl Asked {
     pub(crate) fn volumes(&self) -> Vec<&str> {
         match &self.deed {
             Deed::Make(spec) | Deed::Print(spec) => spec.volumes.iter().map(|volume| volume.path()).collect(),
-            Deed::Join(_) => Vec::new(),
+            Deed::Join(_) | Deed::Start(_) => Vec::new(),
+        }
+    }
+}
+
+impl On {
+    fn context(&self) -> Option<String> {
+        match self {
+            Self::Kubernetes { context } => context.clone(),
+            Self::Processes => None,
         }
     }
 }
@@ -115,7 +126,7 @@ impl OnArgs {
         let deed = self.deed(beside.command, word).map_err(|why| mistakes.push(why));
         match deed {
             Ok(deed) if mistakes.is_empty() => Ok(Some(Asked {
-                context: on.context.clone(),
+                context: on.context(),
                 namespace: self.namespace.clone(),
                 deed,
                 most_pods: self.most_pods,
@@ -127,6 +138,9 @@ impl OnArgs {
     }
 
     fn deed(&self, command: Command, word: &str) -> Result<Deed, String> {
+        if self.on == Some(On::Processes) {
+            return Ok(Deed::Start(self.pods.unwrap_or(1)));
+        }
         if let Some(job) = &self.job {
             return Ok(Deed::Join(job.clone()));
         }

@@ -1,0 +1,89 @@
+//! Where the API server is spoken to: a thread with a runtime of its own, beside those that call and wait.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// The runtime. It ends, and with it all that goes on there, when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    handle: Handle,
+    _end: Arc<oneshot::Sender<()>>,
+}
+
+/// How often somebody who waits is asked whether he still wants to.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Nobody wants to wait any more, or the runtime has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+impl Runtime {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let drive = move || {
+            // Its sender is only ever dropped.
+            let _ = runtime.block_on(ended);
+            runtime.shutdown_background();
+        };
+        thread::Builder::new().name("fleet".into()).spawn(drive)?;
+        Ok(Self { handle, _end: Arc::new(end) })
+    }
+
+    /// Has something go on there.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(work));
+    }
+
+    /// Waits for work that is done there, as long as `waits` says so.
+    ///
+    /// # Errors
+    /// [`Interrupted`]; the work was given up then.
+    pub fn call<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        mut waits: impl FnMut() -> bool,
+    ) -> Result<T, Interrupted> {
+        let (tell, told) = channel();
+        let task = self.handle.spawn(async move {
+            // Nobody waits any more.
+            let _ = tell.send(work.await);
+        });
+        loop {
+            match told.recv_timeout(LOOK) {
+                Ok(done) => return Ok(done),
+                Err(RecvTimeoutError::Timeout) if waits() => {}
+                Err(_) => {
+                    task.abort();
+                    return Err(Interrupted);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_waited_for_until_somebody_does_not_want_to() {
+        let runtime = Runtime::start().unwrap();
+        assert_eq!(runtime.call(async { 5 }, || true), Ok(5));
+        assert_eq!(runtime.call(std::future::pending::<()>(), || false), Err(Interrupted));
+        assert_eq!(runtime.call(async { panic!("work that panics") }, || true), Err::<(), _>(Interrupted));
+    }
+}
