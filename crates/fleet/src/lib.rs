@@ -9,10 +9,10 @@
 pub mod clocks;
 pub mod fleet;
 pub mod gather;
-pub mod processes;
 pub mod manifest;
 pub mod materials;
-pub mod pods;
+pub mod processes;
+// pub mod pods;
 pub mod preflight;
 pub mod protocol;
 pub mod runtime;

@@ -12,8 +12,10 @@ pub(crate) mod intervals;
 mod live;
 mod log;
 mod machine;
+mod many;
 mod page;
 pub(crate) mod plan;
+mod pods;
 mod prometheus;
 mod running;
 mod signals;
@@ -45,10 +47,12 @@ use self::helm::{Hand, Helm};
 use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
 use self::log::Blank;
+use self::many::Many;
 use self::page::{Page, Shown};
+use self::pods::{Pods, Row};
 use self::prometheus::Exporter;
-use self::running::Running;
-use self::signals::Held;
+use self::running::{Finished, Running};
+use self::signals::{Held, Signals};
 use self::written::Written;
 use crate::exit;
 use crate::on::{self, Asked};
@@ -60,27 +64,86 @@ use crate::page::Site;
 /// Bad input, named; results, or another file, that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     if let Some(asked) = args.asked()? {
-        return from_pods(args, asked);
+        return from_pods(args, &asked);
     }
-    let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get), &Files::default())?;
-    let endless = is_endless(&plan);
-    let metrics = metrics(args, &plan)?;
-    let stage = Stage::of(args, &plan)?;
-    let site = args.page.map(Site::bind).transpose()?;
-    let mut helm = args.control.as_deref().map(Helm::bind).transpose()?;
-    // Last, because they empty files.
+    let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get), &Files::default(), 1)?;
+    let beside = Beside::open(args, &plan)?;
+    // After that, because it empties a file.
     let results = plan::results(args)?;
-    let log = args.hdr.as_deref().map(Blank::create).transpose()?;
-    let intervals = args.intervals.as_deref().map(Intervals::create).transpose()?;
-    let mut about = About::of(&plan);
-    let facts = facts::of(args, &plan);
     let (setup, load) = plan.split();
     let mut session = Session::open(setup)?;
     let signals = Held::hold()?;
     let trial = session.trial(&load, results).map_err(late)?;
     // Before anything that may fail: what was begun is to be ended by whoever asks.
     let signals = signals.listen(trial.steer())?;
-    let mut run: Box<dyn Running> = Box::new(Carriage::new(trial, load.warm_up));
+    see(args, beside, Box::new(Carriage::new(trial, load.warm_up)), &signals)
+}
+
+/// The same from pods.
+fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
+    let files = Files::keeping();
+    let plan = plan::plan(args, means::cores(), &files, asked.pods())?;
+    let asked = asked.lasting(plan.load.ends().map(Duration::from_nanos));
+    if on::prints(&asked, &args.beside(), &files)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let beside = Beside::open(args, &plan)?;
+    let mut signals = Held::hold()?;
+    let mut signal = None;
+    let waits = || {
+        signal = signal.or(signals.come());
+        signal.is_none()
+    };
+    let gathered = on::crew::gathered(&asked, &args.beside(), &files, waits);
+    let (crew, ended) = match (gathered, signal) {
+        (Ok(gathered), None) => gathered,
+        (_, Some(signal)) => return Ok(ExitCode::from(signalled(signal))),
+        (Err(error), None) => return Err(error),
+    };
+    let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails, ended);
+    let signals = signals.listen(run.steer())?;
+    see(args, beside, Box::new(run), &signals)
+}
+
+/// Who shows a run, steers it and writes it down.
+struct Beside {
+    metrics: Option<Exporter>,
+    stage: Stage,
+    site: Option<Site>,
+    helm: Option<Helm>,
+    log: Option<Blank>,
+    intervals: Option<Intervals>,
+    about: About,
+    facts: Facts,
+    /// Only a signal ends the run.
+    is_endless: bool,
+}
+
+impl Beside {
+    /// All that is asked for. Empties the files that will be written, last.
+    fn open(args: &Args, plan: &Plan) -> anyhow::Result<Self> {
+        Ok(Self {
+            metrics: metrics(args, plan)?,
+            stage: Stage::of(args, plan)?,
+            site: args.page.map(Site::bind).transpose()?,
+            helm: args.control.as_deref().map(Helm::bind).transpose()?,
+            log: args.hdr.as_deref().map(Blank::create).transpose()?,
+            intervals: args.intervals.as_deref().map(Intervals::create).transpose()?,
+            about: About::of(plan),
+            facts: facts::of(args, plan),
+            is_endless: is_endless(plan),
+        })
+    }
+}
+
+/// Sees a run to its end, and says what it came to.
+fn see(
+    args: &Args,
+    beside: Beside,
+    mut run: Box<dyn Running + '_>,
+    signals: &Signals,
+) -> anyhow::Result<ExitCode> {
+    let Beside { metrics, stage, site, mut helm, log, intervals, mut about, facts, is_endless } = beside;
     if let Some(helm) = &mut helm {
         helm.steer(run.steer(), plan::most_clients()?)?;
     }
@@ -89,10 +152,10 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let mut page = site.map(|site| open(site, facts, &about, run.steer())).transpose()?;
     let mut written = Written::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
-    let Carried { outcome, summary, judgement } = run.finish(args.slo.as_ref());
+    let Finished { carried: Carried { outcome, summary, judgement }, pods } = run.finish(args.slo.as_ref());
     let end = End::of(&outcome, &judgement);
     let mut errors = written.end(&end);
-    errors.extend(report(args, &about, &judgement, &summary).err());
+    errors.extend(report(args, &about, (&judgement, &summary), &pods).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));
     }
@@ -100,15 +163,8 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
     all(errors)?;
-    let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
+    let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.insisted());
     Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
-}
-
-/// The same from pods of a cluster.
-fn from_pods(args: &Args, asked: Asked) -> anyhow::Result<ExitCode> {
-    let files = Files::keeping();
-    let plan = plan::plan(args, means::cores(), &files)?;
-    on::run(&asked.lasting(plan.load.ends().map(Duration::from_nanos)), &args.beside(), &files)
 }
 
 /// Names the flag.
@@ -163,14 +219,21 @@ fn is_endless(plan: &Plan) -> bool {
 }
 
 /// The summary, where it does not mix with results.
-fn report(args: &Args, about: &About, judgement: &Judgement, summary: &Summary) -> anyhow::Result<()> {
+fn report(
+    args: &Args,
+    about: &About,
+    (judgement, summary): (&Judgement, &Summary),
+    pods: &[Row],
+) -> anyhow::Result<()> {
     let machine = &judgement.machine[..];
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
-        SummaryFormat::Text => summary::text(judgement, summary) + &machine::notes(machine),
+        SummaryFormat::Text => {
+            summary::text(judgement, summary) + &pods::table(pods) + &machine::notes(machine)
+        }
         SummaryFormat::Json => {
-            serde_json::to_string(&machine::Report { about, judgement, summary, machine })? + "\n"
+            serde_json::to_string(&machine::Report { about, judgement, summary, machine, pods })? + "\n"
         }
         SummaryFormat::None => summary::warnings(judgement, summary),
     };
@@ -215,12 +278,16 @@ fn all(mut errors: Vec<anyhow::Error>) -> anyhow::Result<()> {
     last.map_or(Ok(()), Err)
 }
 
+/// The shell's convention for a program that a signal ended.
+fn signalled(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
 /// The exit code of a run that took place. That of a signal comes first; then a generator that was the limit, for what it measured
 /// proves nothing.
 fn code(judgement: &Judgement, early: Option<Early>, signal: Option<i32>) -> u8 {
     if let Some(signal) = signal {
-        // The shell's convention for a program that a signal ended.
-        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+        return signalled(signal);
     }
     let Some(holds) = judgement.holds() else { return exit::GENERATOR_LIMITED };
     for missed in &judgement.missed {

@@ -53,7 +53,10 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     if let Some(asked) = args.asked()? {
         let files = Read::keeping();
         let (order, _) = plan::plan(args, plan::cores(), &files)?;
-        return on::run(&asked.lasting(order.plan.budget), &args.beside(), &files);
+        if on::prints(&asked.lasting(order.plan.budget), &args.beside(), &files)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        anyhow::bail!("--on: to come");
     }
     let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get), &Read::default())?;
     let page = args.page.map(crate::page::Site::bind).transpose()?;

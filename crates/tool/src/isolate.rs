@@ -47,7 +47,10 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     if let Some(asked) = args.asked()? {
         let files = Read::keeping();
         plan::plan(args, cores(), &files)?;
-        return on::run(&asked.lasting(Some(args.budget())), &args.beside(), &files);
+        if on::prints(&asked.lasting(Some(args.budget())), &args.beside(), &files)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        anyhow::bail!("--on: to come");
     }
     let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get), &Read::default())?;
     let page = args.page.map(Site::bind).transpose()?;

@@ -6,31 +6,28 @@
 pub(crate) mod args;
 pub(crate) mod argv;
 pub(crate) mod asked;
+pub(crate) mod crew;
 pub(crate) mod given;
 
 use std::io::{Write as _, stdout};
-use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use seawall_fleet::manifest;
 use seawall_load::files::Files;
 
-pub(crate) use self::args::OnArgs;
+pub(crate) use self::args::{OnArgs, WhenPodFails};
 pub(crate) use self::asked::{Asked, Beside, Command, Deed};
+pub(crate) use self::crew::Ended;
 
-/// Does what is asked for, of a command whose plan was made of these files.
+/// Whether what makes the pods is all that is asked for, of a command whose plan was made of these files: then it is printed.
 ///
 /// # Errors
 /// What cannot be given to pods.
-pub(crate) fn run(asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::Result<ExitCode> {
-    let Deed::Print(spec) = &asked.deed else {
-        bail!(
-            "--on kubernetes: this program prints what makes its pods (--dry-run), and does not order them yet"
-        );
-    };
+pub(crate) fn prints(asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::Result<bool> {
+    let Deed::Print(spec) = &asked.deed else { return Ok(false) };
     let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
     let text = manifest::written(spec, &materials, beside.command.word());
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }

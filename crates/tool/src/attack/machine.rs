@@ -8,6 +8,7 @@ use seawall_probe::{Finding, Grade};
 use serde::Serialize;
 
 use super::about::About;
+use super::pods::Row;
 
 /// What explains the figures and speaks against none of them, and what is not known.
 pub(crate) fn notes(findings: &[Finding]) -> String {
@@ -33,6 +34,8 @@ pub(crate) struct Report<'a> {
     #[serde(flatten)]
     pub(crate) summary: &'a Summary,
     pub(crate) machine: &'a [Finding],
+    #[serde(skip_serializing_if = "<[Row]>::is_empty")]
+    pub(crate) pods: &'a [Row],
 }
 
 #[cfg(test)]

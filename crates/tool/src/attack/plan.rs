@@ -23,14 +23,14 @@ use super::aim::{Aim, Waits};
 use super::args::{self, Args, WhenBusy};
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
-pub(crate) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Plan> {
+pub(crate) fn plan(args: &Args, cpus: usize, files: &Files, pods: u64) -> anyhow::Result<Plan> {
     check(args)?;
     let arrivals = arrivals(args, files)?;
     let style = args.travel.style(args.chunked)?;
     let waits = Waits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
     let mut travel = args.travel.engine(waits, &style, files)?;
     let source = source(args, &style, files)?;
-    let in_flight = in_flight(args, &source, &mut travel)?;
+    let in_flight = in_flight(args, &source, &mut travel, pods)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
     let setup =
         Setup { source, travel, style, threads, spin: args.spin.unwrap_or_else(|| means::spin(threads)) };
@@ -129,10 +129,11 @@ fn until(args: &Args) -> Until {
 }
 
 /// What may be in flight at once, and how many connections that takes: each needs a descriptor.
-fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Result<InFlight> {
+fn in_flight(args: &Args, source: &Source, travel: &mut Travel, pods: u64) -> anyhow::Result<InFlight> {
     let files = raise_open_files()?;
     let room = files.saturating_sub(OTHER_FILES);
-    let wanted = args.concurrency.unwrap_or(args.max_workers);
+    let whole = args.concurrency.unwrap_or(args.max_workers);
+    let wanted = if whole == u64::MAX { whole } else { whole.div_ceil(pods) };
     let spread = Spread::of(source, travel, wanted != u64::MAX);
     let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
     if least > room {
@@ -144,7 +145,7 @@ fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Resul
     }
     let (carried, connections) = spread.within(room, travel.connections as u64);
     travel.connections = usize::try_from(connections)?;
-    let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT))?;
+    let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT).saturating_mul(pods).min(whole))?;
     let when_busy = match args.when_busy {
         WhenBusy::Queue => shard::WhenBusy::Queue,
         WhenBusy::Drop => shard::WhenBusy::Drop,

@@ -5,6 +5,8 @@ use seawall_lab::objective::Objectives;
 use seawall_load::control::Control;
 use seawall_load::interval::Interval;
 
+use super::pods::Row;
+
 /// A run under way. Dropping it ends it.
 pub(crate) trait Running {
     /// The hand on it.
@@ -17,7 +19,15 @@ pub(crate) trait Running {
     fn watch(&mut self, each: &mut dyn FnMut(&Interval));
 
     /// What it came to, judged.
-    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Carried;
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished;
+}
+
+/// A run that is over.
+pub(crate) struct Finished {
+    /// What it came to.
+    pub(crate) carried: Carried,
+    /// What each pod came to; none where there are no pods.
+    pub(crate) pods: Vec<Row>,
 }
 
 impl Running for Carriage<'_> {
@@ -33,7 +43,7 @@ impl Running for Carriage<'_> {
         Carriage::watch(self, each);
     }
 
-    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Carried {
-        Carriage::finish(*self, objectives)
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
+        Finished { carried: Carriage::finish(*self, objectives), pods: Vec::new() }
     }
 }

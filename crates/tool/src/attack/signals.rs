@@ -17,6 +17,11 @@ impl Held {
         Ok(Self(signals.context("cannot listen to signals")?))
     }
 
+    /// A signal that has come, which nobody else hears of then.
+    pub(crate) fn come(&mut self) -> Option<i32> {
+        self.0.pending().next()
+    }
+
     /// Starts the thread that listens, until the program ends.
     pub(crate) fn listen(mut self, control: Control) -> anyhow::Result<Signals> {
         let received = Arc::new(Received::default());

@@ -74,11 +74,21 @@ const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Asked {
     /// The Job has time for a load that lasts so long; none: until it is stopped.
-    pub(crate) fn lasting(mut self, load: Option<Duration>) -> Self {
-        if let Deed::Make(spec) | Deed::Print(spec) = &mut self.deed {
+    pub(crate) fn lasting(&self, load: Option<Duration>) -> Self {
+        let mut asked = self.clone();
+        if let Deed::Make(spec) | Deed::Print(spec) = &mut asked.deed {
             spec.deadline_seconds = (load.unwrap_or(ENDLESS).saturating_add(AROUND)).as_secs();
         }
-        self
+        asked
+    }
+
+    /// How many pods there are; of a Job that stands nobody knows, and then it is one.
+    pub(crate) fn pods(&self) -> u64 {
+        match &self.deed {
+            Deed::Make(spec) | Deed::Print(spec) => spec.pods.into(),
+            Deed::Join(_) => 1,
+            Deed::Start(many) => (*many).into(),
+        }
     }
 
     /// Where volumes are in pods.

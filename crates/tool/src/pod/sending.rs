@@ -51,7 +51,7 @@ pub(super) fn run(args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> 
     let (clients, most_errors) = (whole(&args), args.max_errors.map(|most| most.0));
     let mut args = args;
     take_share(&mut args, (place.index % place.of, place.of));
-    let plan = plan::plan(&args, cpus, &Files::default())?;
+    let plan = plan::plan(&args, cpus, &Files::default(), 1)?;
     let warm = warm(&plan, place.of);
     let hand = Arc::new(Hand::default());
     let ears = Ears::<()>::open(place.heartbeat, &hand, voice)?;

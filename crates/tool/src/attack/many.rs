@@ -1,0 +1,271 @@
+//! An attack whose senders are pods: begun at one instant, steered by the same hand, its intervals those of all, judged with what each says of
+//! itself.
+//!
+//! A pod whose share is missing is never silently less load: it is named when that is seen, the interval without it is told to be so, and
+//! the judgement says what was not sent.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use seawall_fleet::fleet::{Begun, Fleet, NOTICE, News, What};
+use seawall_fleet::gather::{Gather, Gathered};
+use seawall_lab::carry::Carried;
+use seawall_lab::judgement::Judgement;
+use seawall_lab::objective::Objectives;
+use seawall_lab::remote::load::Part;
+use seawall_lab::selfcheck;
+use seawall_lab::verdict::{Reason, Verdict, worst};
+use seawall_load::clock::{Nanos, nanos};
+use seawall_load::control::{Change, Control, Early, Elsewhere};
+use seawall_load::engine::{Load, Outcome};
+use seawall_load::interval::Interval;
+use seawall_load::stats::Stats;
+use seawall_load::summary::Summary;
+
+use super::pods::{Pods, Row, Seen};
+use super::running::{Finished, Running};
+use crate::on::{Ended, WhenPodFails};
+use crate::times::brief;
+
+/// Longest wait for news before it is looked whether anything is to be told.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A share of the load that may be missing without the rest saying nothing of the target.
+const LITTLE: f64 = 0.01;
+
+/// Pods whose starts are further apart did not begin together.
+const APART: Nanos = 5_000_000;
+
+/// Pods of an attack.
+pub(crate) type Crew = Fleet<(), Interval, Part>;
+
+/// An attack of many pods under way.
+pub(crate) struct Many {
+    crew: Crew,
+    run: Elsewhere,
+    changes: Receiver<Change>,
+    begun: Begun,
+    gather: Gather,
+    pods: Pods,
+    when_pod_fails: WhenPodFails,
+    warm_up: Nanos,
+    /// When nothing more is due, and after how many hits.
+    end: Option<Nanos>,
+    hits: Option<u64>,
+    /// From where to where somebody's share was missing, by pod.
+    missing: BTreeMap<usize, Nanos>,
+    /// Ends the pods, and what they were made of, when it is dropped.
+    _ended: Ended,
+}
+
+impl Many {
+    /// Has pods that are ready begin.
+    pub(crate) fn begin(mut crew: Crew, load: &Load, pods: Pods, fails: WhenPodFails, ended: Ended) -> Self {
+        let begun = crew.begin(&());
+        let (sender, changes) = channel();
+        let run = Elsewhere::new(load, crew.clock(), begun.at, nanos(NOTICE), sender);
+        let end = load.ends();
+        let hits = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
+        pods.begin(&crew);
+        Self {
+            gather: Gather::new(crew.size()),
+            crew,
+            run,
+            changes,
+            begun,
+            pods,
+            when_pod_fails: fails,
+            warm_up: nanos(load.warm_up),
+            end,
+            hits,
+            missing: BTreeMap::new(),
+            _ended: ended,
+        }
+    }
+
+    /// The time of the run.
+    fn now(&self) -> Nanos {
+        self.crew.now().saturating_sub(self.begun.at)
+    }
+
+    fn forward(&self) {
+        for change in self.changes.try_iter() {
+            match change {
+                Change::Rate(rate, from) => self.crew.steer(&format!("rate {}", rate.exact()), from),
+                Change::Clients(clients) => self.crew.steer(&format!("concurrency {clients}"), self.now()),
+                Change::Pause(from) => self.crew.steer("pause", from),
+                Change::Resume(from) => self.crew.steer("resume", from),
+                Change::Drain | Change::Abort => self.crew.stop(),
+            }
+        }
+    }
+
+    fn learn(&mut self, News { pod, what, .. }: News<Interval, Part>) {
+        let trial = self.begun.trial;
+        match what {
+            What::Begun { trial: of, at, within } if of == trial => {
+                let late = at.saturating_sub(self.begun.unix_ns);
+                self.pods.note(pod, Seen::Began { late, within });
+            }
+            What::Part { trial: of, part, doubts } if of == trial => self.measured(pod, &part, doubts),
+            What::Done { trial: of, result } if of == trial => {
+                self.gather.over(pod);
+                self.pods.note(pod, Seen::Done(Box::new(result)));
+            }
+            What::Gone(why) => self.lost(pod, why),
+            What::Away(why) => self.pods.note(pod, Seen::Away(why)),
+            What::Records { .. }
+            | What::Ready
+            | What::Begun { .. }
+            | What::Part { .. }
+            | What::Done { .. } => {}
+        }
+    }
+
+    fn measured(&mut self, pod: usize, part: &Interval, doubts: Vec<String>) {
+        if let Err(gap) = self.gather.add(pod, part) {
+            self.lost(pod, format!("what it tells has a hole: {gap}"));
+            return;
+        }
+        self.pods.note(pod, Seen::Measured { stats: &part.stats, to: part.to, doubts });
+    }
+
+    /// A pod will tell nothing more. One that has told all of its run is of no further interest.
+    fn lost(&mut self, pod: usize, why: String) {
+        if self.pods.is_done(pod) {
+            return;
+        }
+        self.gather.gone(pod);
+        self.pods.note(pod, Seen::Gone { why, at: self.now() });
+        if self.when_pod_fails == WhenPodFails::End {
+            self.run.steer().drain();
+        }
+    }
+
+    fn told(&mut self, gathered: &Gathered) {
+        let Interval { from, to, stats } = &gathered.interval;
+        for &pod in &gathered.missing {
+            *self.missing.entry(pod).or_default() += to - from;
+            self.pods.note(pod, Seen::Missing { from: *from, to: *to });
+        }
+        let total = self.gather.so_far();
+        let (done, good) = (total.done, total.good());
+        let in_flight = usize::try_from(stats.in_flight_peak).unwrap_or(usize::MAX);
+        let opened = usize::try_from(total.connections).unwrap_or(usize::MAX);
+        self.run.publish(in_flight, opened, done, done.saturating_sub(good));
+    }
+
+    /// Hits that the whole schedule made due, of which any were counted; none in a closed loop.
+    fn scheduled(&self) -> Option<u64> {
+        let control = self.run.steer();
+        let due = |at| control.due_before(at, self.end, self.hits);
+        let all = due(self.end.unwrap_or_else(|| self.gather.told()))?;
+        Some(all.saturating_sub(due(self.warm_up)?))
+    }
+
+    fn outcome(&self) -> Outcome {
+        let parts: Vec<Part> = self.pods.parts().collect();
+        let is_whole = parts.len() == self.crew.size();
+        let total = if is_whole { sum(&parts) } else { self.gather.total() };
+        let most = |of: fn(&Part) -> Nanos| parts.iter().map(of).max();
+        let counted = self.gather.told().min(self.end.unwrap_or(Nanos::MAX)).saturating_sub(self.warm_up);
+        let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
+        let early = self.run.ended().map(|(_, why)| why).or(parts.iter().find_map(|part| part.early));
+        Outcome {
+            scheduled: if is_whole { scheduled } else { self.scheduled() },
+            began_unix_ns: self.begun.unix_ns,
+            scheduled_for: most(|part| part.scheduled_for).unwrap_or(counted),
+            elapsed: most(|part| part.elapsed).unwrap_or(counted),
+            threads: parts.iter().map(|part| part.threads).sum::<usize>().max(1),
+            written: Ok(parts.iter().map(|part| part.records).sum()),
+            early,
+            ..Outcome::of(total, counted)
+        }
+    }
+
+    /// What speaks against this load: of the whole, and of each pod.
+    fn reasons(&self, outcome: &Outcome) -> Vec<Reason> {
+        let whole = selfcheck::of_run(outcome).into_iter();
+        whole.chain(self.pods.rows().iter().flat_map(|row| self.against(row, outcome))).collect()
+    }
+
+    fn against(&self, row: &Row, outcome: &Outcome) -> Vec<Reason> {
+        let mut reasons: Vec<Reason> = row
+            .findings
+            .iter()
+            .map(|found| Reason { measured: format!("{}: {}", row.name, found.measured), ..found.clone() })
+            .collect();
+        let missing = self.missing.get(&row.index).copied().unwrap_or(0);
+        let share = missing as f64 / outcome.scheduled_for.max(1) as f64 / self.crew.size() as f64;
+        let verdict = if share > LITTLE { Verdict::GeneratorLimited } else { Verdict::Degraded };
+        let lacks = format!("{:.1} % of the load", 100.0 * share);
+        match &row.gone {
+            Some(gone) => {
+                let text = format!("{}: {gone}; {lacks} is missing", row.name);
+                reasons.push(Reason::new("pod-gone", verdict, text));
+            }
+            None if missing > 0 => {
+                let text = format!("{}: told nothing in time for {}, {lacks}", row.name, brief(missing));
+                reasons.push(Reason::new("pod-late", verdict, text));
+            }
+            None => {}
+        }
+        if let Some((late, within)) = row.began.filter(|(late, within)| late.unsigned_abs() > APART + within)
+        {
+            let side = if late > 0 { "after" } else { "before" };
+            let text = format!(
+                "{}: began {} {side} the instant that was agreed on, give or take {}",
+                row.name,
+                brief(late.unsigned_abs()),
+                brief(within)
+            );
+            reasons.push(Reason::new("pod-start", Verdict::Degraded, text));
+        }
+        reasons
+    }
+}
+
+fn sum(parts: &[Part]) -> Stats {
+    let mut total = Stats::default();
+    parts.iter().for_each(|part| total.beside(&part.total.stats));
+    total
+}
+
+impl Running for Many {
+    fn steer(&self) -> Control {
+        self.run.steer()
+    }
+
+    fn began_unix_ns(&self) -> i64 {
+        self.begun.unix_ns
+    }
+
+    fn watch(&mut self, each: &mut dyn FnMut(&Interval)) {
+        while !self.gather.is_over() {
+            self.forward();
+            if let Some(news) = self.crew.next(PATIENCE) {
+                self.learn(news);
+            }
+            while let Some(gathered) = self.gather.next(self.now()) {
+                self.told(&gathered);
+                each(&gathered.interval);
+            }
+        }
+        self.run.is_over();
+        self.crew.leave();
+    }
+
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
+        let mut outcome = self.outcome();
+        let summary = Summary::new(&outcome);
+        let reasons = self.reasons(&outcome);
+        let missed = objectives.map(|objectives| objectives.missed(&summary)).unwrap_or_default();
+        let judgement = Judgement { verdict: worst(&reasons), reasons, machine: Vec::new(), missed };
+        if self.when_pod_fails == WhenPodFails::End && self.pods.rows().iter().any(|row| row.gone.is_some()) {
+            outcome.early.get_or_insert(Early::Commanded);
+        }
+        let pods = self.pods.rows();
+        Finished { carried: Carried { outcome, summary, judgement }, pods }
+    }
+}
