@@ -1,4 +1,4 @@
-//! One API server at a person's hands: what is there, what changes, and what pods write.
+//! One API server at a person's hands: what is there, what changes, what pods write, and what is said to them.
 //!
 //! Objects are JSON, and paths are theirs: what either means is the caller's. Every call has a limit of time; logging in, which a person
 //! may have to, is not part of it. Nothing is tried again but what other credentials mend.
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::access::StartError;
 use crate::access::choice::Choice;
+use crate::attach::{self, Attachment};
 use crate::client::{refusal, whole, within};
 use crate::failure::{Failure, Status};
 use crate::lines::{LARGEST, Lines};
@@ -273,6 +274,30 @@ impl Api {
         ];
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log");
         self.lines(&with_query(&path, &parameters), LONGEST_LINE).await
+    }
+
+    /// Joins a container's standard input and error (`pods/attach`); what it writes to its standard output does not come this way.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn attach(&self, namespace: &str, pod: &str, container: &str) -> Result<Attachment, Failure> {
+        let parameters = [("container", Some(container)), ("stdin", Some("true")), ("stderr", Some("true"))];
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/attach");
+        self.attach_to(&with_query(&path, &parameters)).await
+    }
+
+    /// An attachment to whatever path gives one.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn attach_to(&self, path: &str) -> Result<Attachment, Failure> {
+        let (request, key) = attach::request(path);
+        let answer = self.send(request?).await?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let (head, body) = answer.into_parts();
+            return Err(self.within(refusal(head.status, boxed(body))).await?);
+        }
+        self.within(Attachment::over(answer, &key)).await?
     }
 
     async fn call<T: DeserializeOwned>(&self, request: Built) -> Result<T, Failure> {

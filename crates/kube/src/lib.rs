@@ -1,4 +1,4 @@
-//! One Kubernetes API server: how it is reached, a call, a stream of lines.
+//! One Kubernetes API server: how it is reached, a call, a stream of lines, an attachment.
 //!
 //! It knows no kind of object and decides nothing: what is asked, how often, and what becomes of a [`Failure`] is for whoever calls.
 //! Nothing here names a provider of cryptography: whoever asks hands one in, so that each program keeps the one that it has.
@@ -10,6 +10,7 @@
 
 mod access;
 mod api;
+pub mod attach;
 mod client;
 mod failure;
 mod lines;

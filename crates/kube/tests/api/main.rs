@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
+mod attach;
 mod calls;
 mod support;
