@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
+use seawall_kube::attach::Attachment;
 use seawall_kube::{Api, Change, Failure, Lines, Log, Run};
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 use serde_json::Value;
@@ -135,9 +136,8 @@ impl Way {
         let mut pauses = Pauses::new();
         while !self.has_ended() {
             match self.place.api.attach(&self.place.namespace, &self.name, CONTAINER).await {
-                Ok(attachment) => {
+                Ok(Attachment { stdin, mut hearing }) => {
                     pauses = Pauses::new();
-                    let (stdin, mut hearing) = attachment.split();
                     loop {
                         tokio::select! {
                             order = orders.recv() => {
