@@ -14,6 +14,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use seawall_core::names::{is_dns_label, is_loopback};
 use seawall_core::{Secret, file};
@@ -80,13 +81,16 @@ impl Choice {
     }
 
     fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<Chosen, StartError> {
-        match self.files(variable)? {
-            Some(files) => files.chosen(self.context.as_deref()),
-            None => match &self.context {
-                Some(name) => Err(wrong(POD, format!("there is no kubeconfig, so no context {name:?}"))),
-                None => in_pod(variable, pod),
-            },
+        let mut chosen = match (self.files(variable)?, &self.context) {
+            (Some(files), context) => files.chosen(context.as_deref()),
+            (None, Some(name)) => Err(wrong(POD, format!("there is no kubeconfig, so no context {name:?}"))),
+            (None, None) => in_pod(variable, pod),
+        }?;
+        if chosen.proxy.is_none() {
+            let around = proxy_around(variable, &chosen);
+            chosen.proxy = around.map_err(|reason| wrong("the environment", reason))?;
         }
+        Ok(chosen)
     }
 
     /// The files there are; `None` in a pod without any.
@@ -307,24 +311,50 @@ fn switch(section: &Section<'_>, key: &str) -> Result<bool, String> {
     }
 }
 
-/// A proxy that is asked in plain HTTP to CONNECT; what it then carries is TLS.
+const PROXY: &str = "expected http://HOST:PORT; for a proxy by https or socks5, reach the server through a tunnel of your own";
+
 fn proxy(cluster: &Section<'_>) -> Result<Option<Proxy>, String> {
-    let Some(text) = cluster.text("proxy-url")? else { return Ok(None) };
-    let expected = "expected http://HOST:PORT; for a proxy by https or socks5, reach the server through a tunnel of your own";
-    let wrong = || cluster.wrong("proxy-url", expected);
-    let url = Url::parse(text).map_err(|_| wrong())?;
-    if url.scheme() != "http" {
-        return Err(wrong());
-    }
-    let (host, port) = (url.host_str().ok_or_else(wrong)?, url.port().unwrap_or(80));
-    let uri = format!("http://{host}:{port}").parse().map_err(|_| wrong())?;
-    let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
-    let password = url.password().unwrap_or_default();
-    let authorization = match url.username() {
-        "" => None,
-        name => Some(basic(&decoded(name), &decoded(password)).ok_or_else(wrong)?),
+    let Some(url) = cluster.text("proxy-url")? else { return Ok(None) };
+    Proxy::parse(url).map(Some).ok_or_else(|| cluster.wrong("proxy-url", PROXY))
+}
+
+/// The proxy of the environment, for a server whose file names none and that is not on this machine. Source: Go, net/http
+/// `ProxyFromEnvironment`.
+fn proxy_around(variable: &Variable<'_>, chosen: &Chosen) -> Result<Option<Proxy>, String> {
+    let said = |names: [&'static str; 2]| {
+        let value =
+            |name| Some((name, variable(name)?.into_string().ok().filter(|value| !value.is_empty())?));
+        names.into_iter().find_map(value)
     };
-    Ok(Some(Proxy { uri, authorization }))
+    let names = if chosen.scheme == Scheme::HTTPS {
+        ["HTTPS_PROXY", "https_proxy"]
+    } else {
+        ["HTTP_PROXY", "http_proxy"]
+    };
+    let host = chosen.endpoint.base.host();
+    let Some((name, url)) = said(names).filter(|_| !is_loopback(host)) else { return Ok(None) };
+    let but = said(["NO_PROXY", "no_proxy"]).map(|(_, hosts)| hosts).unwrap_or_default();
+    let others = Matcher::builder().all("http://proxy").no(but).build();
+    let server = chosen.endpoint.base.locate_by(chosen.scheme.clone(), &Uri::from_static("/"));
+    if server.is_ok_and(|server| others.intercept(&server).is_none()) {
+        return Ok(None);
+    }
+    let url = if url.contains("://") { url } else { format!("http://{url}") };
+    Proxy::parse(&url).map(Some).ok_or_else(|| format!("{name}: {PROXY}"))
+}
+
+impl Proxy {
+    /// A proxy that is asked in plain HTTP to CONNECT; what it then carries is TLS. `None` for any other.
+    fn parse(url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok().filter(|url| url.scheme() == "http")?;
+        let uri = format!("http://{}:{}", url.host_str()?, url.port().unwrap_or(80)).parse().ok()?;
+        let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let authorization = match url.username() {
+            "" => None,
+            name => Some(basic(&decoded(name), &decoded(url.password().unwrap_or_default()))?),
+        };
+        Some(Self { uri, authorization })
+    }
 }
 
 /// RFC 7617; `None` for what cannot be one.
@@ -630,6 +660,30 @@ mod tests {
             assert!(reason.contains("cluster.proxy-url: expected http://HOST:PORT"), "{reason}");
             assert!(!reason.contains("5318008"), "{reason}");
         }
+    }
+
+    #[test]
+    fn the_environments_proxy_carries_what_it_is_not_told_to_leave() {
+        let mut world = World::new();
+        let contexts =
+            [context("near", "near", "me"), context("far", "far", "me"), context("own", "own", "me")];
+        let own = json!({"name": "own", "cluster": {"server": "https://reef.example", "proxy-url": "http://own:1"}});
+        let clusters =
+            [cluster("near", "https://127.0.0.1:6443"), cluster("far", "https://reef.example"), own];
+        world.write("a", &json!({"contexts": contexts, "clusters": clusters, "users": [user("me", "t")]}));
+        world.list(&["a"]);
+        let through = |world: &World, context: &str| {
+            world.read(Some(context)).map(|chosen| chosen.proxy.map(|proxy| proxy.uri.to_string()))
+        };
+        world.variables.push(("https_proxy", "proxy:3128".into()));
+        assert_eq!(through(&world, "far").unwrap().as_deref(), Some("http://proxy:3128/"));
+        assert_eq!(through(&world, "own").unwrap().as_deref(), Some("http://own:1/"));
+        assert_eq!(through(&world, "near").unwrap(), None);
+        world.variables.push(("NO_PROXY", "10.0.0.0/8,.example".into()));
+        assert_eq!(through(&world, "far").unwrap(), None);
+        world.variables = vec![world.variables[0].clone(), ("HTTPS_PROXY", "socks5://5318008@proxy".into())];
+        let reason = through(&world, "far").unwrap_err().to_string();
+        assert!(reason.contains("HTTPS_PROXY: expected http://") && !reason.contains("5318008"), "{reason}");
     }
 
     #[test]
