@@ -6,6 +6,7 @@
 //! A pod runs `seawall pod`, which reads the arguments that its user gave to `attack`, `find` or `isolate`, gets ready, and does what it is
 //! told: [`protocol`] has the lines. [`wire`] is what carries them, whatever it is: the API server, or pipes to processes of a test.
 
+pub mod job;
 pub mod manifest;
 pub mod materials;
 pub mod preflight;
