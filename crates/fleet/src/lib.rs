@@ -9,6 +9,7 @@
 pub mod clocks;
 pub mod fleet;
 pub mod gather;
+pub mod job;
 pub mod manifest;
 pub mod materials;
 pub mod pods;

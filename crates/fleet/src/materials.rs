@@ -198,7 +198,7 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
         return Err("Kubernetes mounts nothing at a path with a colon or a control character");
     }
     let is_in = |room: &&str| place.starts_with(room) || Path::new(room).starts_with(&place);
-    if FORBIDDEN.iter().any(|room| is_in(room)) {
+    if FORBIDDEN.iter().any(&is_in) {
         return Err("nothing is mounted there: copy it elsewhere");
     }
     if taken.iter().any(is_in) {

@@ -110,8 +110,19 @@ pub struct Obstacle {
     pub what: String,
     /// The command that shows it.
     pub shown_by: String,
-    /// Whether it may yet go away by itself: a cluster without room may be given another node.
-    pub may_pass: bool,
+    /// Whether it may yet go away by itself.
+    pub passes: Passes,
+}
+
+/// How long an [`Obstacle`] is borne.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Passes {
+    /// As long as anything is waited for: somebody is at work on it.
+    Later,
+    /// Some seconds: it may be that nobody has looked at it yet.
+    Soon,
+    /// Not at all.
+    Never,
 }
 
 impl fmt::Display for Obstacle {
@@ -130,7 +141,7 @@ pub fn missing(refused: &[Right], place: &Place) -> Option<Obstacle> {
         all.join(", "),
         place.namespace
     );
-    Some(Obstacle { what, shown_by: place.kubectl(&format!("auth can-i {first}")), may_pass: false })
+    Some(Obstacle { what, shown_by: place.kubectl(&format!("auth can-i {first}")), passes: Passes::Never })
 }
 
 /// Why a Job is not what was asked for: made by an API server that knows less than is needed.
@@ -139,7 +150,11 @@ pub fn too_old(job: &Value, place: &Place) -> Option<Obstacle> {
     let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
     let what = "this cluster's Jobs have no backoffLimitPerIndex, without which one pod that fails is replaced by another in the middle of a \
                 load: it takes Kubernetes 1.29 or later";
-    (!knows).then(|| Obstacle { what: what.to_owned(), shown_by: place.kubectl("version"), may_pass: false })
+    (!knows).then(|| Obstacle {
+        what: what.to_owned(),
+        shown_by: place.kubectl("version"),
+        passes: Passes::Never,
+    })
 }
 
 /// What keeps a Job from having pods, by its events: quota, Pod Security, other admission.
@@ -151,14 +166,16 @@ pub fn of_events(events: &[Value], job: &str, place: &Place) -> Option<Obstacle>
     let failed = events.iter().filter(is_of_job).find(|event| text(event, "/reason") == "FailedCreate")?;
     let why = text(failed, "/message");
     let shown_by = place.kubectl(&format!("describe job {job}"));
-    let what = if why.contains("exceeded quota") {
-        format!("the namespace's quota does not let all pods in: {}", after(why, "forbidden: "))
+    let (what, passes) = if why.contains("exceeded quota") {
+        let what = format!("the namespace's quota does not let all pods in: {}", after(why, "forbidden: "));
+        (what, Passes::Never)
     } else if why.contains("violates PodSecurity") {
-        format!("Pod Security does not let the pods in: {}", after(why, "forbidden: "))
+        (format!("Pod Security does not let the pods in: {}", after(why, "forbidden: ")), Passes::Never)
     } else {
-        format!("pods cannot be made: {why}")
+        // A webhook that was away; the Job's controller tries again.
+        (format!("pods cannot be made: {why}"), Passes::Soon)
     };
-    Some(Obstacle { what, shown_by, may_pass: false })
+    Some(Obstacle { what, shown_by, passes })
 }
 
 /// What keeps a pod from running, as far as it tells; `events` are those of the namespace.
@@ -189,7 +206,7 @@ fn waiting(pod: &Value, place: &Place) -> Option<Obstacle> {
         }
         _ => return None,
     };
-    Some(Obstacle { what, shown_by: describe(pod, place), may_pass: false })
+    Some(Obstacle { what, shown_by: describe(pod, place), passes: Passes::Never })
 }
 
 /// Events of who gives a cluster another node: cluster-autoscaler (`TriggeredScaleUp`) and Karpenter (`Nominated`).
@@ -204,7 +221,8 @@ fn unscheduled(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle>
     }
     let is_growing = of_object(events, pod).any(|event| GROWING.contains(&text(event, "/reason")));
     let what = format!("no node has room for {}: {}", name(pod), text(condition, "/message"));
-    Some(Obstacle { what, shown_by: describe(pod, place), may_pass: is_growing })
+    let passes = if is_growing { Passes::Later } else { Passes::Soon };
+    Some(Obstacle { what, shown_by: describe(pod, place), passes })
 }
 
 /// A volume that cannot be mounted is told by events alone, and tried again for ever.
@@ -217,7 +235,7 @@ fn unmounted(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
     let what =
         format!("a volume of {} cannot be mounted on {}: {}", name(pod), node(pod), text(failed, "/message"));
     // The Secret comes after the Job; a kubelet that was too quick looks again.
-    Some(Obstacle { what, shown_by: describe(pod, place), may_pass: true })
+    Some(Obstacle { what, shown_by: describe(pod, place), passes: Passes::Soon })
 }
 
 fn of_object<'a>(events: &'a [Value], pod: &'a Value) -> impl Iterator<Item = &'a Value> {

@@ -100,7 +100,7 @@ fn an_image_that_cannot_be_had_is_named_with_the_kubelets_reason() {
             format!("the image r.test/seawall:1 cannot be had on node-7: {reason}: not found")
         );
         assert_eq!(told.shown_by, "kubectl --namespace load describe pod run-3-abcde");
-        assert!(!told.may_pass);
+        assert_eq!(told.passes, Passes::Never);
     }
     assert_eq!(of_pod(&waits("ContainerCreating", ""), &[], &place()), None);
     let told =
@@ -118,10 +118,10 @@ fn a_cluster_without_room_says_so_and_may_be_given_more() {
     let pending = pod(&json!({"phase": "Pending", "conditions": [condition]}));
     let told = of_pod(&pending, &[], &place()).unwrap();
     assert_eq!(told.what, "no node has room for run-3-abcde: 0/3 nodes are available: 3 Insufficient cpu.");
-    assert!(!told.may_pass);
+    assert_eq!(told.passes, Passes::Soon);
     for reason in GROWING {
         let events = [event("Pod", "run-3-abcde", reason, "pod triggered scale-up")];
-        assert!(of_pod(&pending, &events, &place()).unwrap().may_pass, "{reason}");
+        assert_eq!(of_pod(&pending, &events, &place()).unwrap().passes, Passes::Later, "{reason}");
     }
     let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
     assert_eq!(of_pod(&pod(&json!({"phase": "Pending", "conditions": [gated]})), &[], &place()), None);
@@ -136,7 +136,8 @@ fn a_volume_that_is_not_mounted_is_told_by_events() {
     ];
     let told = of_pod(&pending, &events, &place()).unwrap();
     assert!(
-        told.what.ends_with("cannot be mounted on node-7: claim \"x\" not found") && told.may_pass,
+        told.what.ends_with("cannot be mounted on node-7: claim \"x\" not found")
+            && told.passes == Passes::Soon,
         "{told}"
     );
     assert_eq!(of_pod(&pending, &events[1..], &place()), None);

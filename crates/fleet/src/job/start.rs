@@ -1,0 +1,272 @@
+//! Whether pods begin: what was seen of a Job, look by look, comes to a verdict. Pure.
+
+use std::time::Duration;
+
+use seawall_core::Moment;
+use serde_json::Value;
+
+use super::Pod;
+use crate::preflight::{self, Obstacle, Passes, Place};
+
+/// How long something is borne that may pass soon ([`Passes::Soon`]): who gives a cluster nodes looks every ten seconds (cluster-autoscaler,
+/// `--scan-interval`) and says then that it does.
+const SOON: Duration = Duration::from_secs(15);
+
+/// What one look has seen.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// All pods of the Job.
+    pub pods: Vec<Value>,
+    /// Of the Job, and of the first pod that does not run.
+    pub events: Vec<Value>,
+    /// The Job, where pods are lacking; else null.
+    pub job: Value,
+}
+
+impl Seen {
+    /// A pod whose program does not run.
+    pub(super) fn first_pending(&self) -> Option<&Value> {
+        self.pods.iter().find(|pod| !preflight::runs(pod))
+    }
+}
+
+/// What a look comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// So many pods run, and the others may yet.
+    Waiting(usize),
+    /// All run.
+    Running(Vec<Pod>),
+    /// They will not.
+    Never(Obstacle),
+}
+
+/// Pods that begin.
+#[derive(Debug)]
+pub struct Start {
+    job: String,
+    pods: usize,
+    place: Place,
+    within: Duration,
+    began: Moment,
+    /// Since when something has stood in the way that may pass soon.
+    since: Option<Moment>,
+}
+
+impl Start {
+    /// So many pods of a Job are waited for, at most so long from now on.
+    #[must_use]
+    pub fn new(job: &str, pods: usize, place: Place, within: Duration, now: Moment) -> Self {
+        Self { job: job.to_owned(), pods, place, within, began: now, since: None }
+    }
+
+    /// Whether nothing more is waited for.
+    #[must_use]
+    pub fn is_over(&self, now: Moment) -> bool {
+        now.since(self.began) >= self.within
+    }
+
+    /// What a look comes to, then.
+    pub fn judge(&mut self, seen: &Seen, now: Moment) -> Verdict {
+        let running = self.running(seen);
+        let runs = running.iter().flatten().count();
+        if runs == self.pods {
+            return Verdict::Running(running.into_iter().flatten().collect());
+        }
+        let obstacle = self.ended(seen).or_else(|| self.obstacle(seen));
+        let is_soon = obstacle.as_ref().is_some_and(|obstacle| obstacle.passes == Passes::Soon);
+        self.since = is_soon.then(|| self.since.unwrap_or(now));
+        let is_borne = self.since.is_none_or(|since| now.since(since) < SOON);
+        match obstacle {
+            Some(obstacle) if obstacle.passes == Passes::Never || !is_borne => Verdict::Never(obstacle),
+            obstacle if self.is_over(now) => Verdict::Never(self.late(runs, obstacle)),
+            _ => Verdict::Waiting(runs),
+        }
+    }
+
+    /// Pods that run, by their place.
+    fn running(&self, seen: &Seen) -> Vec<Option<Pod>> {
+        let mut running = vec![None; self.pods];
+        for pod in seen.pods.iter().filter(|pod| preflight::runs(pod)) {
+            if let Some(place) = preflight::index(pod).and_then(|index| running.get_mut(index)) {
+                *place = Some(Pod {
+                    name: preflight::name(pod).to_owned(),
+                    node: preflight::node(pod).to_owned(),
+                });
+            }
+        }
+        running
+    }
+
+    /// A pod, or the Job, that is at its end before anything has begun: it is not replaced.
+    fn ended(&self, seen: &Seen) -> Option<Obstacle> {
+        let of_pod = seen.pods.iter().find_map(|pod| {
+            let why = preflight::end(pod, false)?;
+            let (name, node) = (preflight::name(pod), preflight::node(pod));
+            Some((format!("{name} on {node} was gone before the load began: {why}"), format!("logs {name}")))
+        });
+        let of_job = || {
+            let why = preflight::job_failed(&seen.job)?;
+            Some((format!("the Job {} is over: {why}", self.job), format!("describe job {}", self.job)))
+        };
+        let (what, words) = of_pod.or_else(of_job)?;
+        Some(Obstacle { what, shown_by: self.place.kubectl(&words), passes: Passes::Never })
+    }
+
+    /// What stands in the way, that first which passes least.
+    fn obstacle(&self, seen: &Seen) -> Option<Obstacle> {
+        let of_job = (seen.pods.len() < self.pods)
+            .then(|| preflight::of_events(&seen.events, &self.job, &self.place))
+            .flatten();
+        let of_pods = seen.pods.iter().filter_map(|pod| preflight::of_pod(pod, &seen.events, &self.place));
+        // The first of equals, so that the same is said look by look.
+        of_job
+            .into_iter()
+            .chain(of_pods)
+            .reduce(|worst, next| if next.passes > worst.passes { next } else { worst })
+    }
+
+    fn late(&self, runs: usize, obstacle: Option<Obstacle>) -> Obstacle {
+        let so_far = format!("after {:?} {runs} of {} pods run", self.within, self.pods);
+        let shown_by =
+            self.place.kubectl(&format!("get pods --selector {}={}", crate::manifest::JOB_NAME, self.job));
+        match obstacle {
+            Some(obstacle) => Obstacle { what: format!("{so_far}: {}", obstacle.what), ..obstacle },
+            None => Obstacle { what: so_far, shown_by, passes: Passes::Never },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifest::INDEX;
+
+    fn pod(index: usize, status: &Value) -> Value {
+        json!({
+            "metadata": {"name": format!("run-{index}-x"), "annotations": {INDEX: index.to_string()}},
+            "spec": {"nodeName": format!("node-{index}"), "containers": [{"image": "r.test/seawall:1"}]},
+            "status": status,
+        })
+    }
+
+    fn runs(index: usize) -> Value {
+        pod(index, &json!({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}))
+    }
+
+    fn without_room(index: usize) -> Value {
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
+        pod(index, &json!({"phase": "Pending", "conditions": [condition]}))
+    }
+
+    fn creating(index: usize) -> Value {
+        pod(
+            index,
+            &json!({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}),
+        )
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn start(pods: usize) -> Start {
+        let place = Place { context: None, namespace: "load".to_owned() };
+        Start::new("run", pods, place, Duration::from_secs(120), at(0))
+    }
+
+    fn seen(pods: Vec<Value>) -> Seen {
+        Seen { pods, ..Seen::default() }
+    }
+
+    fn never(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Never(obstacle) => obstacle.what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pods_are_there_when_all_run_by_their_place() {
+        let mut start = start(2);
+        assert_eq!(start.judge(&seen(vec![]), at(0)), Verdict::Waiting(0));
+        assert_eq!(start.judge(&seen(vec![runs(1), creating(0)]), at(1)), Verdict::Waiting(1));
+        let Verdict::Running(pods) = start.judge(&seen(vec![runs(1), runs(0)]), at(2)) else {
+            panic!("both run")
+        };
+        assert_eq!(pods[0], Pod { name: "run-0-x".into(), node: "node-0".into() });
+        assert_eq!(pods[1].name, "run-1-x");
+    }
+
+    #[test]
+    fn what_does_not_pass_is_said_at_once() {
+        let state = json!({"waiting": {"reason": "ErrImagePull", "message": "no such host"}});
+        let without_image = pod(1, &json!({"phase": "Pending", "containerStatuses": [{"state": state}]}));
+        let told = never(start(2).judge(&seen(vec![without_room(0), without_image]), at(1)));
+        assert!(told.contains("ErrImagePull: no such host"), "the worst and not the first: {told}");
+    }
+
+    #[test]
+    fn a_cluster_without_room_is_given_some_seconds_and_one_that_grows_all_the_time() {
+        let mut alone = start(1);
+        let lacking = seen(vec![without_room(0)]);
+        assert_eq!(alone.judge(&lacking, at(1)), Verdict::Waiting(0));
+        assert_eq!(alone.judge(&lacking, at(15)), Verdict::Waiting(0));
+        assert!(never(alone.judge(&lacking, at(16))).contains("no node has room for run-0-x: no room"));
+
+        let event =
+            json!({"involvedObject": {"kind": "Pod", "name": "run-0-x"}, "reason": "TriggeredScaleUp"});
+        let growing = Seen { events: vec![event], ..lacking.clone() };
+        let mut fed = start(1);
+        assert_eq!(fed.judge(&lacking, at(1)), Verdict::Waiting(0));
+        assert_eq!(fed.judge(&growing, at(100)), Verdict::Waiting(0));
+        let told = never(fed.judge(&growing, at(120)));
+        assert!(told.starts_with("after 120s 0 of 1 pods run: no node has room"), "{told}");
+    }
+
+    #[test]
+    fn what_went_away_in_between_is_borne_anew() {
+        let mut start = start(1);
+        let lacking = seen(vec![without_room(0)]);
+        for (then, seen) in [(1, &lacking), (10, &seen(vec![creating(0)])), (20, &lacking), (30, &lacking)] {
+            assert_eq!(start.judge(seen, at(then)), Verdict::Waiting(0), "{then}");
+        }
+        never(start.judge(&lacking, at(36)));
+    }
+
+    #[test]
+    fn a_quota_is_told_where_pods_are_lacking_and_not_where_none_is() {
+        let message = "Error creating: pods \"x\" is forbidden: exceeded quota: small";
+        let event = json!({"involvedObject": {"kind": "Job", "name": "run"}, "reason": "FailedCreate", "message": message});
+        let lacking = Seen { events: vec![event], ..seen(vec![runs(0)]) };
+        assert!(never(start(2).judge(&lacking, at(1))).ends_with("exceeded quota: small"));
+        let whole = Seen { pods: vec![runs(0), creating(1)], ..lacking };
+        assert_eq!(start(2).judge(&whole, at(1)), Verdict::Waiting(1), "it was let in after all");
+    }
+
+    #[test]
+    fn a_pod_that_ends_before_the_load_begins_ends_the_wait() {
+        let state = json!({"terminated": {"exitCode": 1, "message": "seawall: cannot read x"}});
+        let ended = pod(1, &json!({"phase": "Failed", "containerStatuses": [{"state": state}]}));
+        let told = never(start(2).judge(&seen(vec![runs(0), ended]), at(1)));
+        assert_eq!(
+            told,
+            "run-1-x on node-1 was gone before the load began: ended with exit code 1: seawall: cannot read x"
+        );
+        let failed = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}});
+        let told = never(start(1).judge(&Seen { job: failed, ..Seen::default() }, at(1)));
+        assert!(told.starts_with("the Job run is over: its time was over"), "{told}");
+    }
+
+    #[test]
+    fn waiting_has_an_end() {
+        let mut start = start(2);
+        assert_eq!(start.judge(&seen(vec![runs(0), creating(1)]), at(119)), Verdict::Waiting(1));
+        assert_eq!(
+            never(start.judge(&seen(vec![runs(0), creating(1)]), at(120))),
+            "after 120s 1 of 2 pods run"
+        );
+    }
+}
