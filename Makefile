@@ -21,7 +21,7 @@ cluster-test: toolchain test-parts redirect-parts ## Tests against a real etcd a
 redirect-test: toolchain redirect-parts ## Tests of the redirect's programs and rules in this kernel (root, control groups of version 2)
 	scripts/redirect-test
 
-e2e: toolchain test-parts ## A real kubelet's node, the agent's chart and image on it, and real pods (root; the first time builds Kubernetes)
+e2e: toolchain test-parts ## A real kubelet's node, the agent's chart and image on it, the tool's image in real pods (root; the first time builds Kubernetes)
 	scripts/e2e
 
 ebpf: ebpf-tools ## Compiles the redirect's programs for the kernel anew (Debian 12's clang 14); the object is committed

@@ -29,6 +29,12 @@ pub const SCHEDULER: &str = "scheduler-token";
 /// The token of kube-controller-manager.
 pub const CONTROLLERS: &str = "controllers-token";
 
+/// The token of [`PERSON`].
+pub const PERSON_TOKEN: &str = "person-token";
+
+/// A person who may do what a test permits, and beforehand nothing.
+pub const PERSON: &str = "jane";
+
 /// `iss` of the ServiceAccounts' tokens.
 pub const ISSUER: &str = "https://issuer.test";
 
@@ -225,7 +231,8 @@ fn users() -> String {
     let node = format!("{KUBELET},system:node:{NODE},{NODE},system:nodes\n");
     let parts = [(SCHEDULER, "system:kube-scheduler"), (CONTROLLERS, "system:kube-controller-manager")];
     let parts = parts.map(|(token, name)| format!("{token},{name},{name}\n")).concat();
-    format!("{ADMIN},admin,admin,system:masters\n{node}{parts}")
+    let person = format!("{PERSON_TOKEN},{PERSON},{PERSON}\n");
+    format!("{ADMIN},admin,admin,system:masters\n{person}{node}{parts}")
 }
 
 /// Where `scripts/kube/build` put the programs; a refusal where the world could be reached.

@@ -7,6 +7,7 @@ pub mod api;
 pub mod aws_clients;
 pub mod browser;
 pub mod control_plane;
+pub mod counter;
 pub mod frames;
 pub mod node;
 pub mod objects;

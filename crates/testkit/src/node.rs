@@ -9,6 +9,7 @@
 
 mod pods;
 mod programs;
+mod throttling;
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,14 +17,15 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::control_plane::{ADMIN, ControlPlane, Program};
-use crate::objects::{self, NODE};
+use crate::control_plane::{ADMIN, ControlPlane, PERSON, PERSON_TOKEN, Program};
+use crate::objects::{self, NAMESPACE, NODE, accounts};
 use crate::plane::Plane;
 use crate::waiting::until_true;
 use programs::{run_containerd, start_containerd, start_controllers, start_kubelet, start_scheduler};
+pub use throttling::Throttling;
 
 /// The node's.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
@@ -97,23 +99,57 @@ impl Node {
         node
     }
 
-    /// Waits until it says so.
+    /// Waits until it says so, and until pods can be made that name no ServiceAccount.
     pub fn until_ready(&self) {
         until_true("the node to be ready", || is_ready(&self.api));
+        let account = format!("{}/default", accounts());
+        until_true("the namespace's account", || {
+            matches!(self.api.call("GET", &account, None), Ok((200, _)))
+        });
     }
 
     /// One of Kubernetes' own programs or of its users', as who may do everything.
     pub fn command(&self, program: impl Into<PathBuf>) -> Command {
-        let mut command = Command::new(program.into());
-        command.arg("--kubeconfig").arg(self.plane.kubeconfig_of(ADMIN));
-        // What helm remembers of charts.
-        command.env("HOME", FOLDER);
-        command
+        command_of(program.into(), &self.kubeconfig())
     }
 
     /// The same of kubectl.
     pub fn kubectl(&self) -> Command {
-        self.command(self.plane.programs().join("kubectl"))
+        self.kubectl_of(&self.kubeconfig())
+    }
+
+    /// kubectl as whose kubeconfig file this is.
+    pub fn kubectl_of(&self, kubeconfig: &Path) -> Command {
+        command_of(self.plane.programs().join("kubectl"), kubeconfig)
+    }
+
+    /// A kubeconfig file of who may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.plane.kubeconfig_of(ADMIN)
+    }
+
+    /// One of a person who may do this in the tests' namespace and nothing else: a Role's `rules`. Called again, other rules are in force.
+    pub fn kubeconfig_of_person(&self, rules: &Value) -> PathBuf {
+        let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PERSON});
+        let named = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": PERSON});
+        for (kind, part) in [
+            ("roles", json!({ "rules": rules })),
+            ("rolebindings", json!({"subjects": [subject], "roleRef": named})),
+        ] {
+            let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{kind}");
+            let mut object = json!({"metadata": {"name": PERSON}});
+            object.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+            // Made if it is not there.
+            self.api.must("PUT", &format!("{path}/{PERSON}"), Some(&object));
+        }
+        self.plane.kubeconfig_of(PERSON_TOKEN)
+    }
+
+    /// The tool as it is shipped, on the node, for the cluster of this kubeconfig file.
+    pub fn seawall(&self, kubeconfig: &Path) -> Command {
+        let mut command = Command::new(made("seawall"));
+        command.env("KUBECONFIG", kubeconfig).env("HOME", FOLDER).current_dir(FOLDER);
+        command
     }
 
     /// Ends containerd at once and starts another; containers go on, sandboxes as well.
@@ -129,6 +165,14 @@ impl Node {
         let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
         taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+fn command_of(program: PathBuf, kubeconfig: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--kubeconfig").arg(kubeconfig);
+    // What helm remembers of charts.
+    command.env("HOME", FOLDER);
+    command
 }
 
 fn is_ready(api: &Api) -> bool {

@@ -5,7 +5,7 @@
 //! (reads fail after ten seconds, whatever happens).
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,11 +27,22 @@ pub struct Server {
 /// A safety net, not a rule of any test: no thread outlives a test by more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
+/// Connections that come before they are accepted; the system has its own bound (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
 impl Server {
     /// Listens on a free port. The closure gets each connection with its number, from 0; what it returns is ignored,
     /// so that `?` ends a connection whose peer has gone.
     pub fn start(play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static) -> io::Result<Self> {
         Self::listen(&anywhere(), None, play)
+    }
+
+    /// The same at an address of this machine, where more connections may come at once than a test's on loopback.
+    pub fn start_at(
+        address: IpAddr,
+        play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::listen(&SocketAddr::from((address, 0)).into(), None, play)
     }
 
     /// The same over TLS.
@@ -58,7 +69,7 @@ impl Server {
     ) -> io::Result<Self> {
         let listener = Socket::new(at.domain(), Type::STREAM, None)?;
         listener.bind(at)?;
-        listener.listen(128)?;
+        listener.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         let (stopped, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (stop, count, play) = (Arc::clone(&stopped), Arc::clone(&accepted), Arc::new(play));
@@ -149,6 +160,14 @@ impl Peer {
     /// The peer has gone.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// Waits so long for the peer from now on, in place of ten seconds.
+    ///
+    /// # Errors
+    /// The system refuses the option.
+    pub fn wait_at_most(&self, silence: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(silence))
     }
 
     /// The TLS session, if there is one.

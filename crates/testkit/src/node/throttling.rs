@@ -1,0 +1,66 @@
+//! What the kernel tells of a group's quota of processor time: `cpu.stat` of control groups, version 1 or 2.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How a quota was felt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttling {
+    /// Periods in which something wanted to run.
+    pub periods: u64,
+    /// Those of them in which it had to stop.
+    pub throttled: u64,
+    /// How long it had to wait, of all processors together.
+    pub lost: Duration,
+}
+
+impl Throttling {
+    /// Of groups inside each other that have the same quota, as a pod's and its only container's: it is now the one, now the other that stops
+    /// what runs, and in some periods both, so that the most that one of them tells is told, which is too little rather than too much.
+    /// Paths are below the root of the tree.
+    pub(super) fn of(groups: &[String]) -> Self {
+        let files = groups.iter().map(|group| tree().join(group).join("cpu.stat"));
+        let each = files.map(|file| {
+            let text =
+                fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            Self::parse(&text)
+        });
+        each.fold(Self::default(), |all, one| Self {
+            periods: all.periods.max(one.periods),
+            throttled: all.throttled.max(one.throttled),
+            lost: all.lost.max(one.lost),
+        })
+    }
+
+    /// Of a file's text: version 1 tells nanoseconds, version 2 microseconds (Documentation/scheduler/sched-bwc.rst).
+    fn parse(text: &str) -> Self {
+        let value = |key| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        let nanos = value("throttled_time ").map(Duration::from_nanos);
+        let micros = value("throttled_usec ").map(Duration::from_micros);
+        Self {
+            periods: value("nr_periods ").unwrap_or(0),
+            throttled: value("nr_throttled ").unwrap_or(0),
+            lost: nanos.or(micros).unwrap_or_default(),
+        }
+    }
+}
+
+/// Where the quotas are.
+fn tree() -> PathBuf {
+    let first = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].map(Path::new);
+    first.into_iter().find(|tree| tree.join("cpu.stat").exists()).unwrap_or(first[1]).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_of_control_groups_are_read() {
+        let first = "nr_periods 42\nnr_throttled 40\nthrottled_time 3500000000\nnr_bursts 0\n";
+        let second = "usage_usec 9\nnr_periods 42\nnr_throttled 40\nthrottled_usec 3500000\n";
+        let expected = Throttling { periods: 42, throttled: 40, lost: Duration::from_millis(3500) };
+        assert_eq!([first, second].map(Throttling::parse), [expected; 2]);
+    }
+}
