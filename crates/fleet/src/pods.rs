@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seawall_kube::attach::Attachment;
-use seawall_kube::{Api, Change, Failure, Lines, Log, Run};
+use seawall_kube::{Api, Change, Failure, Lines, Log};
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::job::{Job, Pod, Site};
 use crate::manifest::{CONTAINER, JOB_NAME};
 use crate::preflight;
 use crate::runtime::Runtime;
@@ -34,29 +35,22 @@ const LAST_LINES: Duration = Duration::from_millis(1500);
 /// A log that is opened again is read from so long before the last line on: the node's clock is another than ours.
 const OVERLAP: Nanos = 30 * SECOND;
 
-/// A pod that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
-    /// Its name.
-    pub name: String,
-    /// Its node's.
-    pub node: String,
-}
-
 /// Where pods are.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The API server.
     pub api: Api,
+    /// The same for what is done with the Job.
+    pub site: Site,
     /// Their namespace.
     pub namespace: String,
     /// Their Job.
-    pub job: String,
+    pub job: Job,
 }
 
 /// The way to these pods, in the order of their places.
 #[must_use]
-pub fn join(runtime: &Runtime, place: &Place, pods: &[Running]) -> Wire {
+pub fn join(runtime: &Runtime, place: &Place, pods: &[Pod]) -> Wire {
     let clock = RunClock::start();
     let (events, hear) = channel();
     let (mut orders, mut ends) = (Vec::new(), Ends::new());
@@ -92,11 +86,10 @@ impl Hand for Orders {
     }
 
     fn end(&self) {
-        let Place { api, namespace, job } = self.place.clone();
+        let Place { site, job, .. } = self.place.clone();
         self.runtime.spawn(async move {
-            let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{job}");
             // Its pods hear nothing from now on, and end by themselves if it stays.
-            let _ = api.delete(&path, Run::Real).await;
+            let _ = site.delete(&job).await;
         });
     }
 }
@@ -245,7 +238,7 @@ impl Way {
 /// Sees how pods end, as the API server tells it, until all have.
 async fn see(place: Place, mut ends: Ends) {
     let path = format!("/api/v1/namespaces/{}/pods", place.namespace);
-    let labels = format!("{JOB_NAME}={}", place.job);
+    let labels = format!("{JOB_NAME}={}", place.job.name);
     let mut pauses = Pauses::new();
     while !ends.is_empty() {
         if let Ok(listed) = place.api.list(&path, Some(&labels)).await {

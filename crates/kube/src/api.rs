@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 use crate::access::StartError;
 use crate::access::choice::Choice;
 use crate::attach::{self, Attachment};
-use crate::client::{refusal, whole, within};
+use crate::client::{Client, refusal, whole, within};
 use crate::failure::{Failure, Status};
 use crate::lines::{LARGEST, Lines};
 use crate::reach::Reach;
 use crate::request::{self, Built, Form, with_query};
-use crate::server::Body;
+use crate::server::{Answering, Body, Carrier};
 
 /// Longest wait for a TCP connection, and for the answer to a call or the head of a stream. As client-go's for TLS, and more for the
 /// rest, since a person's server may be far.
@@ -300,6 +300,12 @@ impl Api {
         self.within(Attachment::over(answer, &key)).await?
     }
 
+    /// The same server for who asks with limits of his own.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::over(Arc::new(self.clone()), self.clock.clone())
+    }
+
     async fn call<T: DeserializeOwned>(&self, request: Built) -> Result<T, Failure> {
         Ok(serde_json::from_slice(&self.ask(request).await?)?)
     }
@@ -336,6 +342,12 @@ impl Api {
 
     async fn within<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
         within(&self.clock, ANSWER, work).await
+    }
+}
+
+impl Carrier for Api {
+    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+        Box::pin(async { Ok(self.send(request).await?.map(boxed)) })
     }
 }
 

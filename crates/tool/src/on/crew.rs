@@ -1,18 +1,33 @@
 //! Pods, or processes in their place, that are ready to be ordered.
 
 use std::io::{Write as _, stderr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use seawall_core::Clock;
 use seawall_fleet::fleet::{Fleet, Unready};
-use seawall_fleet::processes;
+use seawall_fleet::job::{Job, Site};
+use seawall_fleet::manifest::Spec;
+use seawall_fleet::manifest::spec::Name;
+use seawall_fleet::materials::Materials;
+use seawall_fleet::runtime::Runtime;
 use seawall_fleet::wire::Wire;
+use seawall_fleet::{pods, preflight, processes};
+use seawall_kube::{Api, Choice};
+use seawall_load::clock::{RunClock, nanos};
 use seawall_load::files::Files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::asked::{Asked, Beside, Deed};
 use super::given;
+
+/// How long pods may take to run: images are fetched, nodes added.
+const RUNNING: Duration = Duration::from_secs(10 * 60);
+
+/// How long the Job's deletion is waited for.
+const DELETED: Duration = Duration::from_secs(10);
 
 /// How long pods that run may take to get ready: names are looked up and connections opened.
 const READY: Duration = Duration::from_secs(60);
@@ -38,15 +53,14 @@ pub(crate) fn gathered<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
 ) -> anyhow::Result<(Fleet<W, P, R>, Ended)> {
     let (wire, ended) = match &asked.deed {
         Deed::Start(many) => started(*many, asked, beside, files)?,
-        Deed::Make(_) | Deed::Join(_) | Deed::Print(_) => bail!("to come"),
+        Deed::Make(_) | Deed::Join(_) | Deed::Print(_) => of_cluster(asked, beside, files, &mut waits)?,
     };
     let mut fleet = Fleet::new(wire);
     let (pods, mut told) = (fleet.size(), 0);
     let ready = fleet.assemble(READY, |ready| {
         if ready > told {
             told = ready;
-            // Standard error may be closed; the run goes on.
-            let _ = writeln!(stderr(), "seawall: {ready} of {pods} pods are ready");
+            tell(&format!("{ready} of {pods} pods are ready"));
         }
         !waits()
     });
@@ -57,6 +71,96 @@ pub(crate) fn gathered<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
             Err(named(&unready))
         }
     }
+}
+
+/// Pods of a Job that is made, or stands.
+fn of_cluster(
+    asked: &Asked,
+    beside: &Beside<'_>,
+    files: &Files,
+    mut waits: impl FnMut() -> bool,
+) -> anyhow::Result<(Wire, Ended)> {
+    let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
+    let runtime = Runtime::start().context("cannot start a thread")?;
+    let choice = Choice { context: asked.context.clone(), kubeconfig: None };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let opening = async move { Api::open(&choice, provider, Clock::system()).await };
+    let (api, opened) = runtime.call(opening, &mut waits)??;
+    if opened.is_unverified {
+        tell(
+            "the API server's certificate is not checked, as the kubeconfig says (insecure-skip-tls-verify)",
+        );
+    }
+    let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
+    let place = preflight::Place { context: asked.context.clone(), namespace: namespace.clone() };
+    let site = Site::new(api.client(), Clock::system(), place);
+    let job = job(asked, &site, &runtime, materials, &namespace, &mut waits)?;
+    let is_ours = matches!(asked.deed, Deed::Make(_));
+    let ended = ended(&runtime, &site, &job, is_ours && !asked.keep);
+    let (watched, waiting) = (site.clone(), job.clone());
+    let running = async move { watched.running(&waiting, RUNNING, told(waiting.pods)).await };
+    let pods = runtime.call(running, &mut waits)??;
+    let place = pods::Place { api, site, namespace, job };
+    Ok((pods::join(&runtime, &place, &pods), ended))
+}
+
+/// The Job, if all is allowed that it takes.
+fn job(
+    asked: &Asked,
+    site: &Site,
+    runtime: &Runtime,
+    materials: Materials,
+    namespace: &str,
+    waits: impl FnMut() -> bool,
+) -> anyhow::Result<Job> {
+    let (site, deed) = (site.clone(), asked.deed.clone());
+    let namespace: Option<Name> = namespace.parse().ok();
+    let making = async move {
+        site.preflight(matches!(deed, Deed::Join(_))).await?;
+        match deed {
+            Deed::Join(name) => site.join(&name.to_string(), &materials).await.map(Some),
+            Deed::Make(spec) => site.make(&Spec { namespace, ..spec }, &materials).await.map(Some),
+            Deed::Print(_) | Deed::Start(_) => Ok(None),
+        }
+    };
+    let made = runtime.call(making, waits)??.context("there is no Job to be made")?;
+    tell(&format!("{} pods of the Job {} are to run", made.pods, made.name));
+    Ok(made)
+}
+
+/// Takes the Job away at the end, unless it is to stay.
+fn ended(runtime: &Runtime, site: &Site, job: &Job, goes: bool) -> Ended {
+    let (runtime, site, job) = (runtime.clone(), site.clone(), job.clone());
+    if !goes {
+        return Ended(Vec::new());
+    }
+    Ended(vec![Box::new(move || {
+        let name = job.name.clone();
+        let clock = RunClock::start();
+        let left = || clock.now() < nanos(DELETED);
+        let deleted = runtime.call(async move { site.delete(&job).await }, left);
+        if !matches!(deleted, Ok(Ok(()))) {
+            tell(&format!(
+                "the Job {name} could not be deleted: its pods end by themselves; kubectl delete job {name}"
+            ));
+        }
+    })])
+}
+
+/// Says how many pods run, when there are more.
+fn told(pods: usize) -> impl FnMut(usize) + Send {
+    let mut known = 0;
+    move |running| {
+        if running > known {
+            known = running;
+            tell(&format!("{running} of {pods} pods run"));
+        }
+    }
+}
+
+fn tell(text: &str) {
+    // Standard error may be closed; the run goes on.
+    let _ = writeln!(stderr(), "seawall: {text}");
 }
 
 fn named(unready: &Unready) -> anyhow::Error {
