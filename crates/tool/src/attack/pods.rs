@@ -58,6 +58,8 @@ pub(crate) struct Row {
     pub(crate) to: Nanos,
     /// Why it is gone, and since when.
     pub(crate) gone: Option<String>,
+    /// When that was known, in the time of the run.
+    pub(crate) known: Option<Nanos>,
     /// For how long its share was missing.
     pub(crate) missing: Nanos,
     /// What spoke against it while it sent, the first of it.
@@ -178,7 +180,7 @@ impl Row {
             }
             Seen::Gone { why, at } => {
                 let why = format!("{why}, after {}", brief(at));
-                self.gone = Some(why.clone());
+                (self.gone, self.known) = (Some(why.clone()), Some(at));
                 return Some(why);
             }
             Seen::Away(why) => return self.doubted(vec![format!("nothing comes of it for now: {why}")]),

@@ -250,7 +250,7 @@ mod tests {
     fn spec(words: &str) -> Spec {
         match of(words, Command::Attack, None).unwrap().unwrap().deed {
             Deed::Make(spec) | Deed::Print(spec) => spec,
-            Deed::Join(job) => panic!("{job}"),
+            deed => panic!("{deed:?}"),
         }
     }
 

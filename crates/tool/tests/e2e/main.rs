@@ -8,5 +8,6 @@
 
 mod pods;
 
+mod fleet;
 mod node;
 mod streams;

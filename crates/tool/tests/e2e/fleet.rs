@@ -1,0 +1,310 @@
+//! One load from many pods, as a person orders it who may do what `deploy/load-rbac.yaml` permits.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use seawall_load::interval::Interval;
+use seawall_load::stats::Stats;
+use seawall_testkit::counter::Counter;
+use seawall_testkit::node::{ADDRESS, Node, made};
+use seawall_testkit::objects::NAMESPACE;
+use seawall_testkit::waiting::{until, until_true};
+use serde_json::{Value, json};
+
+use crate::pods::{IMAGE, node, planted};
+
+const KINDS: [(&str, &str); 3] = [("/api/v1", "pods"), ("/api/v1", "secrets"), ("/apis/batch/v1", "jobs")];
+
+/// The role that is shipped, and a person who has it.
+fn person(node: &Node) -> PathBuf {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/load-rbac.yaml");
+    let text = fs::read_to_string(shipped).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let role = documents.iter().find(|document| document["kind"] == "Role").unwrap();
+    node.kubeconfig_of_person(&role["rules"])
+}
+
+/// `attack` from so many pods.
+fn attack(node: &Node, url: &str, pods: u32, words: &[&str]) -> Command {
+    let file = made("targets.http");
+    fs::write(&file, format!("GET {url}\n")).unwrap();
+    let mut command = node.seawall(&person(node));
+    command.args(["attack", "--targets"]).arg(file);
+    command.args([
+        "--on",
+        "kubernetes",
+        "--namespace",
+        NAMESPACE,
+        "--image",
+        IMAGE,
+        "--image-pull-policy",
+        "Never",
+    ]);
+    command.args(["--pods", &pods.to_string(), "--output", "none", "--summary", "json", "--live", "none"]);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+struct Said {
+    code: Option<i32>,
+    json: Value,
+    errors: String,
+}
+
+fn said(output: Output) -> Said {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    eprintln!("{errors}");
+    let json = serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("{text}{errors}"));
+    Said { code: output.status.code(), json, errors }
+}
+
+fn done(command: &mut Command) -> Said {
+    said(command.output().unwrap())
+}
+
+/// Names of the load's pods by their place, once all of them run.
+fn running(node: &Node, pods: usize) -> BTreeMap<String, String> {
+    let names = || {
+        let all = node.pods_with("app.kubernetes.io/name=seawall");
+        let running = all.iter().filter(|pod| pod["status"]["phase"] == "Running");
+        running
+            .map(|pod| {
+                let index = &pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"];
+                [index, &pod["metadata"]["name"]].map(|text| text.as_str().unwrap().to_owned())
+            })
+            .map(|[index, name]| (index, name))
+            .collect::<BTreeMap<_, _>>()
+    };
+    until("the load's pods to run", || Some(names()).filter(|names| names.len() == pods))
+}
+
+fn figure(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
+}
+
+/// Waits until requests come.
+fn until_sent(counter: &Counter, requests: u64) {
+    until_true("requests", || counter.requests() >= requests);
+}
+
+fn interrupt(child: &Child) {
+    let id = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn four_pods_send_one_schedule_from_one_instant_and_leave_nothing() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "800", "--duration", "5s", "--cpu", "100m", "--memory", "64Mi"];
+    let Said { code, json, .. } = done(&mut attack(&node, &counter.url(), 4, &words));
+    assert_eq!(code, Some(0), "{json}");
+    let figures = ["offered", "sent", "good"].map(|name| figure(&json, name));
+    assert_eq!(figures, [4000; 3], "{json}");
+    assert_eq!(counter.requests(), 4000);
+    let callers: Vec<_> = counter.callers().values().map(|caller| caller.requests).collect();
+    assert_eq!(callers, [1000; 4], "each its slice");
+    let pods = json["pods"].as_array().unwrap();
+    let sums = ["sent", "good", "done"].map(|name| pods.iter().map(|pod| figure(pod, name)).sum::<u64>());
+    assert_eq!(sums, [4000; 3]);
+    for pod in pods {
+        let late = pod["began"][0].as_i64().unwrap();
+        assert!(late.abs() <= 5_000_000, "{pod}");
+    }
+    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn figures_of_many_pods_are_the_sum_of_what_each_wrote() {
+    let node = node();
+    let url = planted(&node, "server", &["--service", "1ms"]);
+    let merged = made("merged.jsonl");
+    let words =
+        ["--rate", "400", "--duration", "4s", "--cpu", "100m", "--memory", "64Mi", "--keep", "--intervals"];
+    let mut command = attack(&node, &url, 4, &words);
+    let Said { code, json, .. } = done(command.arg(&merged));
+    assert_eq!(code, Some(0), "{json}");
+    // What each pod wrote in the end, as it stands in its log.
+    let pods = node.pods_with("app.kubernetes.io/name=seawall");
+    let totals: Vec<Value> = pods
+        .iter()
+        .map(|pod| {
+            let log = node.log(pod["metadata"]["name"].as_str().unwrap());
+            let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let done =
+                lines.filter_map(|line| line.pointer("/done/result/total").cloned()).collect::<Vec<_>>();
+            assert_eq!(done.len(), 1, "{log}");
+            done[0].clone()
+        })
+        .collect();
+    assert_eq!(totals.len(), 4);
+    let sum = sum(&totals);
+    let response = &json["response"];
+    assert_eq!((figure(&json, "good"), figure(response, "count")), (sum.0, sum.1), "{json}");
+    assert_eq!(figure(response, "p99"), sum.2, "{json}");
+    assert_eq!(figure(response, "max"), sum.3, "{json}");
+}
+
+/// Good answers; count, 99th hundredth and largest of the response times of all of them.
+fn sum(totals: &[Value]) -> (u64, u64, u64, u64) {
+    let mut sum = Stats::default();
+    for total in totals {
+        let total: Interval = serde_json::from_value(total.clone()).unwrap();
+        sum.add(&total.stats);
+    }
+    let response = sum.all().response;
+    (sum.good(), response.count(), response.quantile(0.99), response.max())
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn a_killed_pods_share_is_missing_and_said_to_be_within_two_seconds() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "400", "--duration", "8s", "--cpu", "100m", "--memory", "64Mi"];
+    let child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
+    let pods = running(&node, 4);
+    until_sent(&counter, 800);
+    node.kill_container(&pods["2"]);
+    let Said { code, json, errors } = said(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(4), "the generator was the limit: {json}");
+    assert_eq!(json["verdict"], "generator-limited");
+    let gone = &json["pods"][2];
+    let why = gone["gone"].as_str().unwrap();
+    assert!(why.contains("137"), "{why}");
+    assert!(errors.contains(&pods["2"]), "{errors}");
+    assert_eq!(figure(&json, "offered"), 3200, "what was due is known: {json}");
+    let (sent, others) = (figure(&json, "sent"), [0, 1, 3].map(|pod| figure(&json["pods"][pod], "sent")));
+    assert_eq!(others, [800; 3], "the others went on");
+    assert!((2400..3200).contains(&sent), "{sent}");
+    assert!(figure(gone, "missing") > 0);
+    // Its last words, and when its end was known, in the time of the run.
+    let known = figure(gone, "known");
+    let told = figure(gone, "to");
+    eprintln!("told until {told} ns, known {known} ns");
+    assert!(known < told + 1_000_000_000 + 2_000_000_000, "{gone}");
+    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn a_pod_that_its_quota_throttles_is_blamed_and_not_the_target() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "8000", "--duration", "5s", "--cpu", "20m", "--memory", "64Mi"];
+    let Said { code, json, .. } = done(&mut attack(&node, &counter.url(), 2, &words));
+    assert_eq!((code, &json["verdict"]), (Some(4), &json!("generator-limited")), "{json}");
+    let pods = json["pods"].as_array().unwrap();
+    let doubts = pods.iter().flat_map(|pod| pod["doubts"].as_array().unwrap()).map(ToString::to_string);
+    let doubts: Vec<_> = doubts.collect();
+    assert!(doubts.iter().any(|doubt| doubt.contains("CPU quota")), "{doubts:?}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn an_interrupt_stops_all_pods_and_collects_what_was_measured() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "400", "--duration", "600s", "--cpu", "100m", "--memory", "64Mi"];
+    let child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
+    until_sent(&counter, 800);
+    interrupt(&child);
+    let Said { code, json, .. } = said(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(130), "{json}");
+    assert_eq!(figure(&json, "sent"), counter.requests(), "{json}");
+    let last = counter.callers().values().filter_map(|caller| caller.during).map(|(_, last)| last).max();
+    eprintln!("last request {last:?}");
+    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn a_client_that_vanishes_leaves_no_load_behind() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "400", "--duration", "600s", "--cpu", "100m", "--memory", "64Mi"];
+    let mut child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
+    running(&node, 4);
+    until_sent(&counter, 800);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ended = || {
+        let pods = node.pods_with("app.kubernetes.io/name=seawall");
+        pods.len() == 4 && pods.iter().all(|pod| pod["status"]["phase"] == "Failed")
+    };
+    until_true("the pods to end", ended);
+    let sent = counter.requests();
+    // Its heartbeat's bound is ten seconds; a pod that went on after that would have sent more by now.
+    assert!(sent < 800 + 400 * 20, "{sent}");
+    for pod in node.pods_with("app.kubernetes.io/name=seawall") {
+        let log = node.log(pod["metadata"]["name"].as_str().unwrap());
+        assert!(log.contains("nobody was heard for 10 s"), "{log}");
+    }
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothing_is_sent() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let refused = |command: &mut Command, words: &[&str]| {
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("{errors}");
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        words.iter().for_each(|word| assert!(errors.contains(word), "{word}: {errors}"));
+        until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+    };
+    let usual = ["--rate", "10", "--duration", "1s", "--cpu", "50m", "--memory", "64Mi"];
+    let mut image = attack(&node, &counter.url(), 1, &usual);
+    image.args(["--image", "seawall.local/nothing:1"]);
+    refused(&mut image, &["seawall.local/nothing:1", "kubectl"]);
+    let mut large = attack(&node, &counter.url(), 1, &usual);
+    large.args(["--cpu", "1000"]);
+    refused(&mut large, &["Insufficient cpu", "kubectl"]);
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": NAMESPACE},
+        "spec": {"hard": {"limits.cpu": "60m", "limits.memory": "1Gi"}},
+    });
+    node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/resourcequotas"), Some(&quota));
+    refused(&mut attack(&node, &counter.url(), 2, &usual), &["exceeded quota", "kubectl"]);
+    let nobody =
+        node.kubeconfig_of_person(&json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]));
+    let mut nobodys = attack(&node, &counter.url(), 1, &usual);
+    nobodys.env("KUBECONFIG", nobody);
+    refused(&mut nobodys, &["may not", "kubectl auth can-i"]);
+    assert_eq!(counter.requests(), 0);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn the_rate_of_all_pods_changes_at_one_instant() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let socket = made("control");
+    let words = ["--rate", "200", "--duration", "6s", "--cpu", "100m", "--memory", "64Mi", "--control"];
+    let child = attack(&node, &counter.url(), 4, &words).arg(&socket).spawn().unwrap();
+    until_sent(&counter, 200);
+    let answer = until("the socket to answer", || {
+        let mut stream = UnixStream::connect(&socket).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream.write_all(b"rate 400/s\n").ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        Some(line)
+    });
+    assert!(answer.starts_with("ok"), "{answer}");
+    let Said { code, json, .. } = said(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(0), "{json}");
+    let figures = ["offered", "sent", "good"].map(|name| figure(&json, name));
+    assert_eq!(figures, [counter.requests(); 3], "each hit of the changed schedule once: {json}");
+    assert!((1300..2400).contains(&figures[0]), "{figures:?}");
+}
