@@ -233,10 +233,12 @@ impl Api {
     /// # Errors
     /// Why nothing was taken away; [`Failure::NotFound`] if it was not there.
     pub async fn delete(&self, path: &str, run: Run) -> Result<(), Failure> {
-        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-        let dry = (run == Run::Dry).then_some("All");
-        let path = if dry.is_some() { with_query(path, &[("dryRun", dry)]) } else { path.to_owned() };
-        self.ask(request::delete(&path, &options)).await.map(drop)
+        // In the body: beside one, the server reads no parameters.
+        let dry: &[&str] = if run == Run::Dry { &["All"] } else { &[] };
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "dryRun": dry,
+        });
+        self.ask(request::delete(path, &options)).await.map(drop)
     }
 
     /// Whether whoever asks may do something.
@@ -256,10 +258,10 @@ impl Api {
         Ok(Verdict { is_allowed: answer.status.allowed, reason: answer.status.reason })
     }
 
-    /// What a container writes, line by line; lines of up to 1 MiB.
+    /// What a container writes, line by line; lines of up to 1 MiB. Of a pod that no node has yet: nothing, and the end at once.
     ///
     /// # Errors
-    /// Why nothing was brought: [`Failure::Refused`] (400) while the container has not begun.
+    /// Why nothing was brought: [`Failure::Refused`] (400) while the container has not begun on its node.
     pub async fn log(&self, namespace: &str, pod: &str, log: Log<'_>) -> Result<Lines, Failure> {
         let said = |is: bool| is.then_some("true");
         let (tail, since) =

@@ -58,9 +58,10 @@ async fn what_is_written_is_checked_to_the_letter_and_may_be_tried_without_being
             format!("POST {jobs}?{query}&dryRun=All HTTP/1.1"),
             format!("PATCH {jobs}/x?{query} HTTP/1.1"),
             format!("DELETE {jobs}/x HTTP/1.1"),
-            format!("DELETE {jobs}/x?dryRun=All HTTP/1.1"),
+            format!("DELETE {jobs}/x HTTP/1.1"),
         ]
     );
+    assert!(asked[2].contains(r#""dryRun":[]"#) && asked[3].contains(r#""dryRun":["All"]"#));
     assert!(asked[0].ends_with(r#"{"a":1}"#) && asked[2].contains(r#""propagationPolicy":"Background""#));
     assert_eq!(header(&asked[1], "content-type"), Some("application/merge-patch+json"));
 }
