@@ -29,6 +29,9 @@ pub const SCHEDULER: &str = "scheduler-token";
 /// The token of kube-controller-manager.
 pub const CONTROLLERS: &str = "controllers-token";
 
+/// The token of somebody whose group may have pods send load, if deploy/load-rbac.yaml says so.
+pub const LOADER: &str = "loader-token";
+
 /// `iss` of the ServiceAccounts' tokens.
 pub const ISSUER: &str = "https://issuer.test";
 
@@ -225,7 +228,8 @@ fn users() -> String {
     let node = format!("{KUBELET},system:node:{NODE},{NODE},system:nodes\n");
     let parts = [(SCHEDULER, "system:kube-scheduler"), (CONTROLLERS, "system:kube-controller-manager")];
     let parts = parts.map(|(token, name)| format!("{token},{name},{name}\n")).concat();
-    format!("{ADMIN},admin,admin,system:masters\n{node}{parts}")
+    let loader = format!("{LOADER},loader,loader,load-testers\n");
+    format!("{ADMIN},admin,admin,system:masters\n{node}{parts}{loader}")
 }
 
 /// Where `scripts/kube/build` put the programs; a refusal where the world could be reached.
