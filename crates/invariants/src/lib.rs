@@ -7,6 +7,8 @@
 pub mod broker;
 #[cfg(feature = "cloud")]
 pub mod cloud;
+#[cfg(feature = "kube")]
+pub mod kube;
 #[cfg(feature = "lab")]
 pub mod lab;
 #[cfg(feature = "load")]

@@ -4,7 +4,9 @@
 //! keeps a clock; [`crate::server`] does both, and reads the papers again. Every file is a regular one of a bounded size
 //! (`core::file`), and no text of an error holds a word of what a file says.
 
+pub(crate) mod choice;
 mod kubeconfig;
+pub(crate) mod plugin;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;
@@ -62,7 +64,7 @@ pub(crate) struct Endpoint {
     /// The name in the server's certificate, if it is not that in the URL.
     pub(crate) name: Option<ServerName<'static>>,
     /// `None`: the public roots.
-    roots: Option<Source>,
+    pub(crate) roots: Option<Source>,
     token: Option<Source>,
     /// A client's certificate and its key.
     identity: Option<(Source, Source)>,
@@ -70,7 +72,7 @@ pub(crate) struct Endpoint {
 
 /// A text that was given, or a file that holds it and may be replaced.
 #[derive(Clone, Debug)]
-enum Source {
+pub(crate) enum Source {
     Given(Secret<String>),
     File(PathBuf),
 }
@@ -78,9 +80,9 @@ enum Source {
 /// What stands in an endpoint's files at one moment.
 #[derive(Debug)]
 pub(crate) struct Papers {
-    roots: Option<Secret<String>>,
-    token: Option<Secret<String>>,
-    identity: Option<(Secret<String>, Secret<String>)>,
+    pub(crate) roots: Option<Secret<String>>,
+    pub(crate) token: Option<Secret<String>>,
+    pub(crate) identity: Option<(Secret<String>, Secret<String>)>,
 }
 
 /// What stands before the path of every request.
@@ -127,7 +129,7 @@ impl Endpoint {
 }
 
 impl Source {
-    fn read(&self) -> Result<Secret<String>, String> {
+    pub(crate) fn read(&self) -> Result<Secret<String>, String> {
         match self {
             Self::Given(text) => Ok(text.clone()),
             Self::File(path) => file::read(path, LARGEST)
@@ -198,11 +200,24 @@ fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<
 }
 
 impl Base {
+    pub(crate) fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
+    fn host(&self) -> &str {
+        self.authority.host()
+    }
+
     /// An https URL, with or without a path. Not http: every request carries a token.
     fn parse(url: &str) -> Option<Self> {
+        Self::by(url, &Scheme::HTTPS)
+    }
+
+    /// A URL of this scheme, with or without a path.
+    fn by(url: &str, scheme: &Scheme) -> Option<Self> {
         let url: Uri = url.parse().ok()?;
         let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
-        if url.scheme() != Some(&Scheme::HTTPS) || url.query().is_some() {
+        if url.scheme() != Some(scheme) || url.query().is_some() {
             return None;
         }
         Some(Self { authority: authority.clone(), prefix: url.path().trim_end_matches('/').to_owned() })
@@ -213,9 +228,14 @@ impl Base {
     /// # Errors
     /// Path and prefix together are too long for a URL.
     pub(crate) fn locate(&self, request: &Uri) -> Result<Uri, http::Error> {
+        self.locate_by(Scheme::HTTPS, request)
+    }
+
+    /// The same, by another scheme.
+    pub(crate) fn locate_by(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
         let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
         let whole = format!("{}{path}", self.prefix);
-        Uri::builder().scheme(Scheme::HTTPS).authority(self.authority.clone()).path_and_query(whole).build()
+        Uri::builder().scheme(scheme).authority(self.authority.clone()).path_and_query(whole).build()
     }
 }
 

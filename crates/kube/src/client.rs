@@ -122,23 +122,31 @@ impl Client {
     /// # Errors
     /// [`Failure::TimedOut`].
     pub async fn within<F: Future>(&self, limit: Duration, work: F) -> Result<F::Output, Failure> {
-        let work = std::pin::pin!(work);
-        let alarm = std::pin::pin!(self.clock.sleep(limit));
-        match select(work, alarm).await {
-            Either::Left((output, _)) => Ok(output),
-            Either::Right(((), _)) => Err(Failure::TimedOut(limit)),
-        }
+        within(&self.clock, limit, work).await
+    }
+}
+
+/// Waits for `work`, at most `limit`.
+///
+/// # Errors
+/// [`Failure::TimedOut`].
+pub(crate) async fn within<F: Future>(clock: &Clock, limit: Duration, work: F) -> Result<F::Output, Failure> {
+    let work = std::pin::pin!(work);
+    let alarm = std::pin::pin!(clock.sleep(limit));
+    match select(work, alarm).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right(((), _)) => Err(Failure::TimedOut(limit)),
     }
 }
 
 /// What a refusal says. The status of HTTP counts, whatever stands in a body that a proxy may have written.
-async fn refusal(code: StatusCode, body: Body) -> Failure {
+pub(crate) async fn refusal(code: StatusCode, body: Body) -> Failure {
     let told = whole(body, LARGEST_REFUSAL).await.ok();
     let status = told.and_then(|text| serde_json::from_slice::<Status>(&text).ok()).unwrap_or_default();
     Failure::of_status(&Status { code: code.as_u16(), ..status })
 }
 
-async fn whole(body: Body, largest: usize) -> Result<Bytes, Failure> {
+pub(crate) async fn whole(body: Body, largest: usize) -> Result<Bytes, Failure> {
     match Limited::new(body, largest).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         // The only other error is that of the bound.

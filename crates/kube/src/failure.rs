@@ -16,6 +16,9 @@ pub enum Failure {
     /// No connection, or it broke.
     #[error("the API server does not answer: {0}")]
     Unreachable(String),
+    /// Our own credentials cannot be had; nobody was asked.
+    #[error("{0}")]
+    Credentials(String),
     /// A connection, and silence.
     #[error("the API server gave no answer in {0:?}")]
     TimedOut(Duration),
@@ -67,11 +70,13 @@ pub enum Failure {
 }
 
 /// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Status {
     /// Of HTTP.
     pub code: u16,
+    /// `Success` or `Failure`, at the end of an attachment.
+    pub status: String,
     /// For people.
     pub message: String,
     /// What of it programs read.
@@ -79,7 +84,7 @@ pub struct Status {
 }
 
 /// What of a [`Status`] programs read.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
     /// The plural of what the refusal is about.

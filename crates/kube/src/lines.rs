@@ -18,15 +18,26 @@ pub struct Lines {
     split: Split,
 }
 
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
 impl Lines {
     pub(crate) fn new(body: Body) -> Self {
-        Self { body, split: Split::default() }
+        Self::up_to(LARGEST, body)
+    }
+
+    /// Of lines of at most so many bytes.
+    pub(crate) fn up_to(longest: usize, body: Body) -> Self {
+        Self { body, split: Split::up_to(longest) }
     }
 
     /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives.
     ///
     /// # Errors
-    /// The connection broke, or the line is longer than [`LARGEST`].
+    /// The connection broke, or the line is too long.
     pub async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(line) = self.split.line()? {
@@ -44,8 +55,10 @@ impl Lines {
 
 /// Pieces to lines. A line that came in one piece is that piece, not a copy; nothing is held while nothing is begun, because
 /// a piece would hold the whole buffer that the connection was read into.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Split {
+    /// Longest line, in bytes.
+    longest: usize,
     /// The beginning of a line.
     begun: Vec<u8>,
     /// What has not been looked at.
@@ -53,6 +66,10 @@ struct Split {
 }
 
 impl Split {
+    fn up_to(longest: usize) -> Self {
+        Self { longest, begun: Vec::new(), piece: Bytes::new() }
+    }
+
     /// To be called when there is no line left.
     fn take(&mut self, piece: Bytes) {
         self.piece = piece;
@@ -77,8 +94,8 @@ impl Split {
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.begun.len() + bytes.len() > LARGEST {
-            return Err(Failure::TooLarge(LARGEST));
+        if self.begun.len() + bytes.len() > self.longest {
+            return Err(Failure::TooLarge(self.longest));
         }
         self.begun.extend_from_slice(bytes);
         Ok(())
@@ -97,7 +114,7 @@ mod tests {
 
     /// All lines of these pieces, and the rest.
     fn split(pieces: &[&[u8]]) -> Vec<Bytes> {
-        let (mut split, mut lines) = (Split::default(), Vec::new());
+        let (mut split, mut lines) = (Split::up_to(LARGEST), Vec::new());
         for piece in pieces {
             split.take(Bytes::copy_from_slice(piece));
             while let Some(line) = split.line().unwrap() {
@@ -123,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_given_up_at_the_bound() {
-        let (mut split, piece) = (Split::default(), Bytes::from(vec![b' '; LARGEST / 4]));
+        let (mut split, piece) = (Split::up_to(LARGEST), Bytes::from(vec![b' '; LARGEST / 4]));
         for _ in 0..4 {
             split.take(piece.clone());
             assert_eq!(split.line(), Ok(None));

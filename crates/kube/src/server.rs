@@ -40,7 +40,7 @@ pub trait Carrier: Send + Sync {
 }
 
 /// How old what was read from files may be. Source: client-go (transport/token_source.go), a minute for tokens.
-const FRESH: Duration = Duration::from_secs(60);
+pub(crate) const FRESH: Duration = Duration::from_secs(60);
 
 /// An established connection is probed after this long without traffic, then this often, and given up after so many
 /// probes: 25 s until a machine that vanished is noticed.
@@ -174,7 +174,7 @@ fn pool(endpoint: &Endpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-fn tcp(connect: Duration) -> HttpConnector {
+pub(crate) fn tcp(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // The connector above speaks TLS; this one must not insist on http://.
     tcp.enforce_http(false);

@@ -46,15 +46,15 @@ fn parse(text: &str, folder: &Path) -> Result<Endpoint, String> {
 }
 
 /// A table of the file, and how to speak of it: by its path, never by what it holds.
-struct Section<'a> {
-    value: &'a Value,
-    path: String,
-    folder: &'a Path,
+pub(super) struct Section<'a> {
+    pub(super) value: &'a Value,
+    pub(super) path: String,
+    pub(super) folder: &'a Path,
 }
 
 impl<'a> Section<'a> {
     /// What the entry of a list with this name holds.
-    fn entry(&self, list: &str, key: &str, name: &str) -> Result<Section<'a>, String> {
+    pub(super) fn entry(&self, list: &str, key: &str, name: &str) -> Result<Section<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let found = items.iter().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
@@ -63,13 +63,13 @@ impl<'a> Section<'a> {
         Ok(Section { value, path, folder: self.folder })
     }
 
-    fn wrong(&self, key: &str, what: &str) -> String {
+    pub(super) fn wrong(&self, key: &str, what: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{key}: {what}", self.path)
     }
 
     /// `None` if nothing or nothing but an empty text stands there, which Kubernetes takes for the same.
-    fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
@@ -77,12 +77,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn required(&self, key: &str) -> Result<&'a str, String> {
+    pub(super) fn required(&self, key: &str) -> Result<&'a str, String> {
         self.text(key)?.ok_or_else(|| self.wrong(key, "found nothing, expected text"))
     }
 
     /// Refuses keys that say anything.
-    fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
+    pub(super) fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
         let says = |key: &&&str| match self.value.get(**key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(Value::String(text)) => !text.is_empty(),
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
     }
 
     /// A text in base64 under `KEY-data`, which goes first, or in the file that `KEY` names.
-    fn source(&self, key: &str) -> Result<Option<Source>, String> {
+    pub(super) fn source(&self, key: &str) -> Result<Option<Source>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
             Some(data) => {
@@ -107,19 +107,19 @@ impl<'a> Section<'a> {
         Ok(self.text(key)?.map(|path| Source::File(self.folder.join(path))))
     }
 
-    fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
+    pub(super) fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
         let Some(name) = self.text("tls-server-name")? else { return Ok(None) };
         let name = ServerName::try_from(name.to_owned());
         name.map(Some).map_err(|_| self.wrong("tls-server-name", "expected a DNS name or an address"))
     }
 
     /// The file goes first, as in client-go.
-    fn token(&self) -> Result<Option<Source>, String> {
+    pub(super) fn token(&self) -> Result<Option<Source>, String> {
         let given = self.text("token")?.map(|token| Source::Given(Secret::new(token.to_owned())));
         Ok(self.file("tokenFile")?.or(given))
     }
 
-    fn identity(&self) -> Result<Option<(Source, Source)>, String> {
+    pub(super) fn identity(&self) -> Result<Option<(Source, Source)>, String> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),
