@@ -35,6 +35,9 @@ pub const PERSON_TOKEN: &str = "person-token";
 /// A person who may do what a test permits, and beforehand nothing.
 pub const PERSON: &str = "jane";
 
+/// The token of somebody whose group may have pods send load, if deploy/load-rbac.yaml says so.
+pub const LOADER: &str = "loader-token";
+
 /// `iss` of the ServiceAccounts' tokens.
 pub const ISSUER: &str = "https://issuer.test";
 
@@ -231,8 +234,9 @@ fn users() -> String {
     let node = format!("{KUBELET},system:node:{NODE},{NODE},system:nodes\n");
     let parts = [(SCHEDULER, "system:kube-scheduler"), (CONTROLLERS, "system:kube-controller-manager")];
     let parts = parts.map(|(token, name)| format!("{token},{name},{name}\n")).concat();
+    let loader = format!("{LOADER},loader,loader,load-testers\n");
     let person = format!("{PERSON_TOKEN},{PERSON},{PERSON}\n");
-    format!("{ADMIN},admin,admin,system:masters\n{person}{node}{parts}")
+    format!("{ADMIN},admin,admin,system:masters\n{person}{node}{parts}{loader}")
 }
 
 /// Where `scripts/kube/build` put the programs; a refusal where the world could be reached.

@@ -92,6 +92,16 @@ fn the_role_that_is_shipped_grants_what_is_asked_for_and_nothing_else() {
 }
 
 #[test]
+fn the_page_lists_every_right_and_none_that_is_not_asked_for() {
+    let page = include_str!("../../../../docs/kubernetes.md");
+    let rights: Vec<_> = RIGHTS.iter().map(ToString::to_string).collect();
+    let table = page.split("| right | for |").nth(1).unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let listed: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+    assert_eq!(listed, rights);
+}
+
+#[test]
 fn an_image_that_cannot_be_had_is_named_with_the_kubelets_reason() {
     for reason in ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"] {
         let told = of_pod(&waits(reason, "not found"), &[], &place()).unwrap();

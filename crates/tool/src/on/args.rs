@@ -97,3 +97,25 @@ pub(crate) enum WhenPodFails {
     /// The others go on.
     GoOn,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::Args as _;
+
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../../docs/kubernetes.md");
+
+    #[test]
+    fn the_page_lists_every_flag_and_none_that_does_not_exist() {
+        let command = OnArgs::augment_args(clap::Command::new("it"));
+        let flags: BTreeSet<_> =
+            command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect();
+        let listed =
+            PAGE.lines().filter_map(|line| line.strip_prefix("| `--")?.split(['`', ' ', '[']).next());
+        let listed: BTreeSet<_> = listed.map(|flag| format!("--{flag}")).collect();
+        assert_eq!(listed, flags);
+    }
+}
