@@ -279,6 +279,7 @@ impl Api {
     }
 
     /// Joins a container's standard input and error (`pods/attach`); what it writes to its standard output does not come this way.
+    /// Whoever asks needs the verb `get` on it, and from Kubernetes 1.35 on `create`.
     ///
     /// # Errors
     /// Why nothing was brought.
@@ -354,7 +355,7 @@ impl Carrier for Api {
 }
 
 impl Watching {
-    /// What happens next; `None` once the server has ended the watch.
+    /// What happens next; `None` once the server has ended the watch. Nothing is lost by who gives up waiting.
     ///
     /// # Errors
     /// The connection broke, or the server's word on why it ends: [`Failure::Expired`] if everything must be listed again.

@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::failure::{Failure, Status};
 use crate::request::Built;
+use crate::server::READ;
 use frame::{Message, Messages, Opcode};
 
 /// The newest first. Version 5 can end the standard input alone.
@@ -35,9 +36,6 @@ const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
 /// Pieces of standard input that wait to be sent, and messages that wait to be read.
 const WAITING: usize = 256;
-
-/// Bytes that are read at once.
-const READ: usize = 16 * 1024;
 
 /// Stands for a close that gives no code (RFC 6455, section 7.1.5).
 const NO_CODE: u16 = 1005;
@@ -141,7 +139,7 @@ impl Attachment {
 }
 
 impl Hearing {
-    /// What comes next; `None` after the last, which is [`Heard::Closed`] or [`Heard::Broken`].
+    /// What comes next; `None` after the last, which is [`Heard::Closed`] or [`Heard::Broken`]. Nothing is lost by who gives up waiting.
     pub async fn next(&mut self) -> Option<Heard> {
         self.heard.recv().await
     }

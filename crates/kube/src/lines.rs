@@ -34,7 +34,8 @@ impl Lines {
         Self { body, split: Split::up_to(longest) }
     }
 
-    /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives.
+    /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives. Nothing
+    /// is lost by who gives up waiting.
     ///
     /// # Errors
     /// The connection broke, or the line is too long.

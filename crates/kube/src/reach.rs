@@ -33,7 +33,7 @@ use crate::access::choice::Chosen;
 use crate::access::plugin::Credential;
 use crate::access::{Papers, StartError};
 use crate::failure::Failure;
-use crate::server::{FRESH, tcp};
+use crate::server::{FRESH, READ, tcp};
 
 /// Connections that are kept without a request on them: one for each of some calls at once.
 const IDLE: (usize, Duration) = (8, Duration::from_secs(30));
@@ -177,6 +177,7 @@ impl Reach {
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE.0)
             .pool_idle_timeout(IDLE.1)
+            .http1_max_buf_size(READ)
             .build(tls.enable_http1().wrap_connector(dial))
     }
 

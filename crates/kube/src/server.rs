@@ -51,7 +51,7 @@ const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
 /// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
 /// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
-const READ: usize = 16 * 1024;
+pub(crate) const READ: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
