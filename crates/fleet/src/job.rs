@@ -10,8 +10,7 @@ pub mod start;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_kube::request::{self, Built, Form};
-use seawall_kube::{Client, Failure, Patience, Pauses};
+use seawall_kube::{Api, Deed, Failure, Patience, Pauses, Run};
 use serde_json::{Value, json};
 
 use self::start::{Seen, Start, Verdict};
@@ -19,17 +18,11 @@ use crate::manifest::{self, JOB_NAME, MATERIALS, Owner, Spec};
 use crate::materials::Materials;
 use crate::preflight::{self, Obstacle, Passes, Place, RIGHTS, Right};
 
-/// For the answer to one question; admission webhooks are among those who answer, and have 10 s by themselves.
-const ANSWER: Duration = Duration::from_secs(15);
-
-/// For a page of a list.
-const PAGE: Duration = Duration::from_secs(30);
-
-/// Objects of a page: a pod takes some 10 KiB.
-const PAGE_OF: u32 = 250;
-
 /// Between two looks at pods that begin; of more than a hundred pods longer, so that nobody lists megabytes each second.
 const LOOKS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+
+/// Events of an object that are looked at.
+const EVENTS: u32 = 250;
 
 /// Most tries to take a Job away.
 const TRIES: u32 = 5;
@@ -37,7 +30,7 @@ const TRIES: u32 = 5;
 /// A namespace in which a load's Job is, and who asks for it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Site {
-    client: Client,
+    api: Api,
     clock: Clock,
     place: Place,
 }
@@ -81,8 +74,20 @@ pub enum Refused {
 impl Site {
     /// Asks nobody yet.
     #[must_use]
-    pub fn new(client: Client, clock: Clock, place: Place) -> Self {
-        Self { client, clock, place }
+    pub fn new(api: Api, clock: Clock, place: Place) -> Self {
+        Self { api, clock, place }
+    }
+
+    /// By which all is asked.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether all is allowed that a load takes, or what it takes to join a Job that stands.
@@ -100,9 +105,11 @@ impl Site {
     }
 
     async fn is_allowed(&self, right: Right) -> Result<bool, Refused> {
-        const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let review = request::create(REVIEWS, &right.review(&self.place.namespace));
-        Ok(preflight::is_allowed(&self.call("ask what is allowed", review).await?))
+        let Right { verb, group, resource, part } = right;
+        let namespace = &*self.place.namespace;
+        let verdict =
+            self.api.may(&Deed { verb, group, resource, subresource: part, namespace, name: "" }).await;
+        Ok(verdict.map_err(when("ask what is allowed"))?.is_allowed)
     }
 
     /// Makes the Job and its Secret, and lets pods begin. What was made when something fails is taken away.
@@ -111,7 +118,7 @@ impl Site {
     /// Somebody refuses one of them, or the cluster is too old.
     pub async fn make(&self, spec: &Spec, materials: &Materials) -> Result<Job, Refused> {
         let object = manifest::job(spec, materials, true);
-        let made = self.call("make the Job", request::create(&self.jobs(), &object)).await?;
+        let made = self.api.create(&self.jobs(), &object, Run::Real).await.map_err(when("make the Job"))?;
         let job =
             Job { name: spec.name.to_string(), uid: text(&made, "/metadata/uid"), pods: spec.pods as usize };
         match self.furnish(spec, materials, &made, &job).await {
@@ -137,9 +144,13 @@ impl Site {
         let owner = Owner { name: job.name.clone(), uid: job.uid.clone() };
         let secret = manifest::secret(spec, materials, Some(&owner));
         let secrets = format!("/api/v1/namespaces/{}/secrets", self.place.namespace);
-        self.call("make the Secret with what the command names", request::create(&secrets, &secret)).await?;
-        let change = json!([{"op": "replace", "path": "/spec/suspend", "value": false}]);
-        self.call("let the Job's pods begin", request::patch(&self.path(&job.name), &change)).await.map(drop)
+        let made = self.api.create(&secrets, &secret, Run::Real).await;
+        made.map_err(when("make the Secret with what the command names"))?;
+        self.change(&job.name, &json!({"suspend": false})).await.map_err(when("let the Job's pods begin"))
+    }
+
+    async fn change(&self, job: &str, spec: &Value) -> Result<(), Failure> {
+        self.api.merge(&self.path(job), &json!({ "spec": spec }), Run::Real).await.map(drop)
     }
 
     /// A Job that stands, made of these materials.
@@ -147,8 +158,8 @@ impl Site {
     /// # Errors
     /// There is none, it is over, or its pods were given something else.
     pub async fn join(&self, name: &str, materials: &Materials) -> Result<Job, Refused> {
-        let found =
-            self.call(&format!("find the Job {name}"), request::get(&self.path(name), Form::Whole)).await?;
+        let found: Value =
+            self.api.get(&self.path(name)).await.map_err(when(&format!("find the Job {name}")))?;
         let is_ours = text(&found, "/spec/template/spec/containers/0/name") == manifest::CONTAINER;
         let annotations = found.pointer("/metadata/annotations");
         let given =
@@ -177,9 +188,8 @@ impl Site {
     /// # Errors
     /// It is refused.
     pub async fn grow(&self, job: &mut Job, pods: usize) -> Result<(), Refused> {
-        let replace = |field: &str| json!({"op": "replace", "path": format!("/spec/{field}"), "value": pods});
-        let change = json!([replace("completions"), replace("parallelism")]);
-        self.call("give the Job more pods", request::patch(&self.path(&job.name), &change)).await?;
+        let spec = json!({"completions": pods, "parallelism": pods});
+        self.change(&job.name, &spec).await.map_err(when("give the Job more pods"))?;
         job.pods = pods;
         Ok(())
     }
@@ -227,7 +237,8 @@ impl Site {
         }
         if seen.pods.len() < job.pods {
             seen.events.extend(self.events("Job", &job.name).await?);
-            seen.job = self.call("look at the Job", request::get(&self.path(&job.name), Form::Whole)).await?;
+            let found = self.api.get(&self.path(&job.name)).await;
+            seen.job = found.map_err(when("look at the Job"))?;
         }
         Ok(seen)
     }
@@ -238,27 +249,15 @@ impl Site {
     /// It does not tell.
     pub async fn pods(&self, job: &str) -> Result<Vec<Value>, Refused> {
         let path = format!("/api/v1/namespaces/{}/pods", self.place.namespace);
-        let labels = format!("{JOB_NAME}={job}");
-        let (mut pods, mut next) = (Vec::new(), String::new());
-        loop {
-            let token = Some(&*next).filter(|next| !next.is_empty());
-            let page = request::select(&path, Form::Whole, Some(&labels), PAGE_OF, token);
-            let mut page: Value = self.call_within("list the pods", page, PAGE).await?;
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                pods.extend(items);
-            }
-            next = text(&page, "/metadata/continue");
-            if next.is_empty() {
-                return Ok(pods);
-            }
-        }
+        let listed = self.api.list(&path, Some(&format!("{JOB_NAME}={job}"))).await;
+        Ok(listed.map_err(when("list the pods"))?.items)
     }
 
     async fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, Refused> {
-        let path = format!("/api/v1/namespaces/{}/events", self.place.namespace);
-        let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
-        let page = request::list(&path, Form::Whole, Some(&fields), PAGE_OF, None);
-        let mut page: Value = self.call_within("list events", page, PAGE).await?;
+        let of = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
+        let path =
+            format!("/api/v1/namespaces/{}/events?limit={EVENTS}&fieldSelector={of}", self.place.namespace);
+        let mut page: Value = self.api.get(&path).await.map_err(when("list events"))?;
         Ok(page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
     }
 
@@ -267,19 +266,13 @@ impl Site {
     /// # Errors
     /// It is there still.
     pub async fn delete(&self, job: &Job) -> Result<(), Refused> {
-        // Ours and not one of the same name that somebody has made since.
-        let options = json!({"propagationPolicy": "Background", "preconditions": {"uid": job.uid}});
         let mut pauses = Pauses::new(&Patience::default());
         let mut tries = 1;
         loop {
-            let deleted = self.call("delete the Job", request::delete(&self.path(&job.name), &options)).await;
-            let failure = match deleted {
-                Ok(_)
-                | Err(Refused::Failure {
-                    failure: Failure::NotFound { .. } | Failure::Conflict(_), ..
-                }) => return Ok(()),
-                Err(Refused::Failure { failure, .. }) if passes(&failure) && tries < TRIES => failure,
-                Err(refused) => return Err(refused),
+            let failure = match self.api.delete(&self.path(&job.name), Run::Real).await {
+                Ok(()) | Err(Failure::NotFound { .. }) => return Ok(()),
+                Err(failure) if passes(&failure) && tries < TRIES => failure,
+                Err(failure) => return Err(when("delete the Job")(failure)),
             };
             tries += 1;
             self.clock.sleep(pauses.after(&failure)).await;
@@ -293,15 +286,12 @@ impl Site {
     fn path(&self, job: &str) -> String {
         format!("{}/{job}", self.jobs())
     }
+}
 
-    async fn call(&self, doing: &str, request: Built) -> Result<Value, Refused> {
-        self.call_within(doing, request, ANSWER).await
-    }
-
-    async fn call_within(&self, doing: &str, request: Built, limit: Duration) -> Result<Value, Refused> {
-        let called = self.client.call(request, limit).await;
-        called.map_err(|failure| Refused::Failure { doing: doing.to_owned(), failure })
-    }
+/// What was to be done when a call failed.
+fn when(doing: &str) -> impl FnOnce(Failure) -> Refused {
+    let doing = doing.to_owned();
+    |failure| Refused::Failure { doing, failure }
 }
 
 /// Whether another try may succeed.

@@ -8,7 +8,7 @@ mod ends;
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::ends::end;
 use crate::manifest::INDEX;
@@ -51,19 +51,6 @@ impl Right {
     pub fn is_of_joining(&self) -> bool {
         !(self.resource == "secrets" || (self.resource == "jobs" && ["create", "patch"].contains(&self.verb)))
     }
-
-    /// The question to the API server whether we have it: a `SelfSubjectAccessReview`, which anybody may ask.
-    #[must_use]
-    pub fn review(&self, namespace: &str) -> Value {
-        let attributes = json!({
-            "namespace": namespace, "group": self.group, "resource": self.resource, "subresource": self.part, "verb": self.verb,
-        });
-        json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        })
-    }
 }
 
 impl fmt::Display for Right {
@@ -76,12 +63,6 @@ impl fmt::Display for Right {
         }
         if part.is_empty() { Ok(()) } else { write!(f, " --subresource={part}") }
     }
-}
-
-/// Whether the answer to a review is yes.
-#[must_use]
-pub fn is_allowed(answer: &Value) -> bool {
-    answer.pointer("/status/allowed") == Some(&Value::Bool(true))
 }
 
 /// How kubectl is told where: the context and the namespace.

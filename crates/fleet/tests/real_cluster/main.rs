@@ -25,7 +25,7 @@ fn told<T: std::fmt::Debug>(refused: Result<T, Refused>) -> String {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_named() {
     let cluster = Cluster::start().await;
-    let loader = cluster.site(LOADER);
+    let loader = cluster.site(LOADER).await;
     let without = told(loader.preflight(false).await);
     for right in RIGHTS {
         assert!(without.contains(&right.to_string()), "{right}: {without}");
@@ -61,7 +61,7 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let job = site.make(&spec("run", 3), &materials(b"x".to_vec())).await.unwrap();
     cluster.until("there are three pods", async || site.pods("run").await.unwrap().len() == 3).await;
     let secret = cluster.get("/api/v1/namespaces/load/secrets/run").await.unwrap();
@@ -82,7 +82,7 @@ async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let mut job = site.make(&spec("run", 2), &materials(b"x".to_vec())).await.unwrap();
     let (pods, ()) = tokio::join!(site.running(&job, EVENTUALLY, |_| {}), run_pods(&cluster, &job));
     let pods = pods.unwrap();
@@ -104,7 +104,7 @@ async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows()
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_quota_and_pod_security_are_named_before_anything_runs() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"requests.cpu": "2"}},
     });
@@ -124,7 +124,7 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
     site.delete(&job).await.unwrap();
 
     cluster.create_namespace("strict", "restricted").await;
-    let strict = cluster.site_in(ADMIN, "strict");
+    let strict = cluster.site_in(ADMIN, "strict").await;
     let mut ours = spec("fits", 1);
     ours.namespace = Some("strict".parse().unwrap());
     strict.make(&ours, &materials(b"x".to_vec())).await.unwrap();
@@ -138,7 +138,7 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn what_we_let_pass_as_small_enough_is_taken_and_a_byte_more_is_not() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let (file, arguments) = (LARGEST - r#"["attack"]"#.len(), r#"["attack"]"#);
     let largest = materials(vec![b'x'; file]);
     let job = site.make(&spec("largest", 1), &largest).await.unwrap();
@@ -154,7 +154,7 @@ async fn what_we_let_pass_as_small_enough_is_taken_and_a_byte_more_is_not() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
     let cluster = Cluster::start_with_scheduler().await;
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let job = site.make(&spec("run", 1), &materials(b"x".to_vec())).await.unwrap();
     let refused = told(site.running(&job, EVENTUALLY, |_| {}).await);
     assert!(
@@ -177,7 +177,7 @@ async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let given = materials(b"GET http://a/\nX-Token: s3cret\n".to_vec());
     let text = manifest::written(&spec("kept", 2), &given, "attack");
     let file = cluster.write("kept.yaml", &text);
@@ -211,7 +211,7 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
     let cluster = Cluster::start().await;
     cluster.apply(ROLE).await;
     cluster.take_away(RIGHTS[4]).await;
-    let loader = cluster.site(LOADER);
+    let loader = cluster.site(LOADER).await;
     cluster.until("the role is in force", async || loader.preflight(true).await.is_ok()).await;
     let refused = told(loader.make(&spec("run", 1), &materials(b"x".to_vec())).await);
     assert!(refused.starts_with("cannot make the Secret with what the command names: "), "{refused}");
@@ -221,7 +221,7 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
 
 /// Plays the kubelet: what is made begins.
 async fn run_pods(cluster: &Cluster, job: &Job) {
-    let site = cluster.site(ADMIN);
+    let site = cluster.site(ADMIN).await;
     let all = async || site.pods(&job.name).await.unwrap().len() == job.pods;
     cluster.until("all pods are made", all).await;
     for pod in site.pods(&job.name).await.unwrap() {
@@ -234,8 +234,8 @@ fn spec(name: &str, pods: u32) -> Spec {
     Spec { deadline_seconds: Duration::from_secs(600).as_secs(), ..spec }
 }
 
-/// As a kubelet reports them.
+/// As a kubelet reports it.
 fn status(phase: &str, state: &Value) -> Value {
     let container = json!({"name": manifest::CONTAINER, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
-    json!([{"op": "add", "path": "/status/phase", "value": phase}, {"op": "add", "path": "/status/containerStatuses", "value": [container]}])
+    json!({"phase": phase, "containerStatuses": [container]})
 }

@@ -9,8 +9,7 @@ use seawall_core::Clock;
 use seawall_fleet::job::Site;
 use seawall_fleet::materials::Materials;
 use seawall_fleet::preflight::{Place, Right};
-use seawall_kube::request::{self, Built, Form};
-use seawall_kube::{Access, Client, Connector, Failure, Patience};
+use seawall_kube::{Api, Choice, Failure, Run};
 use seawall_load::files::{Kept, Named};
 use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, ControlPlane, Program, SCHEDULER};
 use seawall_testkit::objects;
@@ -40,9 +39,8 @@ impl Cluster {
         let mut plane = ControlPlane::without_api_server(folder.path());
         plane.launch_api_server();
         let mut cluster = Self { _programs: Vec::new(), plane, folder };
-        let ready = async || {
-            cluster.plane.has_certificate() && cluster.ask(request::get("/readyz", Form::Whole)).await.is_ok()
-        };
+        let ready =
+            async || cluster.plane.has_certificate() && cluster.get("/api/v1/namespaces").await.is_ok();
         cluster.until("the API server is ready", ready).await;
         let mut controllers = Command::new(cluster.plane.programs().join("kube-controller-manager"));
         controllers.arg("--service-account-private-key-file").arg(cluster.plane.account_key());
@@ -73,28 +71,23 @@ impl Cluster {
     }
 
     /// The namespace `load`, of whoever has the token.
-    pub(crate) fn site(&self, token: &str) -> Site {
-        self.site_in(token, "load")
+    pub(crate) async fn site(&self, token: &str) -> Site {
+        self.site_in(token, "load").await
     }
 
-    pub(crate) fn site_in(&self, token: &str, namespace: &str) -> Site {
+    pub(crate) async fn site_in(&self, token: &str, namespace: &str) -> Site {
         let place = Place { context: None, namespace: namespace.to_owned() };
-        Site::new(self.client(token), Clock::system(), place)
+        Site::new(self.api(token).await, Clock::system(), place)
     }
 
-    fn client(&self, token: &str) -> Client {
+    async fn api(&self, token: &str) -> Api {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let connector = Connector::read(Access::Kubeconfig(self.kubeconfig(token)), provider).unwrap();
-        connector.client(&Patience::default(), Clock::system()).unwrap()
-    }
-
-    async fn ask(&self, request: Built) -> Result<String, Failure> {
-        let answer = self.client(ADMIN).ask(request, Duration::from_secs(30)).await?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+        let choice = Choice { kubeconfig: Some(self.kubeconfig(token)), ..Choice::default() };
+        Api::open(&choice, provider, Clock::system()).await.unwrap().0
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
-        Ok(serde_json::from_str(&self.ask(request::get(path, Form::Whole)).await?).unwrap())
+        self.api(ADMIN).await.get(path).await
     }
 
     pub(crate) async fn job(&self, name: &str) -> Value {
@@ -102,7 +95,12 @@ impl Cluster {
     }
 
     pub(crate) async fn try_create(&self, path: &str, object: &Value) -> Result<(), String> {
-        self.ask(request::create(path, object)).await.map(drop).map_err(|failure| failure.to_string())
+        self.api(ADMIN)
+            .await
+            .create(path, object, Run::Real)
+            .await
+            .map(drop)
+            .map_err(|failure| failure.to_string())
     }
 
     pub(crate) async fn create(&self, path: &str, object: &Value) {
@@ -147,14 +145,14 @@ impl Cluster {
     }
 
     async fn change_rules(&self, rules: &Value) {
-        let change = json!([{"op": "replace", "path": "/rules", "value": rules}]);
-        self.ask(request::patch(ROLE_PATH, &change)).await.unwrap();
+        self.api(ADMIN).await.merge(ROLE_PATH, &json!({ "rules": rules }), Run::Real).await.unwrap();
     }
 
-    /// What a kubelet reports of a pod, as a patch.
+    /// What a kubelet reports of a pod.
     pub(crate) async fn report(&self, pod: &str, status: &Value) {
         let path = format!("/api/v1/namespaces/load/pods/{pod}/status");
-        self.ask(request::patch(&path, status)).await.unwrap_or_else(|error| panic!("{pod}: {error}"));
+        let done = self.api(ADMIN).await.merge(&path, &json!({ "status": status }), Run::Real).await;
+        done.unwrap_or_else(|error| panic!("{pod}: {error}"));
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
