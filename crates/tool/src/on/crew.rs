@@ -93,7 +93,7 @@ fn of_cluster(
     }
     let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
     let place = preflight::Place { context: asked.context.clone(), namespace: namespace.clone() };
-    let site = Site::new(api.client(), Clock::system(), place);
+    let site = Site::new(api.clone(), Clock::system(), place);
     let job = job(asked, &site, &runtime, materials, &namespace, &mut waits)?;
     let is_ours = matches!(asked.deed, Deed::Make(_));
     let ended = ended(&runtime, &site, &job, is_ours && !asked.keep);
