@@ -162,6 +162,12 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         Self { wire, pods, trial: 0, _pulse: pulse, speaks: PhantomData }
     }
 
+    /// There are more pods, called so, to which the wire leads as well: they are to be [assembled](Self::assemble).
+    pub fn grow(&mut self, names: Vec<String>) {
+        self.pods.extend(names.iter().map(|_| Pod::default()));
+        self.wire.names.extend(names);
+    }
+
     /// How many pods there are.
     #[must_use]
     pub fn size(&self) -> usize {
@@ -219,7 +225,8 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             if ends(ready) {
                 return Err(Unready::Stopped);
             }
-            let unready = |pod: &Pod| pod.ready.is_none() || pod.trips.count() < TRIPS;
+            let unready =
+                |pod: &Pod| pod.gone.is_none() && (pod.ready.is_none() || pod.trips.count() < TRIPS);
             let Some(first) = self.pods.iter().position(unready) else { return Ok(()) };
             if self.now() >= by {
                 let (pod, pods) = (self.name(first).to_owned(), self.size());
@@ -383,10 +390,10 @@ fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
 /// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.
 fn pulse(wire: &Wire) -> Sender<()> {
     let (alive, ended) = channel();
-    let (hand, clock, pods) = (wire.hand.clone(), wire.clock, wire.names.len());
+    let (hand, clock) = (wire.hand.clone(), wire.clock);
     let beat = move || {
         for beat in 0.. {
-            (0..pods).for_each(|pod| tell::<()>(&*hand, pod, &Order::Ping(clock.now())));
+            (0..hand.size()).for_each(|pod| tell::<()>(&*hand, pod, &Order::Ping(clock.now())));
             let pause = if beat < PINGS.0 { PINGS.1 } else { PINGS.2 };
             if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -425,6 +432,10 @@ mod tests {
             } else {
                 self.told.lock().unwrap().push((pod, order));
             }
+        }
+
+        fn size(&self) -> usize {
+            self.ahead.len()
         }
 
         fn end(&self) {}

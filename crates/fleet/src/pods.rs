@@ -5,8 +5,8 @@
 //! time at which the node read it. That a pod is gone is told after the last that it wrote.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,39 +50,55 @@ pub struct Place {
 
 /// The way to these pods, in the order of their places.
 #[must_use]
-pub fn join(runtime: &Runtime, place: &Place, pods: &[Pod]) -> Wire {
+pub fn join(runtime: &Runtime, place: &Place, pods: &[Pod]) -> (Wire, Arc<Ways>) {
     let clock = RunClock::start();
     let (events, hear) = channel();
-    let (mut orders, mut ends) = (Vec::new(), Ends::new());
-    for (at, pod) in pods.iter().enumerate() {
-        let (order, waiting) = mpsc::channel(WAITING);
-        let (end, ended) = watch::channel(None);
-        let (place, name, events) = (place.clone(), pod.name.clone(), events.clone());
-        let way = Way { place, name, pod: at, clock, events, ended };
-        runtime.spawn(way.clone().carry(waiting));
-        runtime.spawn(way.hear());
-        orders.push(order);
-        ends.insert(pod.name.clone(), end);
-    }
-    runtime.spawn(see(place.clone(), ends));
-    let names = pods.iter().map(|pod| format!("{} on {}", pod.name, pod.node)).collect();
-    let hand = Orders { orders, place: place.clone(), runtime: runtime.clone() };
-    Wire { names, clock, hand: Arc::new(hand), events: hear }
+    let (runtime, place) = (runtime.clone(), place.clone());
+    let ways = Arc::new(Ways { orders: Mutex::default(), place, runtime, clock, events: Mutex::new(events) });
+    let names = ways.more(pods);
+    (Wire { names, clock, hand: ways.clone(), events: hear }, ways)
 }
 
-/// Orders on their way.
-struct Orders {
-    orders: Vec<mpsc::Sender<Bytes>>,
+/// Ways to pods, in the order of their places.
+pub struct Ways {
+    orders: Mutex<Vec<mpsc::Sender<Bytes>>>,
     place: Place,
     runtime: Runtime,
+    clock: RunClock,
+    events: Mutex<Sender<Event>>,
 }
 
-impl Hand for Orders {
+impl Ways {
+    /// Leads to these, too; what they are called.
+    pub fn more(&self, pods: &[Pod]) -> Vec<String> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut ends = Ends::new();
+        for pod in pods {
+            let (order, waiting) = mpsc::channel(WAITING);
+            let (end, ended) = watch::channel(None);
+            let (place, name, at) = (self.place.clone(), pod.name.clone(), orders.len());
+            let way = Way { place, name, pod: at, clock: self.clock, events: events.clone(), ended };
+            self.runtime.spawn(way.clone().carry(waiting));
+            self.runtime.spawn(way.hear());
+            orders.push(order);
+            ends.insert(pod.name.clone(), end);
+        }
+        self.runtime.spawn(see(self.place.clone(), ends));
+        pods.iter().map(|pod| format!("{} on {}", pod.name, pod.node)).collect()
+    }
+}
+
+impl Hand for Ways {
     fn tell(&self, pod: usize, line: &str) {
-        if let Some(orders) = self.orders.get(pod) {
+        if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
             // Nothing has carried any there for minutes: it is gone, and said to be.
             let _ = orders.try_send(Bytes::from(format!("{line}\n")));
         }
+    }
+
+    fn size(&self) -> usize {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     fn end(&self) {

@@ -1,6 +1,6 @@
 //! Pods that are processes of this machine, over pipes: what a load from many pods does, tried out without a cluster.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -22,28 +22,14 @@ pub const INDEX: &str = "JOB_COMPLETION_INDEX";
 ///
 /// # Errors
 /// The system refuses.
-pub fn start(program: &OsStr, arguments: &[&OsStr], many: usize) -> io::Result<Wire> {
+pub fn start(program: &OsStr, arguments: &[&OsStr], many: usize) -> io::Result<(Wire, Arc<Processes>)> {
     let clock = RunClock::start();
-    let (sender, events) = channel();
-    let mut hand = Processes { lines: Vec::new(), children: Arc::default() };
-    for place in 0..many {
-        let mut command = Command::new(program);
-        command.args(arguments).env(INDEX, place.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        hand.children.lock().unwrap_or_else(PoisonError::into_inner).push(Some(child));
-        let Some((input, output)) = pipes else { continue };
-        let (line, lines) = sync_channel(WAITING);
-        hand.lines.push(line);
-        thread::Builder::new().name("fleet-orders".into()).spawn(move || give(input, &lines))?;
-        let (sender, children) = (sender.clone(), Arc::clone(&hand.children));
-        let hear = move || hear(place, output, clock, &sender, &children);
-        thread::Builder::new().name("fleet-reports".into()).spawn(hear)?;
-    }
-    let children = hand.children.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = children.iter().map(|child| name(child.as_ref())).collect();
-    drop(children);
-    Ok(Wire { names, clock, hand: Arc::new(hand), events })
+    let (events, hear) = channel();
+    let words = std::iter::once(program).chain(arguments.iter().copied()).map(OsStr::to_owned).collect();
+    let (lines, children, events) = (Mutex::default(), Arc::default(), Mutex::new(events));
+    let hand = Arc::new(Processes { words, clock, lines, children, events });
+    let names = hand.more(many)?;
+    Ok((Wire { names, clock, hand: hand.clone(), events: hear }, hand))
 }
 
 fn name(child: Option<&Child>) -> String {
@@ -52,18 +38,57 @@ fn name(child: Option<&Child>) -> String {
 
 type Children = Arc<Mutex<Vec<Option<Child>>>>;
 
-/// Ends them when it is dropped.
-struct Processes {
-    lines: Vec<SyncSender<String>>,
+/// Processes, which end when this is dropped.
+pub struct Processes {
+    /// The program and its arguments.
+    words: Vec<OsString>,
+    clock: RunClock,
+    lines: Mutex<Vec<SyncSender<String>>>,
     children: Children,
+    events: Mutex<Sender<Event>>,
+}
+
+impl Processes {
+    /// Starts so many more; what they are called.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn more(&self, many: usize) -> io::Result<Vec<String>> {
+        (0..many).map(|_| self.one_more()).collect()
+    }
+
+    fn one_more(&self) -> io::Result<String> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pod = lines.len();
+        let mut words = self.words.iter();
+        let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
+        command.args(words).env(INDEX, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let name = name(Some(&child));
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(Some(child));
+        let (line, waiting) = sync_channel(WAITING);
+        lines.push(line);
+        let Some((input, output)) = pipes else { return Ok(name) };
+        thread::Builder::new().name("fleet-orders".into()).spawn(move || give(input, &waiting))?;
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (clock, children) = (self.clock, Arc::clone(&self.children));
+        let hear = move || hear(pod, output, clock, &events, &children);
+        thread::Builder::new().name("fleet-reports".into()).spawn(hear)?;
+        Ok(name)
+    }
 }
 
 impl Hand for Processes {
     fn tell(&self, pod: usize, line: &str) {
-        if let Some(lines) = self.lines.get(pod) {
+        if let Some(lines) = self.lines.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
             // Nobody reads there: it is gone, or as good as that, and said to be when nothing comes from it.
             let _ = lines.try_send(line.to_owned());
         }
+    }
+
+    fn size(&self) -> usize {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     fn end(&self) {
@@ -122,10 +147,11 @@ mod tests {
     #[test]
     fn lines_go_there_and_back_and_an_end_is_told_last() {
         let words = ["-c", "echo $JOB_COMPLETION_INDEX; read line; echo \"$line\"; exit 3"].map(OsStr::new);
-        let wire = start(OsStr::new("/bin/sh"), &words, 2).unwrap();
+        let (wire, processes) = start(OsStr::new("/bin/sh"), &words, 1).unwrap();
+        assert_eq!((processes.more(1).unwrap().len(), processes.size()), (1, 2));
         (0..2).for_each(|pod| wire.hand.tell(pod, "there and back"));
         let mut told = [Vec::new(), Vec::new()];
-        for event in wire.events.iter() {
+        for event in wire.events.iter().take(6) {
             match event {
                 Event::Line { pod, line, .. } => told[pod].push(line),
                 Event::Gone { pod, why, .. } => told[pod].push(why),
@@ -138,7 +164,7 @@ mod tests {
 
     #[test]
     fn processes_end_with_whoever_started_them() {
-        let wire = start(OsStr::new("/bin/sh"), &["-c", "read line"].map(OsStr::new), 1).unwrap();
+        let (wire, _) = start(OsStr::new("/bin/sh"), &["-c", "read line"].map(OsStr::new), 1).unwrap();
         let Wire { hand, events, .. } = wire;
         hand.end();
         let Ok(Event::Gone { why, .. }) = events.recv_timeout(Duration::from_secs(60)) else {

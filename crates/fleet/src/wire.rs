@@ -22,6 +22,9 @@ pub trait Hand: Send + Sync {
     /// Gives a pod a line, which has no newline at its end. Does not wait; a pod that is gone is not told, and said to be by an [`Event`].
     fn tell(&self, pod: usize, line: &str);
 
+    /// To how many pods there is a way.
+    fn size(&self) -> usize;
+
     /// Ends all pods at once, whatever they do.
     fn end(&self);
 }

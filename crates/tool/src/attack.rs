@@ -95,12 +95,12 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
         signal.is_none()
     };
     let gathered = on::crew::gathered(&asked, &args.beside(), &files, waits);
-    let (crew, ended) = match (gathered, signal) {
+    let crew = match (gathered, signal) {
         (Ok(gathered), None) => gathered,
         (_, Some(signal)) => return Ok(ExitCode::from(signalled(signal))),
         (Err(error), None) => return Err(error),
     };
-    let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails, ended);
+    let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails);
     let signals = signals.listen(run.steer())?;
     see(args, beside, Box::new(run), &signals)
 }

@@ -25,6 +25,7 @@ use seawall_load::summary::Summary;
 
 use super::pods::{Pods, Row, Seen};
 use super::running::{Finished, Running};
+use crate::on::crew::Crew;
 use crate::on::{Ended, WhenPodFails};
 use crate::times::brief;
 
@@ -38,11 +39,11 @@ const LITTLE: f64 = 0.01;
 const APART: Nanos = 5_000_000;
 
 /// Pods of an attack.
-pub(crate) type Crew = Fleet<(), Interval, Part>;
+pub(super) type Senders = Fleet<(), Interval, Part>;
 
 /// An attack of many pods under way.
 pub(crate) struct Many {
-    crew: Crew,
+    crew: Senders,
     run: Elsewhere,
     changes: Receiver<Change>,
     begun: Begun,
@@ -61,7 +62,13 @@ pub(crate) struct Many {
 
 impl Many {
     /// Has pods that are ready begin.
-    pub(crate) fn begin(mut crew: Crew, load: &Load, pods: Pods, fails: WhenPodFails, ended: Ended) -> Self {
+    pub(crate) fn begin(
+        crew: Crew<(), Interval, Part>,
+        load: &Load,
+        pods: Pods,
+        fails: WhenPodFails,
+    ) -> Self {
+        let Crew { fleet: mut crew, ended, .. } = crew;
         let begun = crew.begin(&());
         let (sender, changes) = channel();
         let run = Elsewhere::new(load, crew.clock(), begun.at, nanos(NOTICE), sender);

@@ -10,7 +10,7 @@ use seawall_load::clock::{Nanos, nanos};
 use seawall_load::stats::Stats;
 use serde::Serialize;
 
-use super::many::Crew;
+use super::many::Senders;
 use crate::go::aligned;
 use crate::times::brief;
 
@@ -115,7 +115,7 @@ impl Pods {
     }
 
     /// Of these pods, which begin.
-    pub(super) fn begin(&self, crew: &Crew) {
+    pub(super) fn begin(&self, crew: &Senders) {
         let mut known = self.lock();
         known.rows = (0..crew.size())
             .map(|index| {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_core::Clock;
-use seawall_fleet::fleet::{Fleet, Unready};
-use seawall_fleet::job::{Job, Site};
+use seawall_fleet::fleet::Fleet;
+use seawall_fleet::job::{Job, Pod, Site};
 use seawall_fleet::manifest::Spec;
 use seawall_fleet::manifest::spec::Name;
 use seawall_fleet::materials::Materials;
 use seawall_fleet::runtime::Runtime;
-use seawall_fleet::wire::Wire;
+use seawall_fleet::wire::{Hand as _, Wire};
 use seawall_fleet::{pods, preflight, processes};
 use seawall_kube::{Api, Choice};
 use seawall_load::clock::{RunClock, nanos};
@@ -41,6 +41,42 @@ impl Drop for Ended {
     }
 }
 
+/// Pods that are ready.
+pub(crate) struct Crew<W, P, R> {
+    /// They.
+    pub(crate) fleet: Fleet<W, P, R>,
+    more: More,
+    /// Takes away what they were made of, when it is dropped.
+    pub(crate) ended: Ended,
+}
+
+/// Makes so many pods of them, and says what the new ones are called; waits as long as it is told.
+type More = Box<dyn FnMut(usize, &mut dyn FnMut() -> bool) -> anyhow::Result<Vec<String>> + Send>;
+
+impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Crew<W, P, R> {
+    /// Makes so many of them, all of which are ready then.
+    ///
+    /// # Errors
+    /// There are none to be had; those that there were are still ready.
+    pub(crate) fn grow(&mut self, pods: usize, mut waits: impl FnMut() -> bool) -> anyhow::Result<()> {
+        let names = (self.more)(pods, &mut waits)?;
+        self.fleet.grow(names);
+        self.assemble(waits)
+    }
+
+    fn assemble(&mut self, mut waits: impl FnMut() -> bool) -> anyhow::Result<()> {
+        let (pods, mut told) = (self.fleet.size(), 0);
+        let ready = self.fleet.assemble(READY, |ready| {
+            if ready > told {
+                told = ready;
+                tell(&format!("{ready} of {pods} pods are ready"));
+            }
+            !waits()
+        });
+        Ok(ready?)
+    }
+}
+
 /// Pods for a command whose plan was made of these files, ready for orders; waits no longer than `waits` says.
 ///
 /// # Errors
@@ -50,27 +86,14 @@ pub(crate) fn gathered<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     beside: &Beside<'_>,
     files: &Files,
     mut waits: impl FnMut() -> bool,
-) -> anyhow::Result<(Fleet<W, P, R>, Ended)> {
-    let (wire, ended) = match &asked.deed {
+) -> anyhow::Result<Crew<W, P, R>> {
+    let (wire, more, ended) = match &asked.deed {
         Deed::Start(many) => started(*many, asked, beside, files)?,
         Deed::Make(_) | Deed::Join(_) | Deed::Print(_) => of_cluster(asked, beside, files, &mut waits)?,
     };
-    let mut fleet = Fleet::new(wire);
-    let (pods, mut told) = (fleet.size(), 0);
-    let ready = fleet.assemble(READY, |ready| {
-        if ready > told {
-            told = ready;
-            tell(&format!("{ready} of {pods} pods are ready"));
-        }
-        !waits()
-    });
-    match ready {
-        Ok(()) => Ok((fleet, ended)),
-        Err(unready) => {
-            fleet.end();
-            Err(named(&unready))
-        }
-    }
+    let mut crew = Crew { fleet: Fleet::new(wire), more, ended };
+    crew.assemble(waits)?;
+    Ok(crew)
 }
 
 /// Pods of a Job that is made, or stands.
@@ -79,7 +102,7 @@ fn of_cluster(
     beside: &Beside<'_>,
     files: &Files,
     mut waits: impl FnMut() -> bool,
-) -> anyhow::Result<(Wire, Ended)> {
+) -> anyhow::Result<(Wire, More, Ended)> {
     let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
     let runtime = Runtime::start().context("cannot start a thread")?;
     let choice = Choice { context: asked.context.clone(), kubeconfig: None };
@@ -94,14 +117,33 @@ fn of_cluster(
     let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
     let place = preflight::Place { context: asked.context.clone(), namespace: namespace.clone() };
     let site = Site::new(api.clone(), Clock::system(), place);
-    let job = job(asked, &site, &runtime, materials, &namespace, &mut waits)?;
+    let job = job(asked, &site, &runtime, materials, &namespace)?;
     let is_ours = matches!(asked.deed, Deed::Make(_));
     let ended = ended(&runtime, &site, &job, is_ours && !asked.keep);
-    let (watched, waiting) = (site.clone(), job.clone());
-    let running = async move { watched.running(&waiting, RUNNING, told(waiting.pods)).await };
-    let pods = runtime.call(running, &mut waits)??;
-    let place = pods::Place { api, site, namespace, job };
-    Ok((pods::join(&runtime, &place, &pods), ended))
+    let pods = running(&runtime, &site, &job, &mut waits)?;
+    let (mut standing, place) = (job.clone(), pods::Place { api, site: site.clone(), namespace, job });
+    let (wire, ways) = pods::join(&runtime, &place, &pods);
+    let more = move |many: usize, waits: &mut dyn FnMut() -> bool| {
+        let (site_, mut job) = (site.clone(), standing.clone());
+        let known = job.pods;
+        let growing = async move { site_.grow(&mut job, many).await.map(|()| job) };
+        standing = runtime.call(growing, &mut *waits)??;
+        let pods = running(&runtime, &site, &standing, waits)?;
+        Ok(ways.more(pods.get(known..).unwrap_or_default()))
+    };
+    Ok((wire, Box::new(more), ended))
+}
+
+/// All pods of a Job, once they run.
+fn running(
+    runtime: &Runtime,
+    site: &Site,
+    job: &Job,
+    waits: impl FnMut() -> bool,
+) -> anyhow::Result<Vec<Pod>> {
+    let (site, job) = (site.clone(), job.clone());
+    let running = async move { site.running(&job, RUNNING, told(job.pods)).await };
+    Ok(runtime.call(running, waits)??)
 }
 
 /// The Job, if all is allowed that it takes.
@@ -111,7 +153,6 @@ fn job(
     runtime: &Runtime,
     materials: Materials,
     namespace: &str,
-    waits: impl FnMut() -> bool,
 ) -> anyhow::Result<Job> {
     let (site, deed) = (site.clone(), asked.deed.clone());
     let namespace: Option<Name> = namespace.parse().ok();
@@ -123,7 +164,8 @@ fn job(
             Deed::Print(_) | Deed::Start(_) => Ok(None),
         }
     };
-    let made = runtime.call(making, waits)??.context("there is no Job to be made")?;
+    // To its end, which is near: a Job that was made and nobody knows of would stay.
+    let made = runtime.call(making, || true)??.context("there is no Job to be made")?;
     tell(&format!("{} pods of the Job {} are to run", made.pods, made.name));
     Ok(made)
 }
@@ -163,12 +205,13 @@ fn tell(text: &str) {
     let _ = writeln!(stderr(), "seawall: {text}");
 }
 
-fn named(unready: &Unready) -> anyhow::Error {
-    anyhow::anyhow!("{unready}")
-}
-
 /// Processes of this machine. Their arguments are a file that is there for as long as they are.
-fn started(many: u32, asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::Result<(Wire, Ended)> {
+fn started(
+    many: u32,
+    asked: &Asked,
+    beside: &Beside<'_>,
+    files: &Files,
+) -> anyhow::Result<(Wire, More, Ended)> {
     let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
     let folder = tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot make a folder")?;
     let arguments = folder.path().join("arguments");
@@ -182,12 +225,15 @@ fn started(many: u32, asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyh
     let program = std::env::current_exe().context("cannot tell which program this is")?;
     let pods = format!("--pods={many}");
     let words = ["pod".as_ref(), "--arguments".as_ref(), arguments.as_os_str(), pods.as_ref()];
-    let wire =
-        processes::start(program.as_os_str(), &words, many as usize).context("cannot start processes")?;
+    let started = processes::start(program.as_os_str(), &words, many as usize);
+    let (wire, processes) = started.context("cannot start processes")?;
     let hand = wire.hand.clone();
     let ended = move || {
         hand.end();
         drop(folder);
     };
-    Ok((wire, Ended(vec![Box::new(ended)])))
+    let more = move |many: usize, _: &mut dyn FnMut() -> bool| {
+        processes.more(many.saturating_sub(processes.size())).context("cannot start processes")
+    };
+    Ok((wire, Box::new(more), Ended(vec![Box::new(ended)])))
 }

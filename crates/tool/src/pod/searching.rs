@@ -13,8 +13,8 @@ use seawall_lab::ground::Ground as _;
 use seawall_lab::remote::Quota;
 use seawall_lab::remote::search::{Blocks, Calibrated, Done, Offered, Tried, Work};
 use seawall_lab::rig::{Part, Rig, Stop};
-use seawall_probe::System;
 use seawall_load::files::Files;
+use seawall_probe::System;
 use seawall_search::seen::{Block, SECOND};
 
 use super::ears::Ears;
