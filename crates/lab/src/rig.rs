@@ -42,6 +42,7 @@ use seawall_search::target::Target;
 use seawall_search::vote::Vote;
 
 use self::away::Away;
+pub use self::beside::beside;
 use self::blocks::Blocks;
 use self::doubts::{Limits, joined, lack};
 pub(crate) use self::experiments::{rate, watched};
@@ -205,7 +206,7 @@ impl Rig {
         let lack = lack(no_port, carried.outcome.total.done, fails, port_range());
         let against = self.against(&carried, own.most_in_flight, no_port);
         let invalid = joined(lack.into_iter().chain(against).chain(blocks.tally().doubt(fails)));
-        let beside = beside::beside(&carried.outcome.total);
+        let beside = beside(&carried.outcome.total);
         *total = carried.outcome.total;
         let blocks = blocks.into_complete();
         Ok(Seen { blocks, invalid, no_port, beside, away: away.is_so(), ..Seen::default() })

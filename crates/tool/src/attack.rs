@@ -18,7 +18,7 @@ pub(crate) mod plan;
 mod pods;
 mod prometheus;
 mod running;
-mod signals;
+pub(crate) mod signals;
 pub(crate) mod summary;
 pub(crate) mod travel;
 mod written;
@@ -55,6 +55,7 @@ use self::running::{Finished, Running};
 use self::signals::{Held, Signals};
 use self::written::Written;
 use crate::exit;
+use crate::on::crew::{self, Called};
 use crate::on::{self, Asked};
 use crate::page::Site;
 
@@ -88,17 +89,9 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let beside = Beside::open(args, &plan)?;
-    let mut signals = Held::hold()?;
-    let mut signal = None;
-    let waits = || {
-        signal = signal.or(signals.come());
-        signal.is_none()
-    };
-    let gathered = on::crew::gathered(&asked, &args.beside(), &files, waits);
-    let crew = match (gathered, signal) {
-        (Ok(gathered), None) => gathered,
-        (_, Some(signal)) => return Ok(ExitCode::from(signalled(signal))),
-        (Err(error), None) => return Err(error),
+    let (crew, signals) = match crew::called(&asked, &args.beside(), &files)? {
+        Called::Ready(crew, signals) => (crew, signals),
+        Called::Interrupted(code) => return Ok(code),
     };
     let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails);
     let signals = signals.listen(run.steer())?;
@@ -278,16 +271,11 @@ fn all(mut errors: Vec<anyhow::Error>) -> anyhow::Result<()> {
     last.map_or(Ok(()), Err)
 }
 
-/// The shell's convention for a program that a signal ended.
-fn signalled(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
-}
-
 /// The exit code of a run that took place. That of a signal comes first; then a generator that was the limit, for what it measured
 /// proves nothing.
 fn code(judgement: &Judgement, early: Option<Early>, signal: Option<i32>) -> u8 {
     if let Some(signal) = signal {
-        return signalled(signal);
+        return exit::signalled(signal);
     }
     let Some(holds) = judgement.holds() else { return exit::GENERATOR_LIMITED };
     for missed in &judgement.missed {

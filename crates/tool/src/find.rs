@@ -9,6 +9,7 @@ pub(crate) mod gate;
 pub(crate) mod ground;
 mod page;
 pub(crate) mod plan;
+mod pods;
 pub(crate) mod progress;
 pub(crate) mod reach;
 pub(crate) mod screen;
@@ -31,13 +32,15 @@ use seawall_lab::find::{closed, find, has_nothing_left, nothing_yet, read};
 use seawall_load::files::Files as Read;
 
 pub(crate) use self::args::Args;
-use self::ground::Site;
+use self::ground::{Kit, Site};
 use self::plan::Order;
+use self::pods::Pods;
 use self::progress::{Followed, Progress};
 use self::signals::Signals;
 use crate::draft::Files;
 use crate::exit;
-use crate::on;
+use crate::on::crew::{self, Called};
+use crate::on::{self, Asked};
 use crate::searching::Page;
 use crate::wrap::columns;
 
@@ -52,11 +55,12 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     }
     if let Some(asked) = args.asked()? {
         let files = Read::keeping();
-        let (order, _) = plan::plan(args, plan::cores(), &files)?;
-        if on::prints(&asked.lasting(order.plan.budget), &args.beside(), &files)? {
+        let planned = plan::plan(args, plan::cores(), &files)?;
+        let asked = asked.lasting(planned.0.plan.budget);
+        if on::prints(&asked, &args.beside(), &files)? {
             return Ok(ExitCode::SUCCESS);
         }
-        anyhow::bail!("--on: to come");
+        return from_pods(args, planned, &asked, &files);
     }
     let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get), &Read::default())?;
     let page = args.page.map(crate::page::Site::bind).transpose()?;
@@ -65,6 +69,29 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let progress = Progress::to_stderr()?;
     let site = ground::open(kit, progress.observer())?;
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
+}
+
+/// The same from pods.
+fn from_pods(
+    args: &Args,
+    (order, kit): (Order, Kit),
+    asked: &Asked,
+    files: &Read,
+) -> anyhow::Result<ExitCode> {
+    ensure!(order.closed.is_none(), "--closed: pods offer rates, and no clients that wait for answers");
+    let page = args.page.map(crate::page::Site::bind).transpose()?;
+    ensure!(page.is_none() || !is_whole(&order)?, WHOLE);
+    let drafts = Files::create(args.json.as_deref(), args.html.as_deref())?;
+    let crew = match crew::called(asked, &args.beside(), files)? {
+        Called::Ready(crew, _) => crew,
+        Called::Interrupted(code) => return Ok(code),
+    };
+    let progress = Progress::to_stderr()?;
+    let most = asked.most_pods.map_or(crew.fleet.size(), |most| most as usize);
+    let pods = Pods::new(crew, most, progress.observer());
+    let (stop, bound) = (pods::ending(&pods.stop()), kit.late);
+    let site = Site { ground: Box::new(pods), stop, sight: ground::sight(kit.side), bound, reach: None };
+    carry_out(&order, site, page, drafts, progress).map(ExitCode::from)
 }
 
 const WHOLE: &str = "--page: the run of --from has nothing left to do, so that there is nothing to follow: --html writes its page";
@@ -147,8 +174,7 @@ fn earlier(path: &Path) -> anyhow::Result<Answer> {
 /// A signal that cut a run off comes first; then how it ended.
 fn code(answer: &Answer, signal: Option<i32>) -> u8 {
     match (signal, answer.cut, answer.outcome) {
-        // The shell's convention for a program that a signal ended.
-        (Some(signal), Some(Cut::Signal), _) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        (Some(signal), Some(Cut::Signal), _) => exit::signalled(signal),
         (_, _, Outcome::Found) => exit::FOUND,
         (_, _, Outcome::Metastable) => exit::METASTABLE,
         (_, _, Outcome::Capped) => exit::CAPPED,

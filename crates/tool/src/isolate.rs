@@ -146,8 +146,7 @@ fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
         answer.outcome == Outcome::Interrupted || answer.find.as_ref().is_some_and(Found::is_interrupted);
     let bears_less = answer.find.as_ref().is_some_and(Found::has_worse);
     match (signal, answer.outcome) {
-        // The shell's convention for a program that a signal ended.
-        (Some(signal), _) if is_interrupted => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        (Some(signal), _) if is_interrupted => exit::signalled(signal),
         // The searches are held beside each other, however the comparison ended.
         _ if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
         // Where a tail is lacking the middle is told all the same.

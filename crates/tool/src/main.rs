@@ -117,4 +117,9 @@ mod exit {
     pub(crate) const WARNED: u8 = 10;
     /// The target died during the run, and did not come back.
     pub(crate) const GONE: u8 = 11;
+
+    /// The shell's convention for a program that a signal ended.
+    pub(crate) fn signalled(signal: i32) -> u8 {
+        u8::try_from(128 + signal).unwrap_or(u8::MAX)
+    }
 }

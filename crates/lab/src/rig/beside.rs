@@ -6,8 +6,9 @@ use seawall_load::fault::{Class, Fault};
 use seawall_load::stats::Stats;
 use seawall_search::seen::Beside;
 
-/// Of a load's figures.
-pub(super) fn beside(total: &Stats) -> Beside {
+/// What a reader is told of a load, by its figures.
+#[must_use]
+pub fn beside(total: &Stats) -> Beside {
     Beside { failing: failing(total), quantiles: quantiles(total) }
 }
 

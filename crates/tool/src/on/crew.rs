@@ -1,6 +1,7 @@
 //! Pods, or processes in their place, that are ready to be ordered.
 
 use std::io::{Write as _, stderr};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use serde::de::DeserializeOwned;
 
 use super::asked::{Asked, Beside, Deed};
 use super::given;
+use crate::attack::signals::Held;
+use crate::exit;
 
 /// How long pods may take to run: images are fetched, nodes added.
 const RUNNING: Duration = Duration::from_secs(10 * 60);
@@ -77,11 +80,42 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Crew<W, P, R> {
     }
 }
 
+/// What came of the wait for pods.
+pub(crate) enum Called<W, P, R> {
+    /// They are ready; a signal ended nothing so far.
+    Ready(Crew<W, P, R>, Held),
+    /// A signal came before they were, and there are none.
+    Interrupted(ExitCode),
+}
+
+/// Pods for a command whose plan was made of these files, unless a signal comes before they are ready.
+///
+/// # Errors
+/// As [`gathered`].
+pub(crate) fn called<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
+    asked: &Asked,
+    beside: &Beside<'_>,
+    files: &Files,
+) -> anyhow::Result<Called<W, P, R>> {
+    let mut held = Held::hold()?;
+    let mut signal = None;
+    let waits = || {
+        signal = signal.or(held.come());
+        signal.is_none()
+    };
+    let gathered = gathered(asked, beside, files, waits);
+    match (gathered, signal) {
+        (Ok(crew), None) => Ok(Called::Ready(crew, held)),
+        (_, Some(signal)) => Ok(Called::Interrupted(ExitCode::from(exit::signalled(signal)))),
+        (Err(error), None) => Err(error),
+    }
+}
+
 /// Pods for a command whose plan was made of these files, ready for orders; waits no longer than `waits` says.
 ///
 /// # Errors
 /// What cannot be given to pods, why there are none, or none that is ready.
-pub(crate) fn gathered<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
+fn gathered<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     asked: &Asked,
     beside: &Beside<'_>,
     files: &Files,

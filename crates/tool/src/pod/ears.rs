@@ -110,8 +110,7 @@ pub(super) fn code(why: End) -> u8 {
     match why {
         End::Left => 0,
         End::Silence => crate::exit::BAD_INPUT,
-        // The shell's convention for a program that a signal ended.
-        End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        End::Signal(signal) => crate::exit::signalled(signal),
     }
 }
 
