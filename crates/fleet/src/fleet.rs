@@ -290,17 +290,18 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     pub fn next(&mut self, patience: Duration) -> Option<News<P, R>> {
         let by = self.now().saturating_add(nanos(patience));
         loop {
-            if let Some(news) = self.silent(self.now()) {
-                return Some(news);
-            }
             let left = Duration::from_nanos(by.saturating_sub(self.now()));
             let event = match self.wire.events.recv_timeout(left) {
                 Ok(event) => event,
-                Err(RecvTimeoutError::Timeout) => return None,
+                // All that came was heard.
+                Err(RecvTimeoutError::Timeout) => return self.silent(self.now()),
                 Err(RecvTimeoutError::Disconnected) => return self.lost(),
             };
-            if let Some(news) = self.learn(event) {
-                return Some(news);
+            let came = event.came();
+            // What came before is known, however long nobody listened.
+            let heard = self.learn(event).or_else(|| self.silent(came?));
+            if heard.is_some() {
+                return heard;
             }
         }
     }
@@ -530,6 +531,10 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         played.is_ready(0, VERSION);
         fleet.assemble(PATIENT, |_| false).unwrap();
+        // Nobody has listened for an hour, in which it was heard.
+        played.events.send(Event::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
+        assert!(matches!(fleet.next(Duration::ZERO), Some(News { what: What::Gone(why), .. }) if why.contains("no report")));
+        fleet.pods[0].gone = None;
         let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;
         assert!(fleet.silent(last).is_none());
         assert!(matches!(fleet.silent(last + 1), Some(News { what: What::Gone(_), .. })));

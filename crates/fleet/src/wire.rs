@@ -58,3 +58,13 @@ pub enum Event {
         why: String,
     },
 }
+
+impl Event {
+    /// When it came, if it says so.
+    pub(crate) fn came(&self) -> Option<Nanos> {
+        match self {
+            Self::Line { at, .. } | Self::Gone { at, .. } => Some(*at),
+            Self::Away { .. } => None,
+        }
+    }
+}
