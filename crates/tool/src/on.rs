@@ -28,7 +28,7 @@ pub(crate) fn run(asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::
             "--on kubernetes: this program prints what makes its pods (--dry-run), and does not order them yet"
         );
     };
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
+    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
     let text = manifest::written(spec, &materials, beside.command.word());
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;
