@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::spec::Spec;
 use self::spec::Volume;
-use crate::materials::Materials;
+use crate::materials::{ARGUMENTS, Materials};
 use crate::yaml;
 
 /// The container's name, which orders and logs are asked for by.
@@ -179,7 +179,7 @@ fn container(spec: &Spec, materials: &Materials) -> Value {
     let mut container = json!({
         "name": CONTAINER,
         "image": spec.image,
-        "args": ["pod", format!("--pods={}", spec.pods)],
+        "args": ["pod", "--arguments", ARGUMENTS, "--pods", spec.pods.to_string()],
         // Orders come by attachments to it, one after another.
         "stdin": true,
         "stdinOnce": false,
@@ -210,11 +210,8 @@ fn mounts(spec: &Spec, materials: &Materials) -> Value {
     mounts.extend(spec.volumes.iter().enumerate().map(|(place, volume)| {
         let (name, path) = (format!("records-{place}"), volume.path());
         match volume {
-            // A directory for each run and pod: all of them write the same name.
-            Volume::Claim { .. } => {
-                let within = format!("{}/$(JOB_COMPLETION_INDEX)", spec.name);
-                json!({"name": name, "mountPath": path, "subPathExpr": within})
-            }
+            // A directory for each run, in which pods put their number into the name.
+            Volume::Claim { .. } => json!({"name": name, "mountPath": path, "subPath": spec.name}),
             Volume::Empty { .. } => json!({"name": name, "mountPath": path}),
         }
     }));

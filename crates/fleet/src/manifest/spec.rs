@@ -97,7 +97,7 @@ pub enum PullPolicy {
 /// Where pods write records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Volume {
-    /// A PersistentVolumeClaim, in it a directory for each run and pod.
+    /// A PersistentVolumeClaim, in it a directory for each run.
     Claim {
         /// Its name.
         claim: Name,

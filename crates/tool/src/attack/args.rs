@@ -1,5 +1,6 @@
 //! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
 
+use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -168,8 +169,13 @@ pub(crate) struct Args {
 impl Args {
     /// What of it matters to pods.
     pub(crate) fn beside(&self) -> Beside<'_> {
-        let is_file = !matches!(self.output.as_str(), "none" | "stdout" | "-");
-        Beside { command: Command::Attack, targets: &self.targets, output: is_file.then_some(&self.output) }
+        let is_shown = matches!(self.output.as_str(), "stdout" | "-") && stdout().is_terminal();
+        let is_written = self.output != "none" && !is_shown;
+        Beside {
+            command: Command::Attack,
+            targets: &self.targets,
+            output: is_written.then_some(&self.output),
+        }
     }
 
     /// What is asked of a cluster, if anything is.

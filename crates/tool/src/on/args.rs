@@ -39,7 +39,7 @@ pub(crate) struct OnArgs {
     /// Memory of each pod, requested and most [default: 128Mi]
     #[arg(long, value_name = "SIZE", requires = "on")]
     pub(super) memory: Option<Memory>,
-    /// Where pods write -output: pvc:CLAIM:/PATH, in it a directory for each run and pod, or emptyDir:/PATH, which goes with the pod
+    /// Where pods write -output, a file each: pvc:CLAIM:/PATH, in it a directory for each run, or emptyDir:/PATH, which goes with the pod
     #[arg(long, value_name = "VOLUME", requires = "on")]
     pub(super) volume: Vec<Volume>,
     /// What becomes of the load when a pod is lost: end, or go-on without its share, which is told as missing [default: go-on]

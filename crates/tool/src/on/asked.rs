@@ -33,7 +33,7 @@ pub(crate) struct Beside<'a> {
     pub(crate) command: Command,
     /// `-targets`.
     pub(crate) targets: &'a str,
-    /// `-output`, where that is a file.
+    /// `-output`, where anything is to be written.
     pub(crate) output: Option<&'a str>,
 }
 
@@ -89,6 +89,13 @@ impl Asked {
             Deed::Join(_) => 1,
             Deed::Start(many) => (*many).into(),
         }
+    }
+
+    /// Whether pods write records themselves, at the path that is asked for; else they tell them, and they are written here.
+    pub(crate) fn writes(&self, path: &str) -> bool {
+        // A Job that stands may have a volume that is not known here, and a whole path is one of its pods then.
+        let joins = matches!(self.deed, Deed::Join(_)) && path.starts_with('/');
+        joins || self.volumes().iter().any(|volume| holds(volume, path))
     }
 
     /// Where volumes are in pods.
@@ -193,16 +200,6 @@ impl OnArgs {
             "--keep is of a Job that is made, and --dry-run makes none: what is applied by hand stays anyway"
                 .to_owned(),
         );
-        // Whether a Job that stands has a volume there is not known here.
-        let is_written =
-            |path: &str| self.job.is_some() || self.volume.iter().any(|volume| holds(volume.path(), path));
-        refuse(
-            beside.output.is_some_and(|path| !is_written(path)),
-            format!(
-                "-output={}: pods write records, and have no such place: say --volume pvc:CLAIM:/PATH, and -output in it, or -output=none",
-                beside.output.unwrap_or_default()
-            ),
-        );
         let mut paths: Vec<_> = self.volume.iter().map(|volume| volume.path()).collect();
         paths.sort_unstable();
         let within = paths.windows(2).find(|pair| holds(pair[0], pair[1]) || pair[0] == pair[1]);
@@ -297,13 +294,7 @@ mod tests {
     fn what_does_not_go_together_is_refused_all_at_once() {
         let told = of("--on kubernetes --most-pods 3 --pods 4 --dry-run --keep", Command::Attack, Some("/x"))
             .unwrap_err();
-        for part in [
-            "needs --image",
-            "--most-pods is for find",
-            "is below --pods",
-            "--keep is of a Job",
-            "-output=/x: pods write records",
-        ] {
+        for part in ["needs --image", "--most-pods is for find", "is below --pods", "--keep is of a Job"] {
             assert!(told.contains(part), "{part}: {told}");
         }
         for (words, part) in [
@@ -320,18 +311,15 @@ mod tests {
     }
 
     #[test]
-    fn records_are_written_in_a_volume_or_not_at_all() {
-        let written = |path| {
-            of("--on kubernetes --image a --volume pvc:b:/records", Command::Attack, Some(path)).is_ok()
-        };
-        assert!(written("/records/a.gob") && written("/records/b/a.gob"));
-        assert!(
-            !written("/records")
-                && !written("/records/")
-                && !written("/recordsx")
-                && !written("/records/../x")
-                && !written("a")
-        );
+    fn records_are_written_by_pods_where_they_have_a_volume_and_told_else() {
+        let words = "--on kubernetes --image a --volume pvc:b:/records";
+        let asked = of(words, Command::Attack, None).unwrap().unwrap();
+        assert!(asked.writes("/records/a.gob") && asked.writes("/records/b/a.gob"));
+        for path in ["/records", "/records/", "/recordsx", "/records/../x", "a", "/tmp/a", "stdout"] {
+            assert!(!asked.writes(path), "{path}");
+        }
+        let joined = of("--on kubernetes --job b", Command::Attack, None).unwrap().unwrap();
+        assert!(joined.writes("/records/a.gob") && !joined.writes("a.gob"));
     }
 
     #[test]

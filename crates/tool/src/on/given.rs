@@ -9,10 +9,10 @@ use seawall_fleet::materials::{Materials, STDIN};
 use seawall_load::files::Kept;
 
 use super::argv::{self, Anew};
-use super::asked::{Beside, Command};
+use super::asked::{Asked, Beside, Command};
 use crate::{Cli, flags};
 
-/// The materials of a command that was typed so and has read this; volumes are at these paths.
+/// The materials of a command that was typed so, has read this and asks this of a cluster.
 ///
 /// # Errors
 /// All that cannot be given.
@@ -20,18 +20,15 @@ pub(crate) fn materials(
     typed: impl IntoIterator<Item = OsString>,
     beside: &Beside<'_>,
     kept: Kept,
-    volumes: &[&str],
+    asked: &Asked,
 ) -> anyhow::Result<Materials> {
     let kept = piped(kept, beside.targets);
-    // Standard output is a pod's log, in which nothing may stand but what it tells.
-    let is_nothing_written = beside.command == Command::Attack && beside.output.is_none();
-    let anew =
-        Anew { targets: kept.stdin.is_some().then_some(STDIN), output: is_nothing_written.then_some("none") };
+    let anew = Anew { targets: kept.stdin.is_some().then_some(STDIN), output: output(beside, asked) };
     let mut definition = Cli::command();
     definition.build();
     let arguments = argv::of_pods(flags::normalise(typed), beside.command, &definition, anew)?;
     let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
-    given(&arguments, kept, &working_dir, volumes)
+    given(&arguments, kept, &working_dir, &asked.volumes())
 }
 
 fn given(
@@ -49,6 +46,15 @@ fn given(
     }
 }
 
+/// What pods are told of records: nothing where none are asked for; to tell them where the file is one of this machine.
+fn output(beside: &Beside<'_>, asked: &Asked) -> Option<&'static str> {
+    match (beside.command, beside.output) {
+        (Command::Find | Command::Isolate, _) => None,
+        (Command::Attack, None) => Some("none"),
+        (Command::Attack, Some(path)) => (!asked.writes(path)).then_some("stdout"),
+    }
+}
+
 /// Targets of a pipe that has a name, as the shell's `<(...)` makes them, are those of standard input to pods.
 fn piped(mut kept: Kept, targets: &str) -> Kept {
     let is_pipe = targets.starts_with("/dev/") || targets.starts_with("/proc/");
@@ -61,13 +67,20 @@ fn piped(mut kept: Kept, targets: &str) -> Kept {
 
 #[cfg(test)]
 mod tests {
+    use seawall_fleet::manifest::Spec;
     use seawall_load::files::Named;
 
     use super::*;
+    use crate::on::args::WhenPodFails;
+    use crate::on::asked::Deed;
 
     fn of(typed: &str, beside: &Beside<'_>, kept: Kept) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);
-        let materials = materials(typed, beside, kept, &[]).map_err(|error| error.to_string())?;
+        let (context, namespace, when_pod_fails) = (None, None, WhenPodFails::GoOn);
+        let spec = Spec::new("run".parse().unwrap(), 1, "i".parse().unwrap());
+        let deed = Deed::Make(Spec { volumes: vec!["pvc:a:/records".parse().unwrap()], ..spec });
+        let asked = Asked { context, namespace, deed, most_pods: None, when_pod_fails, keep: false };
+        let materials = materials(typed, beside, kept, &asked).map_err(|error| error.to_string())?;
         let (_, arguments) = materials.values().next().unwrap();
         Ok(String::from_utf8(arguments.to_vec()).unwrap())
     }
@@ -92,6 +105,20 @@ mod tests {
         let kept = Kept { files: vec![Named { path: "/dev/fd/63".into(), bytes: Vec::new() }], stdin: None };
         let told = of("seawall attack -body /dev/fd/63 -targets t", &attack("t"), kept).unwrap_err();
         assert!(told.contains("/dev/fd/63 cannot be given to pods: nothing is mounted there"), "{told}");
+    }
+
+    #[test]
+    fn records_are_written_where_there_is_a_volume_and_told_where_there_is_none() {
+        for (output, said) in
+            [(None, "--output=none"), (Some("a.gob"), "--output=stdout"), (Some("stdout"), "--output=stdout")]
+        {
+            let told =
+                of("seawall attack -output x", &Beside { output, ..attack("t") }, Kept::default()).unwrap();
+            assert_eq!(told, format!(r#"["attack","{said}"]"#));
+        }
+        let beside = Beside { output: Some("/records/a.gob"), ..attack("t") };
+        let told = of("seawall attack -output /records/a.gob", &beside, Kept::default()).unwrap();
+        assert_eq!(told, r#"["attack","--output","/records/a.gob"]"#);
     }
 
     #[test]

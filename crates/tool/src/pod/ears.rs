@@ -23,10 +23,6 @@ use super::voice::Voice;
 /// Longest line: an experiment that asks for everything takes a tenth of it.
 const LONGEST: u64 = 1 << 20;
 
-/// Before the first word of all, so many times the silence is waited that ends a pod later: whoever gives orders may have other pods to
-/// wait for, and nothing is sent yet.
-const AT_FIRST: u32 = 6;
-
 /// How long what was measured is waited for once everything is to end.
 const LAST_WORDS: Duration = Duration::from_millis(1500);
 
@@ -69,15 +65,16 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Until nothing was heard for so long.
+/// Until nothing was heard for so long. For the first word of all it waits as long as its Job lets it: other pods may begin minutes later, and
+/// nothing is sent yet.
 fn wait_for_silence(sounds: &Receiver<()>, heartbeat: Duration) {
-    let mut patience = heartbeat.saturating_mul(AT_FIRST);
+    let mut heard = sounds.recv().map_err(|_| RecvTimeoutError::Disconnected);
     loop {
-        match sounds.recv_timeout(patience) {
-            Ok(()) => patience = heartbeat,
+        heard = match heard {
+            Ok(()) => sounds.recv_timeout(heartbeat),
             Err(RecvTimeoutError::Timeout) => return,
             // Nobody can say anything any more; that is not the same as having gone.
-            Err(RecvTimeoutError::Disconnected) => return thread::sleep(patience.min(heartbeat)),
+            Err(RecvTimeoutError::Disconnected) => return thread::sleep(heartbeat),
         }
     }
 }
