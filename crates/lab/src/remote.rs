@@ -1,8 +1,12 @@
-//! What a generator elsewhere says of what it was asked to do, as data: [`load`] of a load, with what spoke against it second by second.
+//! What generators elsewhere are asked to do, and what they say of it, as data: [`load`] what came of a part of a load, [`search`] works
+//! of a search and of an inquiry, and what was seen of each.
 //!
 //! Knows nothing of pods and lines. Written by the program in a pod, read by whoever orders and adds the parts up.
 
+mod compact;
 pub mod load;
+mod mirrors;
 mod quota;
+pub mod search;
 
 pub use self::quota::Quota;

@@ -3,7 +3,7 @@
 //! A [`Rig`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
 //! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody is there, `closed` does all of that for clients
 //! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
-//! sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
+//! sessions, `part` what is sent of a load that several rigs send together, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
 //! the tool's `find`; [`crate::isolate`] sends with the same hands, and has its ways searched on rigs.
 
 mod away;
@@ -15,6 +15,7 @@ mod doubts;
 mod experiments;
 mod held;
 mod kit;
+mod part;
 mod sink;
 mod stop;
 
@@ -31,6 +32,7 @@ use seawall_load::plan::Load;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::session::{Session, StartError};
+use seawall_load::stats::Stats;
 use seawall_load::supply::List;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::evidence::Evidence;
@@ -47,6 +49,8 @@ use self::held::Held;
 pub use self::kit::Kit;
 pub(crate) use self::kit::NoSession;
 use self::kit::{SESSIONS, Sessions};
+pub use self::part::Part;
+use self::part::Share;
 use self::sink::Sink;
 pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
@@ -70,6 +74,8 @@ pub struct Rig {
     observer: Option<Observer>,
     /// Loads so far: each has chance of its own.
     loads: u64,
+    /// What of them is sent here.
+    share: Share,
     /// Most requests a second that clients got through, who wait for their answers.
     fastest: f64,
 }
@@ -91,7 +97,17 @@ impl Rig {
     pub fn new(mut kit: Kit, spacing: Spacing, bound: Option<Duration>) -> std::io::Result<Self> {
         let room = kit.limit(means::raise_open_files()?);
         let (sessions, stop) = (Sessions::new(kit), Stop::default());
-        Ok(Self { sessions, spacing, bound, room, stop, observer: None, loads: 0, fastest: 0.0 })
+        Ok(Self {
+            sessions,
+            spacing,
+            bound,
+            room,
+            stop,
+            observer: None,
+            loads: 0,
+            share: Share::default(),
+            fastest: 0.0,
+        })
     }
 
     /// Tells of each offer while it goes on.
@@ -118,9 +134,36 @@ impl Rig {
         self.sessions.kit()
     }
 
+    /// Has names looked up and a thread started, so that the first load need not wait for that.
+    ///
+    /// # Errors
+    /// There is no session to be had, in words.
+    pub fn prepare(&mut self) -> Result<(), String> {
+        self.sessions.plain(0.0).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// A part of an offer that other rigs have other parts of, and its figures beside what was seen. Requests sent and in flight are this
+    /// part's alone, and whoever knows all parts decides when it was enough.
+    pub fn carry_out_part(&mut self, offer: &Offer, part: &Part) -> (Seen, Stats) {
+        self.share = Share::of(part);
+        let mut total = Stats::default();
+        let seen = self.timed(|rig| rig.try_offer(offer, &mut total));
+        self.share = Share::default();
+        (seen, total)
+    }
+
+    /// A part of an experiment that other rigs have other parts of. Its hits count from the first instant of all parts. The silence
+    /// before a load of bursts is for whoever names that instant.
+    pub fn watch_part(&mut self, experiment: &Experiment, part: &Part) -> Watched {
+        self.share = Share::of(part);
+        let watched = self.watch(experiment);
+        self.share = Share::default();
+        watched
+    }
+
     /// How the next load is spaced, if chance has a part in it.
     fn next_seed(&mut self) -> u64 {
-        self.loads += 1;
+        self.loads = self.share.load().unwrap_or_else(|| self.loads.wrapping_add(1));
         let seed = if let Spacing::Poisson(seed) = self.spacing { seed } else { 0 };
         seed.wrapping_add(self.loads.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -132,15 +175,16 @@ impl Rig {
         Some(Schedule::constant(experiments::rate(rate)?, spacing))
     }
 
-    fn try_offer(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
+    fn try_offer(&mut self, offer: &Offer, total: &mut Stats) -> Result<Seen, NoSession> {
         let Some(schedule) = self.schedule(offer.rate) else {
             return Err(NoSession::Impossible(format!("nothing can be sent {} times a second", offer.rate)));
         };
-        let load = offered(offer, &schedule);
-        let (mut blocks, mut away) = (Blocks::new(&schedule, self.bound), Away::default());
-        let (mut enough, mut no_port) = (false, 0);
-        let Self { sessions, stop, observer, .. } = self;
-        let carried = run(sessions.plain(offer.rate)?, &load, stop, |progress| {
+        let own = self.share.of_offer(offer);
+        let load = self.share.of_load(offered(&own, &schedule));
+        let mut blocks = Blocks::new(&schedule, load.slice, self.bound);
+        let (mut away, mut enough, mut no_port) = (Away::default(), false, 0);
+        let Self { sessions, stop, observer, share, .. } = self;
+        let carried = run(sessions.plain(own.rate)?, &load, stop, |progress| {
             no_port += experiments::without_port(progress.fates);
             if enough {
                 return false;
@@ -149,46 +193,50 @@ impl Rig {
             blocks.ended(progress.fates);
             let known = blocks.complete().len();
             while !enough && blocks.complete_one(progress.to) {
-                enough = offer.enough(blocks.complete());
+                enough = share.enough(&own, blocks.complete());
             }
+            enough |= share.is_over();
             if let Some(observer) = observer.as_mut().filter(|_| blocks.complete().len() > known) {
                 observer(offer, blocks.complete());
             }
             enough
         })?;
-        let fails = fails(offer, blocks.complete());
+        let fails = fails(&own, blocks.complete());
         let lack = lack(no_port, carried.outcome.total.done, fails, port_range());
-        let against = self.against(&carried, offer.most_in_flight, no_port);
+        let against = self.against(&carried, own.most_in_flight, no_port);
         let invalid = joined(lack.into_iter().chain(against).chain(blocks.tally().doubt(fails)));
         let beside = beside::beside(&carried.outcome.total);
+        *total = carried.outcome.total;
         let blocks = blocks.into_complete();
         Ok(Seen { blocks, invalid, no_port, beside, away: away.is_so(), ..Seen::default() })
     }
 
     fn try_experiment(&mut self, experiment: &Experiment) -> Result<Watched, NoSession> {
         let seed = self.next_seed();
-        let Some(load) = experiments::load(experiment, seed) else {
+        let Some((own, share)) = self.share.of_experiment(experiment) else { return Ok(Watched::default()) };
+        let Some(load) = experiments::load(&own, seed) else {
             return Err(NoSession::Impossible("so much cannot be sent".into()));
         };
-        let mut held = self.hold(experiment.variation.held)?;
-        if !self.stop.rest(experiments::quiet(experiment)) {
+        let load = share.of_load(load);
+        let mut held = self.hold(own.variation.held)?;
+        if !share.is_part() && !self.stop.rest(experiments::quiet(experiment)) {
             return Ok(Watched::default());
         }
         let Self { sessions, stop, .. } = self;
-        let session = sessions.varied(&experiment.variation, experiments::pace(experiment))?;
+        let session = sessions.varied(&own.variation, experiments::pace(&own) / share.parts())?;
         let mut fates = Vec::new();
         let carried = run(session, &load, stop, |progress| {
             fates.extend_from_slice(progress.fates);
             let ended = fates.len() as u64;
-            unanswered(&load, progress, ended) > experiment.most_in_flight as u64
+            share.is_over() || unanswered(&load, progress, ended) > own.most_in_flight as u64
         })?;
         let no_port = experiments::without_port(&fates);
-        let against = self.against(&carried, experiment.most_in_flight as f64, no_port);
-        let tally = experiments::leave_out_bunches(experiment, &mut fates);
+        let against = self.against(&carried, own.most_in_flight as f64, no_port);
+        let tally = experiments::leave_out_bunches(&own, share.parts(), &mut fates);
         let invalid = joined(against.into_iter().chain(tally.doubt(false)));
         let total = &carried.outcome.total;
         Ok(Watched {
-            hits: experiments::hits(fates),
+            hits: experiments::hits(fates, share.is_part()),
             connections: total.connections,
             retried: total.retried,
             lookups: experiments::lookups(total.lookup.spread()),
@@ -339,7 +387,7 @@ pub(crate) fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64
     match &load.arrivals {
         Arrivals::Open(schedule) => {
             let due = schedule.hits_before(progress.to.min(load.until.after)).min(load.until.hits);
-            due.saturating_sub(ended)
+            load.slice.count(due).saturating_sub(ended)
         }
         Arrivals::Closed => progress.control.in_flight() as u64,
     }
@@ -347,7 +395,7 @@ pub(crate) fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64
 
 impl Target for Rig {
     fn carry_out(&mut self, offer: &Offer) -> Seen {
-        self.timed(|rig| rig.try_offer(offer))
+        self.timed(|rig| rig.try_offer(offer, &mut Stats::default()))
     }
 
     fn rest(&mut self, time: Duration) -> bool {

@@ -6,7 +6,7 @@
 
 pub(crate) mod args;
 pub(crate) mod gate;
-mod ground;
+pub(crate) mod ground;
 mod page;
 pub(crate) mod plan;
 pub(crate) mod progress;

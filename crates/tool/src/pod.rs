@@ -2,12 +2,13 @@
 //!
 //! Reads the user's own command line, gets ready as that command would by itself, and then does what it is told on standard input;
 //! what comes of it goes to standard output, a line each ([`seawall_fleet::protocol`]). [`voice`] writes those lines, [`ears`] hears orders
-//! and that nobody gives any, [`hand`] is what both have on the trial under way; [`sending`] does what `attack` asks for. Knows nothing
+//! and that nobody gives any, [`hand`] is what both have on the trial under way; [`sending`] does what `attack` asks for, [`searching`] what `find` does. Knows nothing
 //! of Kubernetes: its place among the pods is all that it is told.
 
 mod ears;
 mod hand;
 mod records;
+mod searching;
 mod sending;
 mod share;
 mod voice;
@@ -70,6 +71,7 @@ fn obey(args: &Args, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
     let cpus = cpus.map_or_else(means::cores, NonZero::get);
     match command {
         Command::Attack(attack) => sending::run(*attack, cpus, place, voice),
+        Command::Find(find) => searching::run(*find, cpus, place, voice),
         _ => bail!("pods carry out attack, find and isolate, and no other command"),
     }
 }
@@ -101,7 +103,7 @@ fn ready(place: Place, connections: usize) -> Ready {
     }
 }
 
-/// Has trials carried out as they are ordered, until the end; the exit code.
+/// Has trials carried out as they are ordered, until the end; the exit code. An error is one that kept a trial from beginning.
 fn serve<W: DeserializeOwned + Send + 'static>(
     ears: &Ears<W>,
     place: Place,
@@ -109,9 +111,8 @@ fn serve<W: DeserializeOwned + Send + 'static>(
     mut carry_out: impl FnMut(&Begin<W>) -> anyhow::Result<()>,
 ) -> ExitCode {
     while let Some(begin) = ears.next() {
-        let carried_out = carry_out(&begin);
-        hand.lets_go();
-        if let Err(error) = carried_out {
+        if let Err(error) = carry_out(&begin) {
+            hand.skips();
             voice.failed(format!("{error:#}"));
         }
         if hand.ended().is_some() {

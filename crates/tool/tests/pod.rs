@@ -10,13 +10,19 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustix::process::{Pid, Signal, kill_process};
+use seawall_cause::experiment::{self, Experiment, Variation};
 use seawall_fleet::protocol::{Begin, LOG_BYTES_PER_SECOND, Order, Steer, Told};
 use seawall_lab::remote::load::Part;
+use seawall_lab::remote::search::{Blocks, Done as Found, Tried, Work};
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::control::Early;
 use seawall_load::interval::{Interval, merge};
 use seawall_load::stats::Stats;
+use seawall_search::offer::{Offer, Purpose, Rule};
+use seawall_search::seen::{Block, sum};
 use seawall_testkit::server::Server;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 type Line = Told<Interval, Part>;
@@ -81,7 +87,7 @@ impl Pod {
         });
     }
 
-    fn order(&self, order: &Order<()>) {
+    fn order<W: Serialize>(&self, order: &Order<W>) {
         let line = serde_json::to_string(order).unwrap() + "\n";
         self.orders.lock().unwrap().as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
@@ -91,8 +97,18 @@ impl Pod {
         self.order(&Order::Begin(Begin { trial: 1, at, slice, work: () }));
     }
 
-    /// The next line that is no pong.
+    /// What follows is nothing that a load asks for.
+    fn obey(&self, order: &Order<()>) {
+        self.order(order);
+    }
+
+    /// The next line that is no pong, of a load.
     fn next(&self) -> Option<Line> {
+        self.next_of()
+    }
+
+    /// The next line that is no pong.
+    fn next_of<P: DeserializeOwned, R: DeserializeOwned>(&self) -> Option<Told<P, R>> {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(60)).ok()?;
             let told = serde_json::from_str(&line).unwrap();
@@ -128,6 +144,22 @@ impl Pod {
         }
     }
 
+    /// Blocks of a work, and what it came to. `each` sees the blocks so far whenever there are more.
+    fn found(&self, mut each: impl FnMut(&[Block])) -> (Vec<Block>, Found) {
+        let mut blocks = Vec::new();
+        loop {
+            match self.next_of().unwrap() {
+                Told::Begun { .. } => {}
+                Told::Part { part: Blocks(more), .. } => {
+                    blocks.extend(more);
+                    each(&blocks);
+                }
+                Told::Done { result, .. } => return (blocks, result),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     /// It ends with this code, and tells the rest.
     fn ends(mut self) -> (Option<i32>, Vec<Line>) {
         let rest = std::iter::from_fn(|| self.next()).collect();
@@ -135,7 +167,7 @@ impl Pod {
     }
 
     fn leaves(self) {
-        self.order(&Order::Leave);
+        self.obey(&Order::Leave);
         let (code, rest) = self.ends();
         assert_eq!((code, rest.len()), (Some(0), 0), "{rest:?}");
     }
@@ -209,7 +241,7 @@ fn sorted(hits: &Mutex<Vec<u64>>) -> Vec<u64> {
 #[test]
 fn three_pods_send_each_hit_of_one_schedule_once_and_their_figures_add_up() {
     let ((server, hits), files) = (witness(), TempDir::new().unwrap());
-    let words = "-rate 300 -duration 2s -output none";
+    let words = "-rate 300 --requests 600 -output none";
     let pods = pods(words, 3, 8, &server, &files);
     let at = in_two_seconds();
     (0..3).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 3)));
@@ -228,13 +260,12 @@ fn three_pods_send_each_hit_of_one_schedule_once_and_their_figures_add_up() {
 #[test]
 fn a_rate_that_is_steered_changes_for_all_pods_at_one_instant() {
     let ((server, hits), files) = (witness(), TempDir::new().unwrap());
-    let pods = pods("-rate 100 -duration 3s -output none", 2, 8, &server, &files);
+    let pods = pods("-rate 100 --requests 500 -output none", 2, 8, &server, &files);
     let at = in_two_seconds();
     (0..2).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 2)));
     // Ordered before the load begins: 100 hits, and then 200 in two seconds each.
     let steer = Order::Steer(Steer { line: "rate 200/s".into(), from: SECOND });
-    pods.iter().for_each(|pod| pod.order(&steer));
-    // Of what has passed: it is done, and said.
+    pods.iter().for_each(|pod| pod.obey(&steer));
     let tales: Vec<_> = pods.iter().map(Pod::told).collect();
     assert_eq!(sorted(&hits), (0..500).collect::<Vec<_>>());
     assert_eq!(as_one(&tales).good(), 500);
@@ -251,8 +282,8 @@ fn who_hears_of_a_change_too_late_says_by_how_much() {
     while let Some(told) = pod.next() {
         match told {
             Told::Part { part, .. } if part.from == 0 => {
-                pod.order(&Order::Steer(Steer { line: "rate 10/s".into(), from: SECOND / 10 }));
-                pod.order(&Order::Steer(Steer { line: "concurrency 10".into(), from: 0 }));
+                pod.obey(&Order::Steer(Steer { line: "rate 10/s".into(), from: SECOND / 10 }));
+                pod.obey(&Order::Steer(Steer { line: "concurrency 10".into(), from: 0 }));
             }
             Told::Part { doubts: more, .. } => doubts.extend(more),
             Told::Done { .. } => break,
@@ -285,7 +316,7 @@ fn a_pod_that_is_told_to_stop_tells_what_it_has_and_sends_again_when_it_is_asked
     for _ in 0..2 {
         pods[0].begin(in_two_seconds(), (0, 1));
         // Nothing has begun when it is told so the first time.
-        pods[0].order(&Order::Stop);
+        pods[0].obey(&Order::Stop);
         let tale = pods[0].told();
         assert_eq!(tale.result.unwrap().early, Some(Early::Commanded));
     }
@@ -353,7 +384,7 @@ fn records_are_told_in_lines_or_written_to_a_file_of_each_pod() {
     let ((server, _), files) = (witness(), TempDir::new().unwrap());
     let file = files.path().join("results.csv");
     for output in ["stdout", file.to_str().unwrap()] {
-        let words = format!("-rate 100 -duration 500ms -to csv -output {output}");
+        let words = format!("-rate 100 --requests 50 -to csv -output {output}");
         let pods = pods(&words, 2, 8, &server, &files);
         let at = in_two_seconds();
         (0..2).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 2)));
@@ -365,4 +396,90 @@ fn records_are_told_in_lines_or_written_to_a_file_of_each_pod() {
             assert_eq!(tale.result.unwrap().records, 25);
         }
     }
+}
+
+/// Two pods that search, each ready.
+fn searching(server: &Server, files: &TempDir) -> Vec<Pod> {
+    let targets = targets(server, files);
+    let words = ["find", "-template", "-targets", &targets];
+    let pods: Vec<_> = (0..2).map(|index| Pod::start(&words, index, 2, files)).collect();
+    pods.iter().for_each(|pod| pod.is_ready(0));
+    pods
+}
+
+/// What both do from one instant on.
+fn both(pods: &[Pod], trial: u64, work: &Work) {
+    let at = in_two_seconds();
+    for (index, pod) in (0..2).zip(pods) {
+        pod.order(&Order::Begin(Begin { trial, at, slice: (index, 2), work: work.clone() }));
+    }
+}
+
+fn offer(rate: f64, most: Duration) -> Work {
+    Work::Offer(Offer {
+        purpose: Purpose::Ladder,
+        rate,
+        least: Duration::from_secs(1),
+        most,
+        rule: Rule::Fails(2.0),
+        most_in_flight: 100.0,
+        drain: Duration::from_secs(1),
+    })
+}
+
+/// How often each hit was sent that was.
+fn is_once(hits: &Mutex<Vec<u64>>) -> bool {
+    sorted(hits).windows(2).all(|pair| pair[0] < pair[1])
+}
+
+#[test]
+fn an_offer_of_two_pods_is_one_whose_blocks_add_up() {
+    let ((server, hits), files) = (witness(), TempDir::new().unwrap());
+    let pods = searching(&server, &files);
+    both(&pods, 1, &offer(90.0, Duration::from_secs(2)));
+    let told: Vec<_> = pods.iter().map(|pod| pod.found(|_| {})).collect();
+    let parts: Vec<_> = told.iter().map(|(blocks, _)| &blocks[..]).collect();
+    let together = Blocks::together(&parts);
+    assert_eq!((together.len(), sum(&together, |block| block.sent)), (30, 180.0), "90 a second for two");
+    assert!(is_once(&hits));
+    let mut sent = 0;
+    for (blocks, done) in &told {
+        let Found::Offer(offered) = done else { panic!("{done:?}") };
+        assert!(offered.total.stats.good() >= u64::from(blocks.iter().map(Block::ended).sum::<u32>()));
+        assert!(!offered.away && !offered.interrupted && offered.no_port == 0);
+        sent += offered.total.stats.sent;
+    }
+    assert_eq!(sent, hits.lock().unwrap().len() as u64);
+    both(&pods, 2, &Work::HangUp);
+    assert!(pods.iter().all(|pod| pod.found(|_| {}).1 == Found::HungUp));
+    pods.into_iter().for_each(Pod::leaves);
+}
+
+#[test]
+fn an_offer_ends_as_soon_as_whoever_sees_all_of_it_has_seen_enough() {
+    let ((server, hits), files) = (witness(), TempDir::new().unwrap());
+    let pods = searching(&server, &files);
+    both(&pods, 1, &offer(60.0, Duration::from_secs(3600)));
+    let stop = |pod: &Pod, blocks: &[Block]| (blocks.len() == 3).then(|| pod.obey(&Order::Stop));
+    let told: Vec<_> = pods.iter().map(|pod| pod.found(|blocks| _ = stop(pod, blocks))).collect();
+    assert!(told.iter().all(|(blocks, _)| blocks.len() >= 3) && is_once(&hits));
+}
+
+#[test]
+fn an_experiment_of_two_pods_has_each_request_of_one() {
+    let ((server, hits), files) = (witness(), TempDir::new().unwrap());
+    let pods = searching(&server, &files);
+    let lasts = Duration::from_secs(1);
+    let load = experiment::Load::Rate { rate: 80.0, lasts, spacing: experiment::Spacing::Poisson };
+    let (variation, drain) = (Variation::NONE, Duration::from_secs(1));
+    let asked = Experiment { name: "", load, variation, most_in_flight: 1000, drain };
+    both(&pods, 3, &Work::Experiment(asked));
+    let parts = pods.iter().map(|pod| match pod.found(|_| {}).1 {
+        Found::Experiment(tried) => tried,
+        other => panic!("{other:?}"),
+    });
+    let whole = Tried::together(parts.collect());
+    assert!(is_once(&hits));
+    assert_eq!(whole.hits.len(), hits.lock().unwrap().len(), "{:?}", whole.invalid);
+    assert!(whole.hits.len() > 20 && whole.hits[0].due == 0.0);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::fate::Fate;
-use seawall_load::schedule::Schedule;
+use seawall_load::schedule::{Schedule, Slice};
 use seawall_search::seen::{Block, SECOND as BLOCKS_OF_A_SECOND};
 
 use super::bunches::{Bunches, Tally};
@@ -42,6 +42,8 @@ pub(super) fn block_of(at: Nanos) -> usize {
 #[derive(Debug)]
 pub(super) struct Blocks<'s> {
     schedule: &'s Schedule,
+    /// What of it is sent here.
+    slice: Slice,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,
     /// The complete ones, and those of which something is known already.
@@ -57,14 +59,15 @@ pub(super) struct Blocks<'s> {
 }
 
 impl<'s> Blocks<'s> {
-    /// Of a schedule that begins with the first block; answers later than the bound are late.
-    pub(super) fn new(schedule: &'s Schedule, bound: Option<Duration>) -> Self {
+    /// Of a slice of a schedule that begins with the first block; answers later than the bound are late.
+    pub(super) fn new(schedule: &'s Schedule, slice: Slice, bound: Option<Duration>) -> Self {
         Self {
             schedule,
+            slice,
             bound: known(bound),
             blocks: Vec::new(),
             in_time: Vec::new(),
-            bunches: Bunches::new(schedule.peak()),
+            bunches: Bunches::new(schedule.peak() / slice.of() as f64),
             excused: Vec::new(),
             complete: 0,
             ended: 0,
@@ -98,13 +101,13 @@ impl<'s> Blocks<'s> {
             return false;
         }
         let overdue = self.overdue(from, to);
-        let sent = self.due(from, to);
+        let (sent, due) = (self.due(from, to), self.due_before(to));
         let excused = self.excused.get(self.complete).copied().unwrap_or(0);
         let block = at(&mut self.blocks, self.complete);
         block.sent = count(sent);
         block.late += overdue;
         self.ended += u64::from(block.ended()) + u64::from(excused);
-        block.in_flight = count(self.schedule.hits_before(to).saturating_sub(self.ended));
+        block.in_flight = count(due.saturating_sub(self.ended));
         self.complete += 1;
         true
     }
@@ -126,7 +129,11 @@ impl<'s> Blocks<'s> {
     }
 
     fn due(&self, from: Nanos, to: Nanos) -> u64 {
-        self.schedule.hits_before(to).saturating_sub(self.schedule.hits_before(from))
+        self.due_before(to).saturating_sub(self.due_before(from))
+    }
+
+    fn due_before(&self, at: Nanos) -> u64 {
+        self.slice.count(self.schedule.hits_before(at))
     }
 
     /// Hits whose bound passes in this block, and that have not ended by then.
@@ -196,7 +203,7 @@ pub(super) mod tests {
 
     /// Blocks of these hits, so many of them complete.
     fn blocks(schedule: &Schedule, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
-        let mut blocks = Blocks::new(schedule, bound);
+        let mut blocks = Blocks::new(schedule, Slice::default(), bound);
         blocks.ended(hits);
         while blocks.complete_one(edge(so_many)) {}
         blocks.into_complete()
@@ -219,6 +226,32 @@ pub(super) mod tests {
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
         assert_eq!(told, [(1, 0, 0, 1), (1, 0, 1, 1), (0, 1, 0, 0), (1, 0, 0, 1)]);
         assert_eq!((seen[2].latency, seen[2].slowest), (0.15, 0.15));
+    }
+
+    #[test]
+    fn blocks_of_slices_add_up_to_those_of_the_whole() {
+        let (schedule, bound) = (even(70), Some(Duration::from_millis(50)));
+        let due = |seq: u64| seq * SECOND / 70;
+        let hit = |seq: u64| {
+            let outcome = if seq % 9 == 0 { Ok(503) } else { Ok(200) };
+            fate(due(seq), due(seq) + seq % 7 * 20 * MS, outcome)
+        };
+        let of = |slice: Slice| {
+            let mine: Vec<_> = (0..120).filter(|&seq| slice.thread_of(seq, 1).is_some()).map(hit).collect();
+            let mut blocks = Blocks::new(&schedule, slice, bound);
+            blocks.ended(&mine);
+            while blocks.complete_one(edge(25)) {}
+            blocks.into_complete()
+        };
+        let whole = of(Slice::default());
+        let parts: Vec<_> = (0..3).map(|index| of(Slice::new(index, 3).unwrap())).collect();
+        for (at, block) in whole.iter().enumerate() {
+            let sum = |of: fn(&Block) -> u32| parts.iter().map(|part| of(&part[at])).sum::<u32>();
+            let sums =
+                [sum(|b| b.sent), sum(|b| b.good), sum(|b| b.errors), sum(|b| b.timely), sum(|b| b.late)];
+            assert_eq!(sums, [block.sent, block.good, block.errors, block.timely, block.late], "{at}");
+            assert_eq!(sum(|b| b.in_flight), block.in_flight, "{at}");
+        }
     }
 
     #[test]
@@ -258,7 +291,7 @@ pub(super) mod tests {
     #[test]
     fn a_block_is_not_complete_before_it_has_ended() {
         let schedule = even(10);
-        let mut blocks = Blocks::new(&schedule, None);
+        let mut blocks = Blocks::new(&schedule, Slice::default(), None);
         blocks.ended(&[fate(0, MS, Ok(200))]);
         assert!(!blocks.complete_one(edge(1) - 1) && blocks.complete().is_empty());
         assert!(blocks.complete_one(edge(1)) && !blocks.complete_one(edge(1)));

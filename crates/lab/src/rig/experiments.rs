@@ -93,9 +93,10 @@ pub(super) fn quiet(experiment: &Experiment) -> Duration {
 }
 
 /// Leaves out what failed beside bunches that this machine sent. In a load of bursts bunches are what is asked for.
-pub(super) fn leave_out_bunches(experiment: &Experiment, fates: &mut Vec<Fate>) -> Tally {
+/// A rate is sent in so many parts, of which this is one.
+pub(super) fn leave_out_bunches(experiment: &Experiment, parts: f64, fates: &mut Vec<Fate>) -> Tally {
     let experiment::Load::Rate { rate, .. } = experiment.load else { return Tally::default() };
-    let mut bunches = Bunches::new(rate);
+    let mut bunches = Bunches::new(rate / parts);
     bunches.learn(fates);
     fates.retain(|fate| !bunches.excuses(fate));
     bunches.tally()
@@ -106,11 +107,12 @@ pub(super) fn without_port(fates: &[Fate]) -> u64 {
     fates.iter().filter(|fate| how(fate) == How::NoPort).count() as u64
 }
 
-/// In the order in which they were due, without those that were never sent.
-pub(super) fn hits(mut fates: Vec<Fate>) -> Vec<Hit> {
+/// In the order in which they were due, without those that were never sent. Their times count from the first of them, or from the first
+/// instant of the load where this is a part of it.
+pub(super) fn hits(mut fates: Vec<Fate>, is_part: bool) -> Vec<Hit> {
     fates.retain(|fate| fate.outcome.err().is_none_or(Fault::was_sent));
     fates.sort_by_key(|fate| fate.due);
-    let first = fates.first().map_or(0, |fate| fate.due);
+    let first = fates.first().filter(|_| !is_part).map_or(0, |fate| fate.due);
     fates.iter().map(|fate| hit(fate, first)).collect()
 }
 
@@ -307,7 +309,7 @@ mod tests {
         };
         let left = |load| {
             let mut fates = vec![fate(50_000_000), fate(0)];
-            leave_out_bunches(&experiment(load), &mut fates);
+            leave_out_bunches(&experiment(load), 1.0, &mut fates);
             fates.len()
         };
         let spacing = experiment::Spacing::Even;
@@ -330,7 +332,9 @@ mod tests {
             retries: 0,
             carrier: None,
         };
-        let told = hits(vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(Fault::Dropped))]);
+        let ended = vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(Fault::Dropped))];
+        assert_eq!(hits(ended.clone(), true).first().map(|hit| hit.due), Some(1e-6));
+        let told = hits(ended, false);
         let told: Vec<_> = told.iter().map(|hit| (hit.due, hit.end, hit.how)).collect();
         assert_eq!(told, [(0.0, 5e-7, How::Good), (2e-6, 2.5e-6, How::Status(503))]);
     }

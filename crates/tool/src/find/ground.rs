@@ -21,7 +21,7 @@ use super::reach::Reach;
 
 /// What is sent, and how.
 #[derive(Debug)]
-pub(super) struct Kit {
+pub(crate) struct Kit {
     /// The requests, sent in turn again and again.
     pub(super) list: List,
     /// How they travel.
@@ -57,6 +57,21 @@ pub(super) struct Site {
 /// Nothing can be sent from here.
 pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site> {
     let reach = Some(Reach::of(kit.list.requests(), &kit.travel, &kit.style)?);
+    let (bound, (rig, side)) = (kit.late, rig(kit)?);
+    let rig = match observer {
+        Some(observer) => rig.observed(observer),
+        None => rig,
+    };
+    let stop = rig.stop();
+    let stop = Arc::new(move || stop.now());
+    Ok(Site { ground: Box::new(rig), stop, sight: sight(side), bound, reach })
+}
+
+/// What sends what is in a kit, and the target's own side.
+///
+/// # Errors
+/// The system refuses so many open files.
+pub(crate) fn rig(kit: Kit) -> anyhow::Result<(Rig, ServerSide)> {
     let Kit { list, travel, style, cpus, arrivals, seed, late, side } = kit;
     let spacing = match arrivals {
         Arrivals::Even => Spacing::Even,
@@ -64,13 +79,7 @@ pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site>
     };
     let kit = rig::Kit { list, travel, style, cpus, spin: None };
     let rig = Rig::new(kit, spacing, late).context("cannot raise the open files limit")?;
-    let rig = match observer {
-        Some(observer) => rig.observed(observer),
-        None => rig,
-    };
-    let stop = rig.stop();
-    let stop = Arc::new(move || stop.now());
-    Ok(Site { ground: Box::new(rig), stop, sight: sight(side), bound: late, reach })
+    Ok((rig, side))
 }
 
 /// A look at the target's own side, from this machine and by its clock.

@@ -23,7 +23,7 @@ pub(super) use seawall_lab::means::cores;
 
 /// A run, and the one that it continues.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(crate) struct Order {
     pub(super) plan: Plan,
     pub(super) before: Option<Answer>,
     /// Of clients in place of a rate.
@@ -38,7 +38,7 @@ pub(super) struct Closed {
 }
 
 /// The plan of a run that sends with so many threads at most.
-pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
+pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
     let style = args.travel.style(args.chunked)?;
     let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
     let travel = args.travel.engine(waits, &style)?;

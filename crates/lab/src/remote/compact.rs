@@ -1,0 +1,29 @@
+//! Much data in a line: JSON, deflated, in base64.
+
+use std::io::{Read, Write};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The most that a line may inflate to: a million hits, spelled out.
+const MAX_INFLATED: u64 = 512 << 20;
+
+/// A value; none of what cannot be written down.
+pub(super) fn packed(value: &impl Serialize) -> Option<String> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    serde_json::to_writer(&mut encoder, value).ok()?;
+    encoder.flush().ok()?;
+    Some(BASE64_STANDARD.encode(encoder.finish().ok()?))
+}
+
+/// What [`packed`] made.
+pub(super) fn unpacked<T: DeserializeOwned>(text: &str) -> Option<T> {
+    let deflated = BASE64_STANDARD.decode(text).ok()?;
+    let mut bytes = Vec::new();
+    ZlibDecoder::new(&deflated[..]).take(MAX_INFLATED).read_to_end(&mut bytes).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}

@@ -1,0 +1,222 @@
+//! Types of the crates that know no serde, as they stand in lines (<https://serde.rs/remote-derive.html>).
+
+use std::time::Duration;
+
+use seawall_cause::experiment::{self, Experiment, Variation};
+use seawall_cause::watched::{Carrier, Hit, How};
+use seawall_search::goal::{Goal, Lateness};
+use seawall_search::offer::{Offer, Purpose, Rule};
+use seawall_search::seen::Block;
+use seawall_search::vote::Standard;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Purpose", rename_all = "kebab-case")]
+enum PurposeMirror {
+    Baseline,
+    Ladder,
+    Arm,
+    Narrow,
+    Confirm,
+    Retest,
+    Probe,
+    Again,
+    Cold,
+    Knee,
+    Recovery,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Lateness", deny_unknown_fields)]
+struct LatenessMirror {
+    share: f64,
+    than: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Late(#[serde(with = "LatenessMirror")] Lateness);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Goal", deny_unknown_fields)]
+struct GoalMirror {
+    errors: f64,
+    #[serde(with = "late")]
+    late: Option<Lateness>,
+}
+
+mod late {
+    use super::{Deserialize, Deserializer, Late, Lateness, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(late: &Option<Lateness>, to: S) -> Result<S::Ok, S::Error> {
+        late.map(Late).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Lateness>, D::Error> {
+        Ok(Option::<Late>::deserialize(from)?.map(|late| late.0))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Standard", deny_unknown_fields)]
+struct StandardMirror {
+    #[serde(with = "GoalMirror")]
+    goal: Goal,
+    tolerance: f64,
+    settle: f64,
+    least: f64,
+    service: f64,
+    slowest: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Rule", rename_all = "kebab-case")]
+enum RuleMirror {
+    Whole(#[serde(with = "StandardMirror")] Standard),
+    Decided(#[serde(with = "StandardMirror")] Standard),
+    Fails(f64),
+    Calm(f64),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Offer", deny_unknown_fields)]
+pub(super) struct OfferMirror {
+    #[serde(with = "PurposeMirror")]
+    purpose: Purpose,
+    rate: f64,
+    least: Duration,
+    most: Duration,
+    #[serde(with = "RuleMirror")]
+    rule: Rule,
+    most_in_flight: f64,
+    drain: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "experiment::Spacing", rename_all = "kebab-case")]
+enum SpacingMirror {
+    Even,
+    Poisson,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "experiment::Load", rename_all = "kebab-case", deny_unknown_fields)]
+enum LoadMirror {
+    Rate {
+        rate: f64,
+        lasts: Duration,
+        #[serde(with = "SpacingMirror")]
+        spacing: experiment::Spacing,
+    },
+    Clients {
+        clients: usize,
+        lasts: Duration,
+        requests: u64,
+    },
+    Bursts {
+        size: u64,
+        times: u64,
+        every: Duration,
+        quiet: Duration,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Variation", deny_unknown_fields)]
+struct VariationMirror {
+    keep_alive: Option<bool>,
+    connections: Option<usize>,
+    held: usize,
+    head: bool,
+    another_source: bool,
+    literal: bool,
+    timeout: Option<Duration>,
+}
+
+/// Without its name, which is for whoever reads a report.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Experiment", deny_unknown_fields)]
+pub(super) struct ExperimentMirror {
+    #[serde(skip)]
+    name: &'static str,
+    #[serde(with = "LoadMirror")]
+    load: experiment::Load,
+    #[serde(with = "VariationMirror")]
+    variation: Variation,
+    most_in_flight: usize,
+    drain: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "How", rename_all = "kebab-case")]
+enum HowMirror {
+    Good,
+    Status(u16),
+    TimedOut,
+    Unanswered,
+    Unconnected,
+    Refused,
+    Cut,
+    NoPort,
+    NoName,
+    Failed,
+}
+
+/// A hit as a row of numbers, of which there are many: due, sent, lag, end, how, bytes, carrier.
+#[derive(Serialize, Deserialize)]
+pub(super) struct HitRow(
+    f64,
+    Option<f64>,
+    f64,
+    f64,
+    #[serde(with = "HowMirror")] How,
+    u64,
+    Option<CarrierRow>,
+);
+
+/// Number, before, idle, connect, tls, first byte.
+#[derive(Serialize, Deserialize)]
+struct CarrierRow(u64, u64, f64, f64, Option<f64>, Option<f64>);
+
+impl From<&Hit> for HitRow {
+    fn from(hit: &Hit) -> Self {
+        let Hit { due, sent, lag, end, how, bytes, carrier } = *hit;
+        let row = |one: Carrier| {
+            let Carrier { number, before, idle, connect, tls, first_byte } = one;
+            CarrierRow(number, before, idle, connect, tls, first_byte)
+        };
+        Self(due, sent, lag, end, how, bytes, carrier.map(row))
+    }
+}
+
+impl From<HitRow> for Hit {
+    fn from(row: HitRow) -> Self {
+        let HitRow(due, sent, lag, end, how, bytes, carrier) = row;
+        let carrier = carrier.map(|CarrierRow(number, before, idle, connect, tls, first_byte)| Carrier {
+            number,
+            before,
+            idle,
+            connect,
+            tls,
+            first_byte,
+        });
+        Self { due, sent, lag, end, how, bytes, carrier }
+    }
+}
+
+/// A block as a row of numbers: sent, good, errors, timely, late, in flight, latency, slowest.
+#[derive(Serialize, Deserialize)]
+pub(super) struct BlockRow(u32, u32, u32, u32, u32, u32, f64, f64);
+
+impl From<&Block> for BlockRow {
+    fn from(block: &Block) -> Self {
+        let Block { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
+        Self(sent, good, errors, timely, late, in_flight, latency, slowest)
+    }
+}
+
+impl From<BlockRow> for Block {
+    fn from(row: BlockRow) -> Self {
+        let BlockRow(sent, good, errors, timely, late, in_flight, latency, slowest) = row;
+        Self { sent, good, errors, timely, late, in_flight, latency, slowest }
+    }
+}

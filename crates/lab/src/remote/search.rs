@@ -1,0 +1,332 @@
+//! Works of a search and of an inquiry, and what was seen of a part of each.
+//!
+//! Blocks of parts add up to those of the whole; so do the figures of which its reader is told. Hits of an experiment are told once it is
+//! over, as far as there is room for them.
+
+use std::time::Duration;
+
+use seawall_cause::experiment::Experiment;
+use seawall_cause::watched::Watched;
+use seawall_load::interval::{Brief, Interval};
+use seawall_load::stats::Stats;
+use seawall_search::offer::Offer;
+use seawall_search::seen::{Block, Seen};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::compact::{packed, unpacked};
+use super::mirrors::{BlockRow, ExperimentMirror, HitRow, OfferMirror};
+use crate::ground::Calibration;
+
+/// Most bytes in which the hits of one part are told.
+const MOST_OF_HITS: usize = 2 << 20;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// A part of an offer.
+    Offer(#[serde(with = "OfferMirror")] Offer),
+    /// A part of an experiment.
+    Experiment(#[serde(with = "ExperimentMirror")] Experiment),
+    /// How much this generator can send.
+    Calibrate,
+    /// Close all connections to the target.
+    HangUp,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Done {
+    /// Of an offer.
+    Offer(Offered),
+    /// Of an experiment.
+    Experiment(Tried),
+    /// Of a calibration.
+    Calibrated(Calibrated),
+    /// They are closed.
+    HungUp,
+}
+
+/// Blocks that are complete, in order and without a gap.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Blocks(pub Vec<Block>);
+
+impl Serialize for Blocks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(BlockRow::from))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blocks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rows = Vec::<BlockRow>::deserialize(deserializer)?;
+        Ok(Self(rows.into_iter().map(Block::from).collect()))
+    }
+}
+
+impl Blocks {
+    /// Of parts that were sent at the same time, as far as all of them have come.
+    #[must_use]
+    pub fn together(parts: &[&[Block]]) -> Vec<Block> {
+        let complete = parts.iter().map(|part| part.len()).min().unwrap_or(0);
+        (0..complete).map(|at| parts.iter().map(|part| part[at]).fold(Block::default(), beside)).collect()
+    }
+}
+
+fn beside(one: Block, other: Block) -> Block {
+    Block {
+        sent: one.sent.saturating_add(other.sent),
+        good: one.good.saturating_add(other.good),
+        errors: one.errors.saturating_add(other.errors),
+        timely: one.timely.saturating_add(other.timely),
+        late: one.late.saturating_add(other.late),
+        in_flight: one.in_flight.saturating_add(other.in_flight),
+        latency: one.latency + other.latency,
+        slowest: one.slowest.max(other.slowest),
+    }
+}
+
+/// What was seen of a part of an offer, its blocks aside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offered {
+    /// How long it took, with the wait for what was outstanding.
+    pub took: Duration,
+    /// Why nothing of it can be believed: this generator's fault, in words.
+    pub invalid: Option<String>,
+    /// Requests for which it had no free port.
+    pub no_port: u64,
+    /// Nobody was there at its end.
+    pub away: bool,
+    /// Everything is to end.
+    pub interrupted: bool,
+    /// All figures, as finely as they were measured.
+    #[serde(serialize_with = "whole")]
+    pub total: Interval,
+}
+
+fn whole<S: Serializer>(total: &Interval, serializer: S) -> Result<S::Ok, S::Error> {
+    Brief::whole(total).serialize(serializer)
+}
+
+impl Offered {
+    /// Of what a rig has seen.
+    #[must_use]
+    pub fn new(seen: Seen, stats: Stats) -> Self {
+        let Seen { took, invalid, no_port, away, interrupted, .. } = seen;
+        let to = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        Self { took, invalid, no_port, away, interrupted, total: Interval { from: 0, to, stats } }
+    }
+}
+
+/// What was seen of a part of an experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried(pub Watched);
+
+/// The same in a line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TriedLine {
+    hits: String,
+    connections: u64,
+    retried: u64,
+    lookups: Vec<f64>,
+    held: usize,
+    took: Duration,
+    invalid: Option<String>,
+    impossible: Option<String>,
+    interrupted: bool,
+}
+
+impl Serialize for Tried {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let told = &self.0;
+        let hits = packed(&told.hits.iter().map(HitRow::from).collect::<Vec<_>>());
+        let hits = hits.filter(|hits| hits.len() <= MOST_OF_HITS);
+        let too_many = hits
+            .is_none()
+            .then(|| format!("{} requests are more than a pod can tell of one by one", told.hits.len()));
+        TriedLine {
+            hits: hits.unwrap_or_default(),
+            connections: told.connections,
+            retried: told.retried,
+            lookups: told.lookups.clone(),
+            held: told.held,
+            took: told.took,
+            invalid: told.invalid.clone().or(too_many),
+            impossible: told.impossible.clone(),
+            interrupted: told.interrupted,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tried {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let line = TriedLine::deserialize(deserializer)?;
+        let rows: Vec<HitRow> = match line.hits.as_str() {
+            "" => Vec::new(),
+            hits => unpacked(hits).ok_or_else(|| serde::de::Error::custom("no hits in base64"))?,
+        };
+        Ok(Self(Watched {
+            hits: rows.into_iter().map(Into::into).collect(),
+            connections: line.connections,
+            retried: line.retried,
+            lookups: line.lookups,
+            held: line.held,
+            took: line.took,
+            invalid: line.invalid,
+            impossible: line.impossible,
+            interrupted: line.interrupted,
+        }))
+    }
+}
+
+impl Tried {
+    /// Parts of one experiment as one: requests in the order in which they were due, counted from the first; connections of each apart.
+    #[must_use]
+    pub fn together(parts: Vec<Self>) -> Watched {
+        let mut all = Watched::default();
+        for (place, Self(part)) in (0_u64..).zip(parts) {
+            // No generator opens so many in one experiment.
+            let number = |number: u64| (place << 32) | (number & u64::from(u32::MAX));
+            all.hits.extend(part.hits.into_iter().map(|mut hit| {
+                hit.carrier.iter_mut().for_each(|carrier| carrier.number = number(carrier.number));
+                hit
+            }));
+            all.connections = all.connections.saturating_add(part.connections);
+            all.retried = all.retried.saturating_add(part.retried);
+            all.lookups.extend(part.lookups);
+            all.held += part.held;
+            all.took = all.took.max(part.took);
+            all.invalid = all.invalid.or(part.invalid);
+            all.impossible = all.impossible.or(part.impossible);
+            all.interrupted |= part.interrupted;
+        }
+        all.hits.sort_by(|one, other| one.due.total_cmp(&other.due));
+        let first = all.hits.first().map_or(0.0, |hit| hit.due);
+        for hit in &mut all.hits {
+            hit.due -= first;
+            hit.end -= first;
+            hit.sent = hit.sent.map(|sent| sent - first);
+        }
+        all
+    }
+}
+
+/// A [`Calibration`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibrated {
+    /// Requests a second that it can send by itself, if that could be told.
+    pub most: Option<f64>,
+    /// How that was found out.
+    pub how: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Everything is to end.
+    pub interrupted: bool,
+    /// Most clients that it can keep busy.
+    pub clients: u32,
+}
+
+impl Calibrated {
+    /// Of a ground that keeps so many clients busy at most.
+    #[must_use]
+    pub fn new(calibration: Calibration, clients: u32) -> Self {
+        let Calibration { most, how, took, interrupted } = calibration;
+        Self { most, how, took, interrupted, clients }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_cause::experiment::{Load, Spacing, Variation};
+    use seawall_cause::watched::{Carrier, Hit, How};
+    use seawall_search::goal::{Goal, Lateness};
+    use seawall_search::offer::{Purpose, Rule};
+    use seawall_search::vote::Standard;
+
+    use super::*;
+
+    fn again<T: Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+        serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn works_are_read_as_they_were_written() {
+        let late = Some(Lateness { share: 0.01, than: Duration::from_millis(250) });
+        let goal = Goal { errors: 0.001, late };
+        let standard =
+            Standard { goal, tolerance: 0.1, settle: 0.3, least: 2.0, service: 1.0 / 3.0, slowest: 0.9 };
+        let (least, most) = (Duration::from_secs(2), Duration::from_secs(20));
+        for rule in [Rule::Whole(standard), Rule::Decided(standard), Rule::Fails(0.5), Rule::Calm(0.1)] {
+            let (purpose, drain) = (Purpose::Narrow, Duration::from_millis(300));
+            let offer = Offer { purpose, rate: 1e3 / 7.0, least, most, rule, most_in_flight: 99.5, drain };
+            assert_eq!(again(&Work::Offer(offer)), Work::Offer(offer));
+        }
+        let loads = [
+            Load::Rate { rate: 7.1, lasts: most, spacing: Spacing::Poisson },
+            Load::Clients { clients: 7, lasts: most, requests: 99 },
+            Load::Bursts { size: 7, times: 3, every: least, quiet: most },
+        ];
+        for load in loads {
+            let variation = Variation { keep_alive: Some(false), timeout: Some(most), ..Variation::NONE };
+            // A name is for reports.
+            let tried = Experiment { name: "", load, variation, most_in_flight: 5, drain: least };
+            assert_eq!(again(&Work::Experiment(tried.clone())), Work::Experiment(tried));
+        }
+        assert_eq!(again(&[Work::Calibrate, Work::HangUp]), [Work::Calibrate, Work::HangUp]);
+    }
+
+    fn hit(due: f64, number: u64) -> Hit {
+        let carrier = Some(Carrier { number, before: 2, first_byte: Some(0.1), ..Carrier::default() });
+        Hit {
+            due,
+            sent: Some(due + 0.1),
+            lag: 0.01,
+            end: due + 1.0,
+            how: How::Status(503),
+            bytes: 5,
+            carrier,
+        }
+    }
+
+    #[test]
+    fn an_experiment_in_parts_is_one_in_the_order_in_which_requests_were_due() {
+        let part = |hits: Vec<Hit>| Tried(Watched { hits, connections: 2, ..Watched::default() });
+        let parts = vec![part(vec![hit(1.0, 1), hit(3.0, 2)]), part(vec![hit(2.0, 1)])];
+        assert_eq!(parts.iter().map(again).collect::<Vec<_>>(), parts);
+        let all = Tried::together(parts);
+        assert_eq!(all.hits.iter().map(|hit| hit.due).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
+        assert_eq!((all.connections, all.hits[1].end), (4, 2.0));
+        let mut numbers: Vec<_> = all.hits.iter().filter_map(|hit| Some(hit.carrier?.number)).collect();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 3, "connections of two generators are two");
+    }
+
+    #[test]
+    fn hits_for_which_there_is_no_room_are_not_told_and_that_is_said() {
+        let mut random = 1_u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 11) as f64 / 1e9
+        };
+        let mut one = |number| Hit { lag: next(), end: next(), sent: Some(next()), ..hit(next(), number) };
+        let hits: Vec<_> = (0..60_000).map(&mut one).collect();
+        let told = again(&Tried(Watched { hits, ..Watched::default() })).0;
+        assert_eq!(told.hits.len(), 0);
+        assert!(told.invalid.is_some_and(|why| why.starts_with("60000 requests are more")));
+    }
+
+    #[test]
+    fn blocks_of_parts_are_those_of_the_whole_as_far_as_all_have_come() {
+        let block = |sent, latency| Block { sent, latency, slowest: latency, ..Block::default() };
+        let (one, other) = ([block(1, 0.5), block(2, 1.0)], [block(3, 0.25)]);
+        let together = Blocks::together(&[&one, &other]);
+        assert_eq!(together, [Block { slowest: 0.5, ..block(4, 0.75) }]);
+        let read = again(&Blocks(one.to_vec()));
+        assert_eq!(read.0, one);
+    }
+}

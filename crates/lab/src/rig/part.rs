@@ -1,0 +1,144 @@
+//! A rig's part of what several rigs send together: every n-th hit of one schedule, from one instant on.
+//!
+//! What an offer and an experiment ask for is the whole's; a part has its share of what a number of them (clients, connections, requests
+//! in flight) says, and its hits of the schedule. When an offer was enough is for whoever sees the blocks of all parts: a part goes on
+//! until it is told so, or until there is nothing more to send.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use seawall_cause::experiment::{Experiment, Load as Asked};
+use seawall_load::plan::Load;
+use seawall_load::schedule::Slice;
+use seawall_search::offer::Offer;
+use seawall_search::seen::{BLOCK, Block};
+
+/// Which part, and when.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The first instant, in nanoseconds since the Unix epoch.
+    pub start_at: i64,
+    /// Its place among so many, from 0.
+    pub place: (u64, u64),
+    /// The number of the load, from 1: rigs that have the same one for a load draw the same of what is left to chance.
+    pub load: u64,
+    /// Set by whoever has seen enough of it.
+    pub enough: Arc<AtomicBool>,
+}
+
+/// What of a load a rig sends: by itself all of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Share(Option<Part>);
+
+impl Share {
+    pub(super) fn of(part: &Part) -> Self {
+        Self(Some(part.clone()))
+    }
+
+    /// Of how many parts it is one.
+    pub(super) fn parts(&self) -> f64 {
+        self.0.as_ref().map_or(1.0, |part| part.place.1.max(1) as f64)
+    }
+
+    /// Its hits of a schedule; of a place that there is not, all of them.
+    pub(super) fn slice(&self) -> Slice {
+        let slice = self.0.as_ref().and_then(|part| Slice::new(part.place.0, part.place.1).ok());
+        slice.unwrap_or_default()
+    }
+
+    /// What an offer comes to here.
+    pub(super) fn of_offer(&self, whole: &Offer) -> Offer {
+        let of = self.parts();
+        Offer { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
+    }
+
+    /// The load, in this share and when it is to be.
+    pub(super) fn of_load(&self, load: Load) -> Load {
+        Load { slice: self.slice(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
+    }
+
+    /// What an experiment comes to here, its schedule aside; none where there are fewer clients than parts, and none is left for this one.
+    pub(super) fn of_experiment(&self, whole: &Experiment) -> Option<(Experiment, Self)> {
+        let Some(part) = &self.0 else { return Some((whole.clone(), self.clone())) };
+        let mut own = whole.clone();
+        let mut part = part.clone();
+        if let Asked::Clients { clients, .. } = &mut own.load {
+            part.place.1 = part.place.1.min(*clients as u64);
+            *clients = share(*clients, part.place);
+            if *clients == 0 {
+                return None;
+            }
+        }
+        own.most_in_flight = own.most_in_flight.div_ceil(part.place.1.max(1) as usize);
+        own.variation.held = share(own.variation.held, part.place);
+        own.variation.connections = own.variation.connections.map(|most| share(most, part.place).max(1));
+        Some((own, Self(Some(part))))
+    }
+
+    /// The number of the load, if others send parts of it.
+    pub(super) fn load(&self) -> Option<u64> {
+        self.0.as_ref().map(|part| part.load)
+    }
+
+    /// Whether a part's hits count from the first instant that all of them have, and not from its own first one.
+    pub(super) fn is_part(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether somebody has seen enough.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.as_ref().is_some_and(|part| part.enough.load(Ordering::Relaxed))
+    }
+
+    /// Whether an offer is to end.
+    pub(super) fn enough(&self, offer: &Offer, blocks: &[Block]) -> bool {
+        if !self.is_part() {
+            return offer.enough(blocks);
+        }
+        self.is_over() || (blocks.len() as f64 + 0.5) * BLOCK >= offer.most.as_secs_f64()
+    }
+}
+
+fn share(whole: usize, (index, of): (u64, u64)) -> usize {
+    let (index, of) = (index as usize, of.max(1) as usize);
+    if index < of { whole / of + usize::from(index < whole % of) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall_cause::experiment::Variation;
+
+    use super::*;
+
+    fn part(index: u64, of: u64) -> Share {
+        Share::of(&Part { start_at: 7, place: (index, of), load: 1, enough: Arc::default() })
+    }
+
+    fn clients(clients: usize) -> Experiment {
+        let load = Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
+        let variation = Variation { held: 5, connections: Some(1), ..Variation::NONE };
+        Experiment { name: "clients", load, variation, most_in_flight: 10, drain: Duration::ZERO }
+    }
+
+    #[test]
+    fn clients_are_shared_and_who_has_none_sends_nothing_of_theirs() {
+        let shares = |of: u64, whole| -> Vec<_> {
+            let own = (0..of).map(|index| part(index, of).of_experiment(&clients(whole)));
+            own.map(|own| own.map(|(own, share)| (own.load, share.slice().of()))).collect()
+        };
+        let load = |clients| Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
+        assert_eq!(shares(3, 7), [Some((load(3), 3)), Some((load(2), 3)), Some((load(2), 3))]);
+        assert_eq!(shares(3, 2), [Some((load(1), 2)), Some((load(1), 2)), None]);
+        let own = part(1, 3).of_experiment(&clients(7)).unwrap().0;
+        assert_eq!((own.variation.held, own.variation.connections, own.most_in_flight), (2, Some(1), 4));
+    }
+
+    #[test]
+    fn a_rig_by_itself_sends_all_of_it() {
+        let (own, share) = Share::default().of_experiment(&clients(7)).unwrap();
+        assert_eq!(own, clients(7));
+        assert!(share.slice().is_whole() && !share.is_part() && !share.is_over() && share.load().is_none());
+    }
+}
