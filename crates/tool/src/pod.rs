@@ -57,7 +57,7 @@ struct Place {
 
 /// Runs the command. What cannot be done is told to whoever gives orders, who reads nothing else.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let voice = Arc::new(Voice::default());
+    let voice = Arc::new(Voice);
     obey(args, &voice).unwrap_or_else(|error| {
         voice.failed(format!("{error:#}"));
         ExitCode::from(exit::BAD_INPUT)

@@ -77,9 +77,15 @@ fn wait_for_silence(sounds: &Receiver<()>, heartbeat: Duration) {
             Ok(()) => patience = heartbeat,
             Err(RecvTimeoutError::Timeout) => return,
             // Nobody can say anything any more; that is not the same as having gone.
-            Err(RecvTimeoutError::Disconnected) => return thread::sleep(patience.min(heartbeat)),
+            Err(RecvTimeoutError::Disconnected) => return wait(patience.min(heartbeat)),
         }
     }
+}
+
+/// Waits so long for nothing.
+fn wait(time: Duration) {
+    let (_never, nothing) = channel::<()>();
+    let _ = nothing.recv_timeout(time);
 }
 
 /// Ends everything.
@@ -100,7 +106,7 @@ impl<W> Ender<W> {
         self.hand.end(why);
         // Whoever carries trials out may be gone, and the program with him.
         let _ = self.orders.send(None);
-        thread::sleep(LAST_WORDS);
+        wait(LAST_WORDS);
         exit(i32::from(code(why)));
     }
 }

@@ -67,7 +67,7 @@ fn carry_out(rig: &mut Rig, begin: &Begin<Work>, part: &Part, teller: &Mutex<Tel
             let (mut seen, total) = rig.carry_out_part(offer, part);
             // Those that were not told with others.
             teller().add(&std::mem::take(&mut seen.blocks), 1);
-            Done::Offer(Offered::new(seen, total))
+            Done::Offer(Box::new(Offered::new(seen, total)))
         }
         Work::Experiment(experiment) => {
             teller().begin(begin);
