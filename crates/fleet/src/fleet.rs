@@ -533,7 +533,9 @@ mod tests {
         fleet.assemble(PATIENT, |_| false).unwrap();
         // Nobody has listened for an hour, in which it was heard.
         played.events.send(Event::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
-        assert!(matches!(fleet.next(Duration::ZERO), Some(News { what: What::Gone(why), .. }) if why.contains("no report")));
+        assert!(
+            matches!(fleet.next(Duration::ZERO), Some(News { what: What::Gone(why), .. }) if why.contains("no report"))
+        );
         fleet.pods[0].gone = None;
         let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;
         assert!(fleet.silent(last).is_none());

@@ -58,7 +58,7 @@ struct Place {
 
 /// Runs the command. What cannot be done is told to whoever gives orders, who reads nothing else.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let voice = Arc::new(Voice::default());
+    let voice = Arc::new(Voice);
     obey(args, &voice).unwrap_or_else(|error| {
         voice.failed(format!("{error:#}"));
         ExitCode::from(exit::BAD_INPUT)
@@ -104,7 +104,7 @@ fn ready(place: Place, connections: usize) -> Ready {
     }
 }
 
-/// Has trials carried out as they are ordered, until the end; the exit code.
+/// Has trials carried out as they are ordered, until the end; the exit code. An error is one that kept a trial from beginning.
 fn serve<W: DeserializeOwned + Send + 'static>(
     ears: &Ears<W>,
     place: Place,
@@ -112,9 +112,8 @@ fn serve<W: DeserializeOwned + Send + 'static>(
     mut carry_out: impl FnMut(&Begin<W>) -> anyhow::Result<()>,
 ) -> ExitCode {
     while let Some(begin) = ears.next() {
-        let carried_out = carry_out(&begin);
-        hand.lets_go();
-        if let Err(error) = carried_out {
+        if let Err(error) = carry_out(&begin) {
+            hand.skips();
             voice.failed(format!("{error:#}"));
         }
         if hand.ended().is_some() {

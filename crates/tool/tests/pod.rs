@@ -1,5 +1,5 @@
 //! `seawall pod` as a program: orders on its standard input, lines on its standard output.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -82,7 +82,7 @@ impl Pod {
                 .as_mut()
                 .is_some_and(|orders| orders.write_all(b"{\"ping\":1}\n").is_ok())
             {
-                thread::sleep(Duration::from_millis(100));
+                thread::park_timeout(Duration::from_millis(100));
             }
         });
     }
@@ -215,6 +215,7 @@ fn pods(words: &str, of: u64, connections: usize, server: &Server, files: &TempD
 }
 
 /// Counts of all parts, and of the totals: one is what the other says.
+#[expect(clippy::type_complexity, reason = "it is only compared")]
 fn counts(stats: &Stats) -> (u64, u64, u64, u64, u64, i128, Vec<(u16, u64)>) {
     let times = stats.all();
     let statuses = stats.statuses.iter().collect();

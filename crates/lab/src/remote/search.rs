@@ -39,7 +39,7 @@ pub enum Work {
 #[serde(rename_all = "kebab-case")]
 pub enum Done {
     /// Of an offer.
-    Offer(Offered),
+    Offer(Box<Offered>),
     /// Of an experiment.
     Experiment(Tried),
     /// Of a calibration.

@@ -233,7 +233,7 @@ pub(super) mod tests {
         let (schedule, bound) = (even(70), Some(Duration::from_millis(50)));
         let due = |seq: u64| seq * SECOND / 70;
         let hit = |seq: u64| {
-            let outcome = if seq % 9 == 0 { Ok(503) } else { Ok(200) };
+            let outcome = if seq.is_multiple_of(9) { Ok(503) } else { Ok(200) };
             fate(due(seq), due(seq) + seq % 7 * 20 * MS, outcome)
         };
         let of = |slice: Slice| {

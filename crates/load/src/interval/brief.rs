@@ -144,6 +144,7 @@ mod tests {
     }
 
     /// All that is exact however coarse an interval is.
+    #[expect(clippy::type_complexity, reason = "it is only compared")]
     fn exact(stats: &Stats) -> (Vec<(u64, i128, u64, u64)>, Vec<(u16, u64)>, [u64; Fault::KINDS], Vec<u64>) {
         let times = |one: &Histogram| (one.count(), one.spread().sum(), one.min(), one.max());
         let Stats { sent, done, bytes_in, bytes_out, in_flight_peak, stalled, .. } = *stats;

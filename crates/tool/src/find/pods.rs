@@ -160,10 +160,8 @@ impl Pods {
         let mut seen = Seen { blocks, invalid: heard.invalid.clone(), away: true, ..Seen::default() };
         let mut total = Stats::default();
         for (pod, done) in heard.done.iter().enumerate() {
-            let Some(Done::Offer(Offered { took, invalid, no_port, away, interrupted, total: part })) = done
-            else {
-                continue;
-            };
+            let Some(Done::Offer(told)) = done else { continue };
+            let Offered { took, invalid, no_port, away, interrupted, total: part } = &**told;
             total.beside(&part.stats);
             seen.took = seen.took.max(*took);
             seen.no_port += no_port;

@@ -74,9 +74,15 @@ fn wait_for_silence(sounds: &Receiver<()>, heartbeat: Duration) {
             Ok(()) => sounds.recv_timeout(heartbeat),
             Err(RecvTimeoutError::Timeout) => return,
             // Nobody can say anything any more; that is not the same as having gone.
-            Err(RecvTimeoutError::Disconnected) => return thread::sleep(heartbeat),
+            Err(RecvTimeoutError::Disconnected) => return wait(heartbeat),
         }
     }
+}
+
+/// Waits so long for nothing.
+fn wait(time: Duration) {
+    let (_never, nothing) = channel::<()>();
+    let _ = nothing.recv_timeout(time);
 }
 
 /// Ends everything.
@@ -97,7 +103,7 @@ impl<W> Ender<W> {
         self.hand.end(why);
         // Whoever carries trials out may be gone, and the program with him.
         let _ = self.orders.send(None);
-        thread::sleep(LAST_WORDS);
+        wait(LAST_WORDS);
         exit(i32::from(code(why)));
     }
 }
@@ -107,7 +113,8 @@ pub(super) fn code(why: End) -> u8 {
     match why {
         End::Left => 0,
         End::Silence => crate::exit::BAD_INPUT,
-        End::Signal(signal) => crate::exit::signalled(signal),
+        // The shell's convention for a program that a signal ended.
+        End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
     }
 }
 

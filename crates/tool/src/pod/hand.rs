@@ -1,5 +1,6 @@
 //! The hand on the trial under way, which orders, silence and signals reach for while the trial goes on.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use seawall_fleet::protocol::Steer;
@@ -34,8 +35,8 @@ pub(super) struct Hand(Mutex<Held>);
 #[derive(Default)]
 struct Held {
     grip: Option<Box<dyn Grip>>,
-    /// A trial was ordered that has not begun: what is ordered meanwhile.
-    ahead: Option<Vec<Touch>>,
+    /// Trials that were ordered and have not begun, and what was ordered of each meanwhile.
+    ahead: VecDeque<Vec<Touch>>,
     /// What is to be said of the trial under way.
     doubts: Vec<String>,
     end: Option<End>,
@@ -49,15 +50,15 @@ enum Touch {
 impl Hand {
     /// A trial was ordered.
     pub(super) fn awaits(&self) {
-        self.held().ahead = Some(Vec::new());
+        self.held().ahead.push_back(Vec::new());
     }
 
-    /// A trial begins, in which what was ordered since it was is done first.
+    /// The next trial begins, in which what was ordered since it was is done first.
     pub(super) fn takes(&self, grip: Box<dyn Grip>) {
         let mut held = self.held();
         held.grip = Some(grip);
         held.doubts.clear();
-        for touch in held.ahead.take().unwrap_or_default() {
+        for touch in held.ahead.pop_front().unwrap_or_default() {
             held.touch(touch);
         }
         if held.end.is_some() {
@@ -65,10 +66,14 @@ impl Hand {
         }
     }
 
-    /// The trial is over, or did not begin.
+    /// The trial is over. To be said before anybody is told so: what is ordered then is of the next one.
     pub(super) fn lets_go(&self) {
-        let mut held = self.held();
-        (held.grip, held.ahead) = (None, None);
+        self.held().grip = None;
+    }
+
+    /// The next trial does not begin.
+    pub(super) fn skips(&self) {
+        self.held().ahead.pop_front();
     }
 
     /// Steers it.
@@ -106,11 +111,12 @@ impl Hand {
 impl Held {
     /// What is ordered of no trial is nobody's.
     fn touch(&mut self, touch: Touch) {
-        if let Some(ahead) = &mut self.ahead {
-            ahead.push(touch);
+        let Some(grip) = &self.grip else {
+            if let Some(ahead) = self.ahead.front_mut() {
+                ahead.push(touch);
+            }
             return;
-        }
-        let Some(grip) = &self.grip else { return };
+        };
         match touch {
             Touch::Steer(steer) => self.doubts.extend(grip.steer(&steer)),
             Touch::Stop => grip.stop(),
@@ -168,6 +174,26 @@ mod tests {
             (noted.lock().unwrap().last().unwrap().as_str(), hand.ended()),
             ("abort", Some(End::Silence))
         );
+    }
+
+    /// It ran until somebody stopped it again.
+    #[test]
+    fn an_end_that_is_ordered_of_the_next_trial_as_soon_as_the_last_is_over_is_kept_for_it() {
+        let (hand, noted) = (Hand::default(), Arc::default());
+        hand.awaits();
+        hand.takes(Box::new(Noting(Arc::default())));
+        hand.awaits();
+        hand.lets_go();
+        hand.stop();
+        hand.takes(Box::new(Noting(Arc::clone(&noted))));
+        assert_eq!(*noted.lock().unwrap(), ["stop"]);
+        hand.lets_go();
+        hand.awaits();
+        hand.stop();
+        hand.skips();
+        hand.awaits();
+        hand.takes(Box::new(Noting(Arc::clone(&noted))));
+        assert_eq!(*noted.lock().unwrap(), ["stop"], "what did not begin needs no end");
     }
 
     #[test]

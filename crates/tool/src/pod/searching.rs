@@ -54,6 +54,7 @@ pub(super) fn run(mut args: Args, cpus: usize, place: Place, voice: &Arc<Voice>)
         hand.takes(Box::new(Ending { enough: Arc::clone(&enough), stop: rig.stop() }));
         let part = Part { start_at: begin.at, place: begin.slice, load: begin.trial, enough };
         let result = carry_out(&mut rig, begin, &part, &teller);
+        hand.lets_go();
         voice.tell(&Told::<(), Done>::Done { trial: begin.trial, result });
         Ok(())
     }))
@@ -67,7 +68,7 @@ fn carry_out(rig: &mut Rig, begin: &Begin<Work>, part: &Part, teller: &Mutex<Tel
             let (mut seen, total) = rig.carry_out_part(offer, part);
             // Those that were not told with others.
             teller().add(&std::mem::take(&mut seen.blocks), 1);
-            Done::Offer(Offered::new(seen, total))
+            Done::Offer(Box::new(Offered::new(seen, total)))
         }
         Work::Experiment(experiment) => {
             teller().begin(begin);

@@ -132,6 +132,7 @@ impl Sender {
         if cut.load(Ordering::Relaxed) {
             result.mistakes.push(TOO_MANY.into());
         }
+        hand.lets_go();
         voice.tell(&Told::<(), Part>::Done { trial: begin.trial, result });
         Ok(())
     }
