@@ -98,6 +98,8 @@ pub enum What<P, R> {
         /// What came of it.
         result: R,
     },
+    /// It cannot do what it was told last, and says why.
+    Failed(String),
     /// It will do nothing more, and says or shows why.
     Gone(String),
     /// Nothing comes of it for now.
@@ -371,7 +373,9 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Told::Part { trial, part, doubts } => What::Part { trial, part, doubts },
             Told::Records { trial, chunk } => What::Records { trial, chunk },
             Told::Done { trial, result } => What::Done { trial, result },
-            Told::Failed(why) => What::Gone(why),
+            // Before that it ends.
+            Told::Failed(why) if known.ready.is_none() => What::Gone(why),
+            Told::Failed(why) => What::Failed(why),
         })
     }
 

@@ -61,11 +61,28 @@ mod late {
 struct StandardMirror {
     #[serde(with = "GoalMirror")]
     goal: Goal,
+    #[serde(with = "number")]
     tolerance: f64,
     settle: f64,
     least: f64,
+    #[serde(with = "number")]
     service: f64,
+    #[serde(with = "number")]
     slowest: f64,
+}
+
+/// A number that may be without bound, for which JSON has no form: `null` stands for that.
+mod number {
+    use super::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    pub(super) fn serialize<S: Serializer>(number: &f64, to: S) -> Result<S::Ok, S::Error> {
+        Some(*number).filter(|number| number.is_finite()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::INFINITY))
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -73,8 +90,8 @@ struct StandardMirror {
 enum RuleMirror {
     Whole(#[serde(with = "StandardMirror")] Standard),
     Decided(#[serde(with = "StandardMirror")] Standard),
-    Fails(f64),
-    Calm(f64),
+    Fails(#[serde(with = "number")] f64),
+    Calm(#[serde(with = "number")] f64),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,6 +104,7 @@ pub(super) struct OfferMirror {
     most: Duration,
     #[serde(with = "RuleMirror")]
     rule: Rule,
+    #[serde(with = "number")]
     most_in_flight: f64,
     drain: Duration,
 }

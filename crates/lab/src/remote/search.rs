@@ -266,6 +266,9 @@ mod tests {
             let offer = Offer { purpose, rate: 1e3 / 7.0, least, most, rule, most_in_flight: 99.5, drain };
             assert_eq!(again(&Work::Offer(offer)), Work::Offer(offer));
         }
+        let (rule, purpose, drain) = (Rule::Calm(f64::INFINITY), Purpose::Probe, Duration::ZERO);
+        let offer = Offer { purpose, rate: 1.0, least, most, rule, most_in_flight: f64::INFINITY, drain };
+        assert_eq!(again(&Work::Offer(offer)), Work::Offer(offer), "without a bound");
         let loads = [
             Load::Rate { rate: 7.1, lasts: most, spacing: Spacing::Poisson },
             Load::Clients { clients: 7, lasts: most, requests: 99 },

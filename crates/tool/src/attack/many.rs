@@ -120,7 +120,7 @@ impl Many {
                 self.gather.over(pod);
                 self.pods.note(pod, Seen::Done(Box::new(result)));
             }
-            What::Gone(why) => self.lost(pod, why),
+            What::Gone(why) | What::Failed(why) => self.lost(pod, why),
             What::Away(why) => self.pods.note(pod, Seen::Away(why)),
             What::Records { .. }
             | What::Ready

@@ -22,7 +22,7 @@ use seawall_search::seen::{Block, Seen};
 use seawall_search::target::Target;
 
 use super::progress::Observer;
-use crate::on::crew::Crew;
+use crate::on::crew::{self, Crew};
 
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -137,9 +137,16 @@ impl Pods {
         match what {
             What::Part { trial, part, .. } if trial == begun.trial => heard.blocks[pod].extend(part.0),
             What::Done { trial, result } if trial == begun.trial => heard.done[pod] = Some(result),
+            What::Failed(why) => {
+                let name = self.crew.fleet.name(pod);
+                // It waits for the next one.
+                heard.there.retain(|&there| there != pod);
+                heard.invalid.get_or_insert_with(|| format!("{name}: {why}"));
+            }
             What::Gone(why) => {
                 let name = self.crew.fleet.name(pod);
                 heard.there.retain(|&there| there != pod);
+                crew::tell(&format!("{name} is gone: {why}"));
                 heard.invalid.get_or_insert_with(|| format!("{name} is gone: {why}"));
             }
             _ => {}
@@ -263,8 +270,10 @@ impl Target for Pods {
         let by = self.crew.fleet.now().saturating_add(nanos(time));
         while self.crew.fleet.now() < by && !self.stop.is_stopped() {
             let left = Duration::from_nanos(by.saturating_sub(self.crew.fleet.now()));
-            // Clocks are compared meanwhile; who is gone is so in the next work.
-            let _ = self.crew.fleet.next(left.min(PATIENCE));
+            // Clocks are compared meanwhile; who is gone has no part in the next work.
+            if let Some(News { pod, what: What::Gone(why), .. }) = self.crew.fleet.next(left.min(PATIENCE)) {
+                crew::tell(&format!("{} is gone: {why}", self.crew.fleet.name(pod)));
+            }
         }
         !self.stop.is_stopped()
     }

@@ -234,7 +234,8 @@ fn told(pods: usize) -> impl FnMut(usize) + Send {
     }
 }
 
-fn tell(text: &str) {
+/// Says something to whoever waits.
+pub(crate) fn tell(text: &str) {
     // Standard error may be closed; the run goes on.
     let _ = writeln!(stderr(), "seawall: {text}");
 }
