@@ -251,10 +251,22 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// Has all pods that are there begin a trial at one instant, each with its slice.
     pub fn begin(&mut self, work: &W) -> Begun {
+        let soonest = self.soonest();
+        self.begin_at(work, soonest)
+    }
+
+    /// The soonest instant of which all pods hear before, by the wire's clock.
+    #[must_use]
+    pub fn soonest(&self) -> Nanos {
+        let there = self.pods.iter().filter(|pod| pod.gone.is_none()).count();
+        let lead = LEAD.0 + LEAD.1 * u32::try_from(there).unwrap_or(u32::MAX);
+        self.now().saturating_add(nanos(lead))
+    }
+
+    /// The same at an instant of the wire's clock.
+    pub fn begin_at(&mut self, work: &W, at: Nanos) -> Begun {
         self.trial += 1;
         let there: Vec<usize> = (0..self.pods.len()).filter(|&pod| self.pods[pod].gone.is_none()).collect();
-        let lead = LEAD.0 + LEAD.1 * u32::try_from(there.len()).unwrap_or(u32::MAX);
-        let at = self.now().saturating_add(nanos(lead));
         let begun = Begun { trial: self.trial, at, unix_ns: self.wire.clock.unix_ns(at) };
         for (index, &pod) in there.iter().enumerate() {
             let at = self.offset(pod).map_or(begun.unix_ns, |offset| offset.theirs(begun.unix_ns));

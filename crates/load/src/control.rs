@@ -467,6 +467,7 @@ impl Elsewhere {
         if let Some(gauges) = self.0.gauges.first() {
             gauges.publish(in_flight, connections, done, errors);
         }
+        self.0.check_errors();
     }
 
     /// All have come to the end of the schedule, or were told of an end.

@@ -28,7 +28,7 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use seawall_lab::carry::{Carriage, Carried};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
@@ -84,6 +84,11 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
     let files = Files::keeping();
     let plan = plan::plan(args, means::cores(), &files, asked.pods())?;
+    let (clients, pods) = (plan.load.in_flight.most as u64, asked.pods());
+    ensure!(
+        clients >= pods,
+        "{clients} in flight at most are fewer than {pods} pods, each of which has one at least"
+    );
     let asked = asked.lasting(plan.load.ends().map(Duration::from_nanos));
     if on::prints(&asked, &args.beside(), &files)? {
         return Ok(ExitCode::SUCCESS);
@@ -93,7 +98,7 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
         Called::Ready(crew, signals) => (crew, signals),
         Called::Interrupted(code) => return Ok(code),
     };
-    let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails);
+    let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails)?;
     let signals = signals.listen(run.steer())?;
     see(args, beside, Box::new(run), &signals)
 }

@@ -198,6 +198,10 @@ impl Args {
                 self.evidence > 0,
                 "--evidence keeps answers, and pods tell figures alone: look at answers from here, without --on",
             ),
+            (
+                !self.prometheus_addr.is_empty(),
+                "-prometheus-addr tells targets apart, and pods do not: --page shows the run, --intervals keeps it as data",
+            ),
         ];
         let refused =
             refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}"));

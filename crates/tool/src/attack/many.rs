@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use anyhow::bail;
 use seawall_fleet::fleet::{Begun, Fleet, NOTICE, News, What};
 use seawall_fleet::gather::{Gather, Gathered};
 use seawall_lab::carry::Carried;
@@ -67,15 +68,16 @@ impl Many {
         load: &Load,
         pods: Pods,
         fails: WhenPodFails,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let Crew { fleet: mut crew, ended, .. } = crew;
-        let begun = crew.begin(&());
+        let at = begins(&crew, load.start_at)?;
+        let begun = crew.begin_at(&(), at);
         let (sender, changes) = channel();
         let run = Elsewhere::new(load, crew.clock(), begun.at, nanos(NOTICE), sender);
         let end = load.ends();
         let hits = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
         pods.begin(&crew);
-        Self {
+        Ok(Self {
             gather: Gather::new(crew.size()),
             crew,
             run,
@@ -88,7 +90,7 @@ impl Many {
             hits,
             missing: BTreeMap::new(),
             _ended: ended,
-        }
+        })
     }
 
     /// The time of the run.
@@ -230,6 +232,20 @@ impl Many {
             reasons.push(Reason::new("pod-start", Verdict::Degraded, text));
         }
         reasons
+    }
+}
+
+/// When the run is to begin, by the wire's clock: at that instant, in Unix nanoseconds, or as soon as pods can.
+fn begins(crew: &Senders, start_at: Option<i64>) -> anyhow::Result<Nanos> {
+    let soonest = crew.soonest();
+    let Some(at) = start_at else { return Ok(soonest) };
+    let before = crew.clock().unix_ns(soonest);
+    match u64::try_from(at.saturating_sub(before)) {
+        Ok(rest) => Ok(soonest.saturating_add(rest)),
+        Err(_) => bail!(
+            "--start-at: the pods could be ready {:.3?} after that instant at the earliest",
+            Duration::from_nanos(before.abs_diff(at))
+        ),
     }
 }
 

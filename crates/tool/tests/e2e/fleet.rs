@@ -308,3 +308,44 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
     assert_eq!(figures, [counter.requests(); 3], "each hit of the changed schedule once: {json}");
     assert!((1300..2400).contains(&figures[0]), "{figures:?}");
 }
+
+/// Figures and not a promise that a shared machine must keep: `benches/fleet` runs it.
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn what_four_pods_send_at_forty_thousand_a_second() {
+    let Ok(rate) = std::env::var("SEAWALL_BENCH_RATE") else { return };
+    let node = node();
+    let url = planted(&node, "server", &[]);
+    let words = ["--rate", &rate, "--duration", "10s", "--cpu", "300m", "--memory", "64Mi"];
+    let Said { code, json, .. } = done(&mut attack(&node, &url, 4, &words));
+    let [offered, sent, good] = ["offered", "sent", "good"].map(|name| figure(&json, name));
+    let pods = json["pods"].as_array().unwrap();
+    let late = pods.iter().map(|pod| pod["began"][0].as_i64().unwrap().abs()).max().unwrap();
+    eprintln!(
+        "{rate}/s from 4 pods for 10 s, exit code {code:?}: offered {offered}, sent {sent} ({:.3} %), good {good}; the latest began {} us off; verdict {}",
+        100.0 * sent as f64 / offered as f64,
+        late / 1000,
+        json["verdict"]
+    );
+    for pod in pods {
+        eprintln!("{}: own lag p99 {} us, {}", pod["name"], figure(pod, "lag") / 1000, pod["doubts"]);
+    }
+    assert_eq!(pods.iter().map(|pod| figure(pod, "sent")).sum::<u64>(), sent, "the sum is what each has sent");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
+    let node = node();
+    let url = planted(&node, "server", &["--plant", "rate-limiter,rate=200,bucket=20"]);
+    let mut command = node.seawall(&person(&node));
+    command.args(["find", &url, "--on", "kubernetes", "--namespace", NAMESPACE, "--image", IMAGE]);
+    command.args(["--image-pull-policy", "Never", "--pods", "2", "--cpu", "200m", "--memory", "64Mi"]);
+    command.args(["--no-cause", "--budget", "60s", "--json", "-"]).stdin(Stdio::null());
+    let Said { code, json, .. } = done(&mut command);
+    assert_eq!(code, Some(0), "{json}");
+    let cliff = &json["cliff"];
+    let [low, high] = ["low", "high"].map(|end| cliff[end].as_f64().unwrap_or_else(|| panic!("{cliff}")));
+    assert!(low <= 200.0 && 200.0 <= high && high / low < 1.5, "{cliff}");
+    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server"));
+}
