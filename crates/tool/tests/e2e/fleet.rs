@@ -345,7 +345,7 @@ fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
     let Said { code, json, .. } = done(&mut command);
     assert_eq!(code, Some(0), "{json}");
     let cliff = &json["cliff"];
-    let [low, high] = ["low", "high"].map(|end| cliff[end].as_f64().unwrap_or_else(|| panic!("{cliff}")));
+    let [low, high] = ["lower", "upper"].map(|end| cliff[end].as_f64().unwrap_or_else(|| panic!("{cliff}")));
     assert!(low <= 200.0 && 200.0 <= high && high / low < 1.5, "{cliff}");
     until_true("all to be gone", || node.left(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server"));
 }
