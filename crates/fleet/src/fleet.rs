@@ -31,6 +31,9 @@ pub const NOTICE: Duration = Duration::from_millis(500);
 /// Longest part of a line that is no report which is shown, in characters.
 const SHOWN: usize = 200;
 
+/// Longest text of a pod, or of what is said of one, that is shown, in characters.
+const LONGEST: usize = 1000;
+
 /// Pods that do what they are told, whose trials have works, parts and results.
 pub struct Fleet<W, P, R> {
     wire: Wire,
@@ -344,9 +347,9 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 Some(News { pod, at, what })
             }
             Event::Gone { pod, why, at } => {
-                self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, why))
+                self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, shown(&why)))
             }
-            Event::Away { pod, why } => Some(News { pod, at: self.now(), what: What::Away(why) }),
+            Event::Away { pod, why } => Some(News { pod, at: self.now(), what: What::Away(shown(&why)) }),
         }
     }
 
@@ -364,7 +367,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Ok(told) => told,
             Err(_) => {
                 let line: String = line.chars().take(SHOWN).collect();
-                return Some(What::Gone(format!("it says what is no report: {line:?}")));
+                return Some(What::Gone(format!("it says what is no report: {}", shown(&line))));
             }
         };
         Some(match told {
@@ -382,12 +385,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 let (at, within) = late(at, 0, offset);
                 What::Begun { trial, at, within }
             }
-            Told::Part { trial, part, doubts } => What::Part { trial, part, doubts },
+            Told::Part { trial, part, doubts } => {
+                What::Part { trial, part, doubts: doubts.iter().map(|doubt| shown(doubt)).collect() }
+            }
             Told::Records { trial, chunk } => What::Records { trial, chunk },
             Told::Done { trial, result } => What::Done { trial, result },
             // Before that it ends.
-            Told::Failed(why) if known.ready.is_none() => What::Gone(why),
-            Told::Failed(why) => What::Failed(why),
+            Told::Failed(why) if known.ready.is_none() => What::Gone(shown(&why)),
+            Told::Failed(why) => What::Failed(shown(&why)),
         })
     }
 
@@ -402,6 +407,15 @@ fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
     if let Ok(line) = serde_json::to_string(order) {
         hand.tell(pod, &line);
     }
+}
+
+/// Words of somebody else, for people: so many of them, and none that a terminal obeys.
+fn shown(text: &str) -> String {
+    let obeyed = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).take(LONGEST).collect()
 }
 
 /// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.
@@ -557,6 +571,15 @@ mod tests {
         assert!(fleet.silent(last).is_none());
         assert!(matches!(fleet.silent(last + 1), Some(News { what: What::Gone(_), .. })));
         assert!(fleet.silent(last + 2).is_none(), "once");
+    }
+
+    #[test]
+    fn words_of_a_pod_are_short_and_give_a_terminal_no_commands() {
+        let (mut fleet, played) = fleet(&[0]);
+        let told = format!("\u{1b}[2Jgone\u{202e}\n{}", "x".repeat(5000));
+        played.say(0, &serde_json::json!({"failed": told}));
+        let Some(News { what: What::Gone(why), .. }) = fleet.next(PATIENT) else { panic!("it failed") };
+        assert!(why.starts_with(" [2Jgone  xxx") && why.len() == LONGEST, "{why}");
     }
 
     #[test]

@@ -330,7 +330,11 @@ fn what_four_pods_send_at_forty_thousand_a_second() {
     for pod in pods {
         eprintln!("{}: own lag p99 {} us, {}", pod["name"], figure(pod, "lag") / 1000, pod["doubts"]);
     }
-    assert_eq!(pods.iter().map(|pod| figure(pod, "sent")).sum::<u64>(), sent, "the sum is what each has sent");
+    assert_eq!(
+        pods.iter().map(|pod| figure(pod, "sent")).sum::<u64>(),
+        sent,
+        "the sum is what each has sent"
+    );
 }
 
 #[test]
