@@ -32,7 +32,7 @@ use anyhow::{Context as _, ensure};
 use seawall_lab::carry::{Carriage, Carried};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
-use seawall_load::control::{Control, Early};
+use seawall_load::control::Early;
 use seawall_load::engine::{Plan, Session, StartError};
 use seawall_load::files::Files;
 use seawall_load::results::EncodeError;
@@ -51,7 +51,7 @@ use self::many::Many;
 use self::page::{Page, Shown};
 use self::pods::{Pods, Row};
 use self::prometheus::Exporter;
-use self::running::{Finished, Running};
+use self::running::{Finished, News, Running};
 use self::signals::{Held, Signals};
 use self::written::Written;
 use crate::exit;
@@ -98,7 +98,9 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
         Called::Ready(crew, signals) => (crew, signals),
         Called::Interrupted(code) => return Ok(code),
     };
-    let run = Many::begin(crew, &plan.load, Pods::new(true), asked.when_pod_fails)?;
+    // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
+    let pods = Pods::new(!beside.stage.is_view());
+    let run = Many::begin(crew, &plan.load, pods, asked.when_pod_fails)?;
     let signals = signals.listen(run.steer())?;
     see(args, beside, Box::new(run), &signals)
 }
@@ -145,9 +147,9 @@ fn see(
     if let Some(helm) = &mut helm {
         helm.steer(run.steer(), plan::most_clients()?)?;
     }
-    let live = stage.start(run.steer())?;
+    let live = stage.start(run.steer(), run.pods())?;
     about.begins(run.began_unix_ns());
-    let mut page = site.map(|site| open(site, facts, &about, run.steer())).transpose()?;
+    let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
     let mut written = Written::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
     let Finished { carried: Carried { outcome, summary, judgement }, pods } = run.finish(args.slo.as_ref());
@@ -180,9 +182,9 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
 }
 
 /// Opens the page of a run that has begun.
-fn open(site: Site, facts: Facts, about: &About, control: Control) -> anyhow::Result<Page> {
-    let hand = Hand { control, most_clients: plan::most_clients()? };
-    Page::start(site, Shown::new(facts, about.start(), hand))
+fn open(site: Site, facts: Facts, about: &About, run: &dyn Running) -> anyhow::Result<Page> {
+    let hand = Hand { control: run.steer(), most_clients: plan::most_clients()? };
+    Page::start(site, Shown::new(facts, about.start(), hand, run.pods()))
 }
 
 /// Sees the trial to its end, interval by interval; whoever shows it is done with it then.
@@ -193,7 +195,13 @@ fn watch(
     mut live: Option<Live>,
     mut page: Option<&mut Page>,
 ) {
-    run.watch(&mut |interval| {
+    run.watch(&mut |news| {
+        let News::Measured(interval) = news else {
+            if let Some(page) = &page {
+                page.changed();
+            }
+            return;
+        };
         written.add(interval);
         if let Some(metrics) = metrics {
             metrics.add(interval);

@@ -12,6 +12,7 @@ pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod logs;
 pub(crate) mod output;
+pub(crate) mod pods;
 pub(crate) mod rates;
 pub(crate) mod runs;
 pub(crate) mod scale;

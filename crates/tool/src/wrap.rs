@@ -18,7 +18,7 @@ pub(crate) fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Ve
 
 /// The same, and nothing cut: a word that is longer than a line (a role's name, a URL) stands whole.
 pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
-    let clean: String = text.chars().map(|letter| if is_command(letter) { ' ' } else { letter }).collect();
+    let clean = clean(text);
     let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
     for word in clean.split_whitespace() {
         if begun && line.chars().count() + 1 + word.chars().count() > wide {
@@ -33,6 +33,11 @@ pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec
     }
     lines.push(line);
     lines
+}
+
+/// A text that somebody else wrote, without what a terminal obeys.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|letter| if is_command(letter) { ' ' } else { letter }).collect()
 }
 
 /// Whether a terminal does something else with it than to show it: control characters, and those that turn the direction of what stands around

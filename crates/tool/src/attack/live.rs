@@ -32,6 +32,7 @@ use self::view::Scene;
 use super::args::{Args, LiveMode, SummaryFormat};
 use super::facts;
 use super::plan::results_on_stdout;
+use super::pods::Pods;
 
 /// Rows on their way to the thread that shows them.
 const ROWS: usize = 8;
@@ -62,15 +63,20 @@ impl Stage {
         Ok(Self { facts: facts::of(args, plan), show })
     }
 
-    /// Starts the thread that shows the run, if it is shown.
-    pub(crate) fn start(self, control: Control) -> anyhow::Result<Option<Live>> {
+    /// Whether what shows the run has the terminal for itself.
+    pub(crate) fn is_view(&self) -> bool {
+        matches!(self.show, Some(Show::View(_)))
+    }
+
+    /// Starts the thread that shows the run and its pods, if it is shown.
+    pub(crate) fn start(self, control: Control, pods: Pods) -> anyhow::Result<Option<Live>> {
         let Self { facts, show: Some(show) } = self else { return Ok(None) };
         let (sender, rows) = sync_channel(ROWS);
         let (end, hits) = (facts.end, facts.hits);
-        let steering = control.clone();
+        let (steering, known) = (control.clone(), pods.clone());
         let show = move || match show {
-            Show::View(screen) => watch(screen, &facts, &steering, &rows),
-            Show::Lines => print(&facts, &rows),
+            Show::View(screen) => watch(screen, &facts, &steering, &known, &rows),
+            Show::Lines => print(&facts, &known, &rows),
         };
         let thread = std::thread::Builder::new().name("live".into()).spawn(show);
         Ok(Some(Live {
@@ -79,6 +85,7 @@ impl Stage {
             end,
             hits,
             control,
+            pods,
             thread: Some(thread.context("cannot show the run")?),
         }))
     }
@@ -111,6 +118,7 @@ pub(crate) struct Live {
     end: Option<Nanos>,
     hits: Option<u64>,
     control: Control,
+    pods: Pods,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -132,19 +140,21 @@ impl Drop for Live {
         self.rows = None;
         // A thread that panicked has said so.
         self.thread.take().map(JoinHandle::join);
+        self.pods.speak();
     }
 }
 
 /// One line per second until the run ends.
-fn print(facts: &Facts, rows: &Receiver<Row>) {
+fn print(facts: &Facts, pods: &Pods, rows: &Receiver<Row>) {
     for row in rows {
+        let told = pods.told(row.now.elapsed);
         // Standard error may be closed; the run goes on.
-        let _ = writeln!(stderr(), "{}", lines::line(facts, &row));
+        let _ = writeln!(stderr(), "{}", lines::line(facts, &row, told.as_deref()));
     }
 }
 
 /// The view until the run ends, or until the terminal is gone.
-fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<Row>) {
+fn watch(mut screen: Screen, facts: &Facts, control: &Control, pods: &Pods, rows: &Receiver<Row>) {
     let mut history = History::default();
     let mut helm = Helm { control, steerable: facts.steerable, asked: None };
     // The senders come first; a view a moment late is none the worse.
@@ -154,7 +164,7 @@ fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<R
     }
     loop {
         let now = Now::of(control, facts.end);
-        let scene = Scene { facts, history: &history, now, steered: helm.asked.is_some() };
+        let scene = Scene { facts, history: &history, now, pods, steered: helm.asked.is_some() };
         if screen.draw(|frame| view::draw(frame, &scene)).is_err() {
             return;
         }

@@ -25,7 +25,7 @@ use seawall_load::stats::Stats;
 use seawall_load::summary::Summary;
 
 use super::pods::{Pods, Row, Seen};
-use super::running::{Finished, Running};
+use super::running::{self, Finished, Running};
 use crate::on::crew::Crew;
 use crate::on::{Ended, WhenPodFails};
 use crate::times::brief;
@@ -110,17 +110,18 @@ impl Many {
         }
     }
 
-    fn learn(&mut self, News { pod, what, .. }: News<Interval, Part>) {
+    /// True if there is something that somebody should know at once.
+    fn learn(&mut self, News { pod, what, .. }: News<Interval, Part>) -> bool {
         let trial = self.begun.trial;
         match what {
             What::Begun { trial: of, at, within } if of == trial => {
                 let late = at.saturating_sub(self.begun.unix_ns);
-                self.pods.note(pod, Seen::Began { late, within });
+                self.pods.note(pod, Seen::Began { late, within })
             }
             What::Part { trial: of, part, doubts } if of == trial => self.measured(pod, &part, doubts),
             What::Done { trial: of, result } if of == trial => {
                 self.gather.over(pod);
-                self.pods.note(pod, Seen::Done(Box::new(result)));
+                self.pods.note(pod, Seen::Done(Box::new(result)))
             }
             What::Gone(why) | What::Failed(why) => self.lost(pod, why),
             What::Away(why) => self.pods.note(pod, Seen::Away(why)),
@@ -128,28 +129,27 @@ impl Many {
             | What::Ready
             | What::Begun { .. }
             | What::Part { .. }
-            | What::Done { .. } => {}
+            | What::Done { .. } => false,
         }
     }
 
-    fn measured(&mut self, pod: usize, part: &Interval, doubts: Vec<String>) {
-        if let Err(gap) = self.gather.add(pod, part) {
-            self.lost(pod, format!("what it tells has a hole: {gap}"));
-            return;
+    fn measured(&mut self, pod: usize, part: &Interval, doubts: Vec<String>) -> bool {
+        match self.gather.add(pod, part) {
+            Ok(()) => self.pods.note(pod, Seen::Measured { interval: part, doubts }),
+            Err(gap) => self.lost(pod, format!("what it tells has a hole: {gap}")),
         }
-        self.pods.note(pod, Seen::Measured { stats: &part.stats, to: part.to, doubts });
     }
 
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.
-    fn lost(&mut self, pod: usize, why: String) {
+    fn lost(&mut self, pod: usize, why: String) -> bool {
         if self.pods.is_done(pod) {
-            return;
+            return false;
         }
         self.gather.gone(pod);
-        self.pods.note(pod, Seen::Gone { why, at: self.now() });
         if self.when_pod_fails == WhenPodFails::End {
             self.run.steer().drain();
         }
+        self.pods.note(pod, Seen::Gone { why, at: self.now() })
     }
 
     fn told(&mut self, gathered: &Gathered) {
@@ -264,15 +264,27 @@ impl Running for Many {
         self.begun.unix_ns
     }
 
-    fn watch(&mut self, each: &mut dyn FnMut(&Interval)) {
+    fn pods(&self) -> Pods {
+        self.pods.clone()
+    }
+
+    fn watch(&mut self, each: &mut dyn FnMut(running::News<'_>)) {
+        let mut looked = 0;
         while !self.gather.is_over() {
             self.forward();
-            if let Some(news) = self.crew.next(PATIENCE) {
-                self.learn(news);
+            let news = self.crew.next(PATIENCE).is_some_and(|news| self.learn(news));
+            let now = self.now();
+            // Of a thousand pods each line is news, and being late is no matter of milliseconds.
+            let is_time = now.saturating_sub(looked) >= nanos(PATIENCE);
+            if is_time {
+                looked = now;
+            }
+            if news | (is_time && self.pods.look(now)) {
+                each(running::News::Pods);
             }
             while let Some(gathered) = self.gather.next(self.now()) {
                 self.told(&gathered);
-                each(&gathered.interval);
+                each(running::News::Measured(&gathered.interval));
             }
         }
         self.run.is_over();

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::helm::Hand;
 use super::intervals::End;
+use super::pods::Pods;
 use crate::page::{Content, Feed, Site};
 use crate::report::html::{self, Data};
 use crate::report::intervals::drawn::{self, Rows};
@@ -49,6 +50,11 @@ impl Page {
         }
     }
 
+    /// Something of its pods is new. Where there is no room for that, there is news that show it as well.
+    pub(super) fn changed(&self) {
+        let _ = self.feed.offer(News::Changed);
+    }
+
     /// Shows how it ended and what is to be said of it; an open page has a moment to hear that.
     pub(super) fn end(self, end: End, warnings: String) {
         self.feed.last(News::Over(Box::new(self.pending), end, warnings));
@@ -59,6 +65,8 @@ impl Page {
 pub(super) enum News {
     /// What was measured next.
     Measured(Box<Interval>),
+    /// Nothing, but its pods are others than they were.
+    Changed,
     /// The rest, how it ended, and what is to be said of that.
     Over(Box<Interval>, End, String),
 }
@@ -68,6 +76,7 @@ pub(super) struct Shown {
     facts: Facts,
     subtitle: String,
     hand: Hand,
+    pods: Pods,
     rows: Rows,
     whole: Interval,
     meter: Meter,
@@ -80,12 +89,13 @@ const TITLE: &str = "Load report";
 
 impl Shown {
     /// Of a run that begins.
-    pub(super) fn new(facts: Facts, start: Option<&str>, hand: Hand) -> Self {
+    pub(super) fn new(facts: Facts, start: Option<&str>, hand: Hand, pods: Pods) -> Self {
         let started = start.map_or_else(String::new, |start| format!("Started {start}. "));
         Self {
             subtitle: format!("{started}{}, {}", without_password(&facts.target), facts.load),
             facts,
             hand,
+            pods,
             rows: Rows::new(POINTS),
             whole: Interval::default(),
             meter: Meter::default(),
@@ -154,7 +164,8 @@ impl Shown {
         then: impl FnOnce(Data<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let runs: Vec<_> = self.series().into_iter().collect();
-        then(Data::of(TITLE, self.subtitle.clone(), note, &runs, &words::of_a_run()))
+        let pods = self.pods.drawn(self.hand.control.elapsed(), self.facts.warm_up);
+        then(Data::of(TITLE, self.subtitle.clone(), note, &runs, &words::of_a_run()).pods(pods))
     }
 
     /// What is to be said of the run before its figures.
@@ -263,6 +274,7 @@ impl Content for Shown {
     fn take(&mut self, news: News) {
         match news {
             News::Measured(interval) => self.add(&interval),
+            News::Changed => {}
             News::Over(rest, end, warnings) => {
                 if rest.to > rest.from {
                     self.add(&rest);

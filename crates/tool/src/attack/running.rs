@@ -5,7 +5,7 @@ use seawall_lab::objective::Objectives;
 use seawall_load::control::Control;
 use seawall_load::interval::Interval;
 
-use super::pods::Row;
+use super::pods::{Pods, Row};
 
 /// A run under way. Dropping it ends it.
 pub(crate) trait Running {
@@ -15,11 +15,25 @@ pub(crate) trait Running {
     /// When its first instant is, in nanoseconds since the Unix epoch.
     fn began_unix_ns(&self) -> i64;
 
-    /// Sees it to its end, interval by interval.
-    fn watch(&mut self, each: &mut dyn FnMut(&Interval));
+    /// What is known of its pods while it goes on; nothing where there are none.
+    fn pods(&self) -> Pods {
+        Pods::default()
+    }
+
+    /// Sees it to its end, news by news.
+    fn watch(&mut self, each: &mut dyn FnMut(News<'_>));
 
     /// What it came to, judged.
     fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished;
+}
+
+/// What is new of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum News<'a> {
+    /// What was measured next.
+    Measured(&'a Interval),
+    /// Something of its pods that somebody should know at once.
+    Pods,
 }
 
 /// A run that is over.
@@ -39,8 +53,8 @@ impl Running for Carriage<'_> {
         Carriage::began_unix_ns(self)
     }
 
-    fn watch(&mut self, each: &mut dyn FnMut(&Interval)) {
-        Carriage::watch(self, each);
+    fn watch(&mut self, each: &mut dyn FnMut(News<'_>)) {
+        Carriage::watch(self, &mut |interval: &Interval| each(News::Measured(interval)));
     }
 
     fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished {

@@ -119,6 +119,7 @@ enum Kind {
 
 const FASTER: &str = "share of requests that were faster";
 const CURVE: &str = "Response time by percentile";
+const RATE: &str = "Rate over time";
 const FLYING: &str = "In flight over time";
 const LAG: &str = "Lag of the generator (sent minus due), 99 %";
 
@@ -144,7 +145,7 @@ fn alone(run: &Series) -> [Draft; 5] {
         )
         .and(service, NOT_SENT),
         Draft::new(
-            "Rate over time",
+            RATE,
             Kind::Rates,
             NOTHING_OVER_TIME,
             vec![
@@ -201,6 +202,22 @@ impl Draft {
 }
 
 impl Charts {
+    /// A line each for those who shared a run's load.
+    pub(crate) fn add_rates(&mut self, of: &[(String, Points)], runs: &[Series]) {
+        let lines = of.iter().enumerate().map(|(at, (name, points))| Line {
+            name: name.clone(),
+            colour: of_run(at),
+            stroke: Stroke::Solid,
+            points: points.clone(),
+        });
+        let lines: Vec<_> = lines.filter(|line| line.is_seen(false)).collect();
+        // Behind the rate that is their sum; without it nothing was counted.
+        let sum = self.panels.iter().position(|panel| panel.name == RATE);
+        if let Some(at) = sum.filter(|_| !lines.is_empty()) {
+            self.panels.insert(at + 1, Panel::new("Achieved rate by pod", Kind::Rates, lines, runs));
+        }
+    }
+
     /// Keeps of a draft what there is to see, and says what there is not.
     fn take(&mut self, draft: Draft, runs: &[Series]) {
         let Draft { name, kind, lines, why } = draft;

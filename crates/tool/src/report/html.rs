@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::chart::{self, Charts};
+use super::pods::Table;
 use super::runs::Runs;
 use super::series::Series;
 
@@ -41,6 +42,9 @@ pub(crate) struct Data<'a> {
     /// For each run whether it was offered another load than the first.
     other_load: Vec<bool>,
     words: &'a [(&'a str, &'a str)],
+    /// Of a load that pods have shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pods: Option<Table>,
     /// Of a run that goes on: how it stands, and what can be done about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Value>,
@@ -71,7 +75,15 @@ impl<'a> Data<'a> {
         let other_load = runs.iter().map(is_other).collect();
         let charts = chart::charts(runs);
         let colours = (0..runs.len()).map(chart::of_run).collect();
-        Self { title, subtitle, note, runs, colours, charts, other_load, words, live: None }
+        Self { title, subtitle, note, runs, colours, charts, other_load, words, pods: None, live: None }
+    }
+
+    /// Of a load that these pods have shared.
+    pub(crate) fn pods(mut self, pods: Option<Table>) -> Self {
+        if let Some(pods) = &pods {
+            self.charts.add_rates(&pods.rates, self.runs);
+        }
+        Self { pods, ..self }
     }
 
     /// Of a run that goes on, or was followed to its end.

@@ -9,15 +9,15 @@ use crate::times::brief;
 /// Kinds of failure that a line names.
 const NAMED: usize = 3;
 
-/// Everything that matters in a second.
-pub(super) fn line(facts: &Facts, row: &Row) -> String {
+/// Everything that matters in a second, and which pods have told of it, if there are any.
+pub(super) fn line(facts: &Facts, row: &Row, pods: Option<&str>) -> String {
     let now = row.now;
     let end = facts.end.map(|end| format!("/{}", clock(end))).unwrap_or_default();
     let offered = row.offered.map(|offered| format!("offered {}/s ", rate(offered))).unwrap_or_default();
     let lag = if facts.open { format!(", lag p99 {}", brief(row.second.lag.p99)) } else { String::new() };
     let response = row.second.response;
     format!(
-        "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}",
+        "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}{}",
         // The senders hand over a moment before the full second.
         clock(now.elapsed + SECOND / 2),
         rate(row.achieved),
@@ -28,6 +28,7 @@ pub(super) fn line(facts: &Facts, row: &Row) -> String {
         brief(row.second.service.p99),
         now.in_flight,
         errors(row),
+        pods.map(|pods| format!(", {pods}")).unwrap_or_default(),
         state(facts, row),
     )
 }
@@ -58,7 +59,7 @@ mod tests {
     fn a_second_of_an_open_loop() {
         let history = history(12);
         assert_eq!(
-            line(&facts(), history.last().unwrap()),
+            line(&facts(), history.last().unwrap(), None),
             "0:12/1:00 offered 1000/s achieved 1000/s good 990/s, response p50 2.58ms p99 5.03ms max 1.00s, \
              service p99 5.03ms, lag p99 19.8µs, in flight 12, errors 120 (72 timeout, 48 503)"
         );
@@ -72,8 +73,13 @@ mod tests {
         row.now.ending = true;
         row.errors.clear();
         let closed = Facts { end: None, open: false, steerable: false, ..facts() };
-        let line = line(&closed, &row);
+        let line = line(&closed, &row, Some("3 of 4 pods (gone: pod-2)"));
         assert!(line.starts_with("0:01 achieved 1000/s good 990/s, "), "{line}");
-        assert!(line.ends_with("service p99 2.07ms, in flight 12, no errors, waiting for answers"), "{line}");
+        assert!(
+            line.ends_with(
+                "service p99 2.07ms, in flight 12, no errors, 3 of 4 pods (gone: pod-2), waiting for answers"
+            ),
+            "{line}"
+        );
     }
 }

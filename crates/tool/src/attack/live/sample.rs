@@ -6,6 +6,8 @@ use seawall_load::interval::Interval;
 use seawall_load::rows::{Facts, History, Meter, Now};
 use seawall_load::stats::{Finished, Stats};
 
+use crate::attack::pods::{Pods, Row as PodRow};
+
 pub(super) fn facts() -> Facts {
     Facts {
         target: "GET http://127.0.0.1:8080/token".to_owned(),
@@ -35,6 +37,22 @@ fn second(n: u64) -> Interval {
     (0..4).for_each(|_| finish(Ok(503), 50_000));
     (0..1000).for_each(|i| stats.lag.record(i * 20));
     Interval { from: (n - 1) * SECOND, to: n * SECOND, stats }
+}
+
+/// So many pods at 12 s, of which the second is gone and the third late.
+pub(super) fn pods(many: usize) -> Pods {
+    let row = |index| PodRow {
+        index,
+        name: format!("seawall-attack-x7k2w-{index}"),
+        sent: 1200,
+        good: 1188,
+        p99: 5_030_000,
+        lag: 19_800,
+        to: if index == 2 { 9 * SECOND } else { 12 * SECOND },
+        gone: (index == 1).then(|| "ended by signal 9, after 4.2s".to_owned()),
+        ..PodRow::default()
+    };
+    Pods::of((0..many).map(row).collect())
 }
 
 /// So many such seconds.

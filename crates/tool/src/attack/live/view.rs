@@ -14,6 +14,7 @@ use seawall_load::rows::{Facts, History, Now, Quantiles, Row};
 
 use super::lines;
 use super::words::{clock, rate};
+use crate::attack::pods::{self, Pods};
 use crate::times::brief;
 
 /// Everything that a picture is made of.
@@ -24,6 +25,8 @@ pub(super) struct Scene<'a> {
     pub(super) history: &'a History,
     /// This moment.
     pub(super) now: Now,
+    /// Who sends, if that is not this program.
+    pub(super) pods: &'a Pods,
     /// Keys have changed the rate.
     pub(super) steered: bool,
 }
@@ -46,12 +49,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     }
     let none = Row::default();
     let row = scene.history.last().unwrap_or(&none);
-    let chart = chart_height(area.height);
-    let [head, rates, charts, times, errors, keys] = Layout::vertical([
+    let listed = pods_height(area.height, scene);
+    let chart = chart_height(area.height - listed);
+    let [head, rates, charts, times, table, errors, keys] = Layout::vertical([
         Constraint::Length(4),
         Constraint::Length(3),
         Constraint::Length(chart),
         Constraint::Length(8),
+        Constraint::Length(listed),
         Constraint::Min(2),
         Constraint::Length(1),
     ])
@@ -62,6 +67,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
         draw_charts(frame, charts, scene.history);
     }
     frame.render_widget(Paragraph::new(latencies(scene.facts, row)), times);
+    if listed > 0 {
+        frame.render_widget(Paragraph::new(pod_lines(scene, listed)), table);
+    }
     frame.render_widget(Paragraph::new(error_lines(row)).wrap(Wrap { trim: false }), errors);
     frame.render_widget(Paragraph::new(help(scene.facts)), keys);
 }
@@ -73,10 +81,46 @@ fn chart_height(window: u16) -> u16 {
     Some(rest.saturating_sub(errors)).filter(|&left| left >= 4).map_or(0, |left| left.min(HIGHEST_CHART))
 }
 
+/// Lines of the table of pods, its head among them; it makes room only in a window that has some, or where something is wrong.
+fn pods_height(window: u16, scene: &Scene<'_>) -> u16 {
+    let (all, wrong) = scene.pods.count(scene.now.elapsed);
+    let rest = window - HEIGHT;
+    let most = if rest >= 10 {
+        rest / 3
+    } else if wrong > 0 {
+        rest.min(4)
+    } else {
+        0
+    };
+    let rows = if rest >= 10 { all } else { wrong };
+    let rows = u16::try_from(rows.saturating_add(1)).unwrap_or(u16::MAX);
+    if most < 2 || all == 0 { 0 } else { rows.min(most) }
+}
+
+/// Pods, those with problems first.
+fn pod_lines(scene: &Scene<'_>, height: u16) -> Vec<Line<'static>> {
+    let now = scene.now.elapsed;
+    let head = ["sent", "good", "p99", "own lag"].map(|name| format!("{name:>10}")).concat();
+    let mut lines = vec![Line::from(vec![format!("{:<24}", "Pod").bold(), Span::raw(head).dim()])];
+    for row in scene.pods.foremost(now, usize::from(height) - 1) {
+        let name: String = row.name.chars().take(22).collect();
+        let figures = [row.sent.to_string(), row.good.to_string(), brief(row.p99), brief(row.lag)];
+        let figures = figures.map(|figure| format!("{figure:>10}")).concat();
+        let wrong = pods::problem(&row, now);
+        let style = if wrong.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
+        lines.push(Line::from(vec![
+            Span::raw(format!("{name:<24}")).style(style),
+            Span::raw(figures),
+            Span::raw(wrong.map(|wrong| format!("  {wrong}")).unwrap_or_default()).style(style),
+        ]));
+    }
+    lines
+}
+
 /// The line that a pipe would get, in as many lines as it takes.
 fn small(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     let line = match scene.history.last() {
-        Some(row) => lines::line(scene.facts, row),
+        Some(row) => lines::line(scene.facts, row, scene.pods.told(row.now.elapsed).as_deref()),
         None => state(scene),
     };
     let text = vec![Line::from(line), help(scene.facts)];
@@ -150,7 +194,12 @@ fn rate_lines(scene: &Scene<'_>, row: &Row) -> Vec<Line<'static>> {
         fact("in flight", &format!("{} of {}", now.in_flight, scene.facts.in_flight)),
         fact("connections", &now.connections.to_string()),
     ];
-    vec![Line::from(per_second.concat()), Line::from(requests.concat()), Line::default()]
+    let told = scene.pods.told(now.elapsed).map(|told| {
+        let is_whole = !told.contains('(');
+        let style = if is_whole { Style::new() } else { Style::new().fg(Color::Red).bold() };
+        Line::from(vec!["Pods      ".bold(), Span::raw(told).style(style)])
+    });
+    vec![Line::from(per_second.concat()), Line::from(requests.concat()), told.unwrap_or_default()]
 }
 
 fn fact(name: &'static str, value: &str) -> Vec<Span<'static>> {
@@ -236,7 +285,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use seawall_load::clock::SECOND;
 
-    use super::super::sample::{facts, history, now};
+    use super::super::sample::{self, facts, history, now};
     use super::*;
 
     fn picture(width: u16, height: u16, scene: &Scene<'_>) -> String {
@@ -248,14 +297,26 @@ mod tests {
     #[test]
     fn a_terminal_of_the_usual_size() {
         let (facts, history) = (facts(), history(12));
-        let scene = Scene { facts: &facts, history: &history, now: now(12 * SECOND), steered: false };
+        let scene = Scene {
+            facts: &facts,
+            history: &history,
+            now: now(12 * SECOND),
+            pods: &Pods::default(),
+            steered: false,
+        };
         insta::assert_snapshot!(picture(80, 24, &scene));
     }
 
     #[test]
     fn a_large_terminal() {
         let (facts, history) = (facts(), history(90));
-        let scene = Scene { facts: &facts, history: &history, now: now(45 * SECOND), steered: true };
+        let scene = Scene {
+            facts: &facts,
+            history: &history,
+            now: now(45 * SECOND),
+            pods: &Pods::default(),
+            steered: true,
+        };
         insta::assert_snapshot!(picture(120, 40, &scene));
     }
 
@@ -272,14 +333,31 @@ mod tests {
         insta::assert_snapshot!(picture(
             80,
             24,
-            &Scene { facts: &facts, history: &history(5), now, steered: false }
+            &Scene { facts: &facts, history: &history(5), now, pods: &Pods::default(), steered: false }
         ));
+    }
+
+    #[test]
+    fn pods_that_are_lost_or_late_stand_first_within_the_windows_height() {
+        let (facts, history) = (facts(), history(12));
+        let now = now(12 * SECOND);
+        for (height, rows) in [(24, 3), (40, 30), (18, 30)] {
+            let pods = sample::pods(rows);
+            let scene = Scene { facts: &facts, history: &history, now, pods: &pods, steered: false };
+            insta::assert_snapshot!(format!("pods_{height}"), picture(100, height, &scene));
+        }
     }
 
     #[test]
     fn a_small_terminal_gets_the_line() {
         let (facts, history) = (facts(), history(3));
-        let scene = Scene { facts: &facts, history: &history, now: now(3 * SECOND), steered: false };
+        let scene = Scene {
+            facts: &facts,
+            history: &history,
+            now: now(3 * SECOND),
+            pods: &Pods::default(),
+            steered: false,
+        };
         insta::assert_snapshot!(picture(40, 10, &scene));
     }
 
@@ -291,7 +369,13 @@ mod tests {
                 picture(
                     width,
                     height,
-                    &Scene { facts: &facts, history: &history, now: now(0), steered: false },
+                    &Scene {
+                        facts: &facts,
+                        history: &history,
+                        now: now(0),
+                        pods: &Pods::default(),
+                        steered: false,
+                    },
                 );
             }
         }

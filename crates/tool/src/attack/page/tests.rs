@@ -9,7 +9,7 @@ fn interval(from: Nanos, to: Nanos, sent: u64) -> Interval {
 }
 
 fn measured(news: &News) -> (Nanos, Nanos, u64) {
-    let (News::Measured(interval) | News::Over(interval, ..)) = news;
+    let (News::Measured(interval) | News::Over(interval, ..)) = news else { panic!("nothing was measured") };
     (interval.from / SECOND, interval.to / SECOND, interval.stats.sent)
 }
 

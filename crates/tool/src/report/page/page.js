@@ -208,6 +208,13 @@ function frame(svg, made, box, x, y, px, py) {
     svg.append(s("line", { class: "grid", x1: box.left, x2: box.left + box.width, y1: at, y2: at }));
     svg.append(s("text", { x: box.left - 7, y: at + 4, "text-anchor": "end" }, label));
   }
+  // Where a share of the load is missing less was sent than was due, and nothing of it is in the lines.
+  if (spec.x.kind === "clock") for (const [from, to] of data.pods?.gaps ?? []) {
+    const left = Math.max(px(from), box.left), right = Math.min(px(to), box.left + box.width);
+    if (right <= left) continue;
+    svg.append(s("rect", { class: "lacking", x: left, y: box.top, width: right - left, height: box.height }));
+    if (right - left > 110) over.push(s("text", { class: "on", x: left + 6, y: base - 8 }, "a share is missing"));
+  }
   let last = -Infinity;
   for (const [value, label] of x.ticks) {
     const at = px(value), half = label.length * 3.3;
@@ -377,6 +384,35 @@ function targets(run) {
     h("tr", {}, h("th", {}, "Target"), ...["Requests", "Good", "Median", "99 %", "Largest"].map(name => h("th", { class: "n" }, name))), ...rows)));
 }
 
+// Pods that share the load: problems first until a reader chooses another order, which stays while new figures come.
+const PODS = { running: "running", late: "late", gone: "gone", over: "over" };
+const off = value => value === null ? "unknown" : (value[0] < 0 ? "−" : "") + time(Math.abs(value[0])) + " ± " + time(value[1]);
+const POD_COLUMNS = [["Pod", "t", pod => pod.name, pod => pod.index], ["State", "s", pod => PODS[pod.state], pod => Object.keys(PODS).indexOf(pod.state)],
+  ["Sent", "n", pod => whole(pod.sent), pod => pod.sent], ["Good", "n", pod => whole(pod.good), pod => pod.good], ["99 %", "n", pod => time(pod.p99), pod => pod.p99],
+  ["Own lag 99 %", "n", pod => time(pod.lag), pod => pod.lag], ["Most in flight", "n", pod => whole(pod.inFlight), pod => pod.inFlight],
+  ["Clock ahead", "n", pod => off(pod.clock), pod => Math.abs(pod.clock?.[0] ?? 0)], ["Began late", "n", pod => off(pod.began), pod => Math.abs(pod.began?.[0] ?? 0)],
+  ["What speaks against it", "t", pod => pod.against, pod => pod.against]];
+function podTable() {
+  let by = null, down = false;
+  const heads = POD_COLUMNS.map(([name, kind], i) => h("th", { class: kind }, h("button", { type: "button", title: "Sort by this", onclick: () => {
+    [by, down] = by === i ? (down ? [i, false] : [null, false]) : [i, true];
+    show();
+  } }, name)));
+  const body = h("tbody", {}), head = h("h2", {}), note = h("p", { class: "note" });
+  const made = h("section", { class: "card wide pods", "aria-label": "Pods" }, h("div", { class: "head" }, head, note),
+    h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body)));
+  function show() {
+    const { count, rows, gaps } = data.pods, sorted = [...rows];
+    if (by !== null) sorted.sort((a, b) => { const [x, y] = [a, b].map(POD_COLUMNS[by][3]); return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1); });
+    heads.forEach((cell, i) => i === by ? cell.setAttribute("aria-sort", down ? "descending" : "ascending") : cell.removeAttribute("aria-sort"));
+    head.textContent = count === 1 ? "Pod" : whole(count) + " pods";
+    note.textContent = [...(count > rows.length ? [`the ${rows.length} that matter most are listed; --summary=json has all`] : []),
+      ...(gaps.length ? ["charts over time are shaded where a share is missing"] : [])].join(" · ");
+    body.replaceChildren(...sorted.map(pod => h("tr", { class: pod.state }, ...POD_COLUMNS.map(([, kind, text]) => h("td", { class: kind }, text(pod))))));
+  }
+  return { made, show };
+}
+
 function words() {
   const entry = ([name, text]) => [h("dt", {}, name), h("dd", {}, text)];
   return h("section", { class: "card wide" }, h("details", {}, h("summary", {}, "What the numbers mean"), h("dl", {}, ...data.words.flatMap(entry))));
@@ -409,9 +445,10 @@ function theme() {
 // --- all of it -----------------------------------------------------------------------------------------------------
 
 take(data);
-const places = { title: h("h1", {}), subtitle: h("p", { class: "when" }), note: h("p", { class: "note lines" }), first: h("div", {}), charts: h("div", { class: "charts" }), missing: h("div", { class: "charts more" }), tables: h("div", { class: "charts more" }) };
+const places = { title: h("h1", {}), subtitle: h("p", { class: "when" }), note: h("p", { class: "note lines" }), alarm: h("div", {}), first: h("div", {}), pods: h("div", {}), charts: h("div", { class: "charts" }), missing: h("div", { class: "charts more" }), tables: h("div", { class: "charts more" }) };
 const live = data.live ? steering() : null;   // live.js, search.js
 const filled = new Map();
+let pods = null, toldOfPods = null;
 
 // What changes while a run goes on. What has not changed is left alone: somebody may be reading, or selecting, it.
 function change(place, from, make) {
@@ -429,6 +466,12 @@ function fill() {
   const waits = live && !runs.length && !data.tiles?.length;
   places.first.replaceChildren(...(waits ? [h("p", { class: "note" }, "Nothing is counted yet.")] : data.tiles ? [figures()] : alone ? [tiles(runs[0])]
     : [h("div", { style: "margin:18px 0 16px" }, comparison())]));
+  change(places.alarm, data.pods?.alarms, () => data.pods?.alarms.length ? [h("section", { class: "card alarm", role: "alert" },
+    ...data.pods.alarms.map(text => h("p", {}, text)))] : []);
+  if (data.pods && !pods) places.pods.replaceChildren((pods = podTable()).made);
+  const told = JSON.stringify(data.pods);
+  if (pods && data.pods && told !== toldOfPods) pods.show();
+  toldOfPods = told;
   const drawn = waits ? [] : pictures(), there = [...places.charts.children];
   if (drawn.length !== there.length || drawn.some((card, i) => card !== there[i])) places.charts.replaceChildren(...drawn);
   change(places.missing, waits ? null : data.charts.leftOut, () => waits ? [] : missing());
@@ -438,7 +481,7 @@ function fill() {
 
 document.getElementById("page").append(
   h("header", {}, h("div", {}, places.title, places.subtitle, places.note), theme()),
-  ...(live ? [live.made] : []), places.first, places.charts, places.missing, places.tables, h("div", { class: "charts more" }, words()));
+  ...(live ? [live.made] : []), places.alarm, places.first, places.pods, places.charts, places.missing, places.tables, h("div", { class: "charts more" }, words()));
 fill();
 // At once, for whoever prints the page or takes its picture as soon as it is there.
 charts.forEach(draw);

@@ -1,0 +1,95 @@
+//! Pods as text: the table of the summary, a part of a line, the lines of the view.
+
+use seawall_load::clock::Nanos;
+
+use super::{Pods, Row, State};
+use crate::go::aligned;
+use crate::times::brief;
+
+/// Pods that a line names.
+const NAMED: usize = 3;
+
+impl Pods {
+    /// How many pods tell what they measure and who does not, at this time of the run; none where there are no pods.
+    pub(crate) fn told(&self, now: Nanos) -> Option<String> {
+        let known = self.lock();
+        let with = |state| known.rows.iter().filter(move |row| row.state(now) == state);
+        let all = known.rows.len();
+        let told = all - with(State::Gone).count() - with(State::Late).count();
+        let named = [(State::Gone, "gone"), (State::Late, "late")].map(|(state, word)| {
+            let named: Vec<_> = with(state).take(NAMED).map(|row| row.name.as_str()).collect();
+            let more = if with(state).count() > NAMED { " and more" } else { "" };
+            (!named.is_empty()).then(|| format!("{word}: {}{more}", named.join(", ")))
+        });
+        let named = named.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let named = if named.is_empty() { named } else { format!(" ({named})") };
+        (all > 0).then(|| format!("{told} of {all} pods{named}"))
+    }
+
+    /// The rows that matter most at this time of the run, at most so many.
+    pub(crate) fn foremost(&self, now: Nanos, most: usize) -> Vec<Row> {
+        let known = self.lock();
+        let mut order: Vec<&Row> = known.rows.iter().collect();
+        order.sort_by_key(|row| row.rank(now));
+        order.into_iter().take(most).cloned().collect()
+    }
+
+    /// How many pods there are, and with how many something is wrong.
+    pub(crate) fn count(&self, now: Nanos) -> (usize, usize) {
+        let known = self.lock();
+        (known.rows.len(), known.rows.iter().filter(|row| problem(row, now).is_some()).count())
+    }
+}
+
+impl Row {
+    /// Problems first, then in the order of the pods.
+    pub(super) fn rank(&self, now: Nanos) -> (bool, State, usize) {
+        let state = self.state(now);
+        let state = if state == State::Over { State::Running } else { state };
+        (problem(self, now).is_none(), state, self.index)
+    }
+}
+
+/// What is wrong with a pod, in words, if anything is. Of what spoke against it while it sent the first says enough.
+pub(crate) fn problem(row: &Row, now: Nanos) -> Option<String> {
+    let gone = row.gone.as_ref().map(|gone| format!("GONE: {gone}"));
+    let is_late = row.state(now) == State::Late;
+    let late =
+        is_late.then(|| format!("late: nothing has come of it for {}", brief(now.saturating_sub(row.to))));
+    let is_missed = row.missing > 0 && row.gone.is_none();
+    let missed = is_missed.then(|| format!("told nothing in time of {}", brief(row.missing)));
+    let found = row.findings.iter().map(|found| found.measured.clone());
+    let doubt = row.doubts.first().filter(|_| row.findings.is_empty()).map(|doubt| match row.doubts.len() {
+        1 => doubt.clone(),
+        _ => format!("{doubt}, and more"),
+    });
+    let all: Vec<_> = gone.into_iter().chain(late).chain(missed).chain(found).chain(doubt).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// A line per pod, under one head.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut out = "Pods\tsent\tgood\t99 %\town lag 99 %\tclock\tbegan\t\n".to_owned();
+    for row in rows {
+        let told = match (&row.gone, row.missing) {
+            (Some(gone), _) => format!("GONE: {gone}"),
+            (None, 0) => String::new(),
+            (None, missing) => format!("LATE: nothing in time of {}", brief(missing)),
+        };
+        let figures = format!("{}\t{}\t{}\t{}", row.sent, row.good, brief(row.p99), brief(row.lag));
+        let cells = [row.name.clone(), figures, off(row.clock), off(row.began), told];
+        out.push_str(&cells.join("\t"));
+        out.push('\n');
+    }
+    aligned(&out)
+}
+
+fn off(value: Option<(i64, Nanos)>) -> String {
+    match value {
+        Some((off, within)) => {
+            let sign = if off < 0 { "-" } else { "+" };
+            format!("{sign}{} ± {}", brief(off.unsigned_abs()), brief(within))
+        }
+        None => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,333 @@
+//! A load from many pods, which are processes of this machine here (`--on processes`): what the whole is, and what becomes of it when one of them is lost,
+//! stands still, or whoever orders them is gone. Their way is that of `--on kubernetes`, without a cluster.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use seawall_testkit::browser::Browser;
+use seawall_testkit::server::Server;
+use seawall_testkit::waiting::until;
+use serde_json::Value;
+
+/// A server that writes down which hit asked, of targets of which each has its number.
+fn witness() -> (Server, Arc<Mutex<Vec<u64>>>) {
+    let hits = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&hits);
+    let server = Server::start(move |mut peer, _| {
+        loop {
+            let head = peer.request()?;
+            let hit = head.split(['/', ' ']).nth(2).unwrap_or_default().parse().unwrap_or(u64::MAX);
+            seen.lock().unwrap().push(hit);
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
+    });
+    (server.unwrap(), hits)
+}
+
+/// A load of three processes unless the flags say otherwise, of which each hit says its number.
+fn command(test: &str, server: &Server, flags: &[&str]) -> Command {
+    let targets = format!("{}/many-{test}.targets", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&targets, format!("GET {}\n", server.url("/{{seq}}"))).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(["attack", "-template", "-targets", &targets, "--on", "processes"]);
+    command.args(if flags.contains(&"--pods") { &[][..] } else { &["--pods", "3"] }).args(flags);
+    command.stdin(Stdio::null()).env_remove("HTTP_PROXY").env_remove("http_proxy");
+    command
+}
+
+/// The summary of one that is over, and its exit code.
+fn done(test: &str, server: &Server, flags: &[&str]) -> (Value, i32, String) {
+    let output = command(test, server, flags)
+        .args(["-output", "none", "--summary", "json", "--live", "none"])
+        .output()
+        .unwrap();
+    (summary(&output), output.status.code().unwrap(), text(&output.stderr))
+}
+
+fn summary(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// One under way; dropping it ends it.
+struct Under {
+    child: Child,
+    said: BufReader<ChildStderr>,
+    heard: String,
+}
+
+impl Under {
+    fn way(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        Self { child, said, heard: String::new() }
+    }
+
+    /// The next line that holds this.
+    fn hears(&mut self, wanted: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(
+                self.said.read_line(&mut line).unwrap() > 0,
+                "it ended without saying {wanted:?}: {}",
+                self.heard
+            );
+            self.heard += &line;
+            if line.contains(wanted) {
+                return line.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Its pods, in order.
+    fn pods(&self) -> Vec<Pid> {
+        let own = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+        children.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap()).collect()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// What it wrote in the end, and its exit code.
+    fn end(mut self) -> (String, i32, String) {
+        let (mut out, mut said) = (String::new(), std::mem::take(&mut self.heard));
+        self.said.read_to_string(&mut said).unwrap();
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        (out, self.child.wait().unwrap().code().unwrap(), said)
+    }
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_there(pod: Pid) -> bool {
+    test_kill_process(pod).is_ok()
+}
+
+const LINES: [&str; 6] = ["-output", "none", "--summary", "json", "--live", "lines"];
+
+#[test]
+fn pods_send_one_schedule_each_hit_once_and_their_figures_add_up() {
+    let (server, hits) = witness();
+    let (summary, code, said) = done("sums", &server, &["-rate", "100", "--requests", "200"]);
+    assert!(matches!(code, 0 | 4), "{said}");
+    let mut hits = hits.lock().unwrap().clone();
+    hits.sort_unstable();
+    assert_eq!(hits, (0..200).collect::<Vec<_>>());
+    let pods = summary["pods"].as_array().unwrap();
+    let sum = |of: &str| pods.iter().map(|pod| pod[of].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((pods.len(), sum("sent"), sum("good")), (3, 200, 200));
+    assert_eq!(
+        (&summary["sent"], &summary["good"], &summary["offered"]),
+        (&200.into(), &200.into(), &200.into())
+    );
+    assert!(pods.iter().all(|pod| (66..=67).contains(&pod["sent"].as_u64().unwrap())), "{pods:?}");
+}
+
+#[test]
+fn a_pod_that_is_killed_is_named_with_its_share_and_the_verdict_says_that_less_was_sent() {
+    let (server, _) = witness();
+    let mut run = Under::way({
+        let mut command = command("killed", &server, &["-rate", "60", "-duration", "6s"]);
+        command.args(LINES);
+        command
+    });
+    run.hears(", 3 of 3 pods");
+    let lost = run.pods()[1];
+    kill_process(lost, Signal::KILL).unwrap();
+    let name = format!("process {}", lost.as_raw_nonzero());
+    let line = run.hears(&name);
+    assert!(line.contains("signal 9"), "{line}");
+    run.hears("2 of 3 pods (gone: ");
+    let (out, code, said) = run.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 4, "{said}");
+    assert_eq!(summary["verdict"], "generator-limited", "{out}");
+    let reasons = summary["findings"].to_string();
+    assert!(
+        reasons.contains("pod-gone")
+            && reasons.contains(&name)
+            && reasons.contains("% of the load is missing"),
+        "{reasons}"
+    );
+    assert!(summary["sent"].as_u64() < summary["offered"].as_u64(), "{out}");
+}
+
+#[test]
+fn a_pod_that_stands_still_is_named_and_whole_again_when_it_goes_on() {
+    let (server, hits) = witness();
+    let mut run = Under::way({
+        let mut command = command("stopped", &server, &["-rate", "60", "--requests", "480"]);
+        command.args(LINES);
+        command
+    });
+    run.hears(", 3 of 3 pods");
+    let still = run.pods()[0];
+    kill_process(still, Signal::STOP).unwrap();
+    run.hears(&format!("process {}: late", still.as_raw_nonzero()));
+    kill_process(still, Signal::CONT).unwrap();
+    run.hears(&format!("process {}: tells again", still.as_raw_nonzero()));
+    let (out, _, said) = run.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(summary["sent"], 480, "{said}");
+    assert_eq!(hits.lock().unwrap().iter().collect::<BTreeSet<_>>().len(), 480);
+}
+
+#[test]
+fn pods_end_when_whoever_orders_them_is_killed() {
+    let (server, _) = witness();
+    let mut run = Under::way({
+        let mut command = command("orphans", &server, &["-rate", "30", "-duration", "1h"]);
+        command.args(LINES);
+        command
+    });
+    run.hears(", 3 of 3 pods");
+    let pods = run.pods();
+    assert_eq!(pods.len(), 3);
+    run.signal(Signal::KILL);
+    until("no pod is left", || (!pods.iter().any(|pod| is_there(*pod))).then_some(()));
+}
+
+#[test]
+fn an_interrupted_load_is_collected() {
+    let (server, hits) = witness();
+    let mut run = Under::way({
+        let mut command = command("interrupted", &server, &["-rate", "60", "-duration", "1h"]);
+        command.args(LINES);
+        command
+    });
+    run.hears(", 3 of 3 pods");
+    run.signal(Signal::INT);
+    let (out, code, said) = run.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 130, "{said}");
+    assert_eq!(summary["sent"].as_u64().unwrap(), hits.lock().unwrap().len() as u64, "{said}");
+}
+
+#[test]
+fn a_change_of_rate_leaves_each_hit_one_pod() {
+    let (server, hits) = witness();
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("control");
+    let mut run = Under::way({
+        let mut command = command("rate", &server, &["-rate", "60", "--requests", "600", "--control"]);
+        command.arg(&socket).args(LINES);
+        command
+    });
+    run.hears(", 3 of 3 pods");
+    for rate in ["rate 300/s", "rate 90/s", "rate 240/s"] {
+        use std::io::Write as _;
+        let mut line = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        line.write_all(format!("{rate}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(line).read_line(&mut answer).unwrap();
+        assert!(answer.starts_with("ok"), "{answer}");
+        run.hears(" of 3 pods");
+    }
+    let (out, _, said) = run.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    let mut hits = hits.lock().unwrap().clone();
+    hits.sort_unstable();
+    assert_eq!(hits, (0..600).collect::<Vec<_>>(), "{said}");
+    assert_eq!(summary["sent"], 600);
+}
+
+#[test]
+fn the_load_ends_with_a_pod_where_that_is_asked_for() {
+    let (server, _) = witness();
+    let mut run = Under::way({
+        let mut command =
+            command("end", &server, &["-rate", "60", "-duration", "1h", "--when-pod-fails", "end"]);
+        command.args(LINES);
+        command
+    });
+    run.hears(", 3 of 3 pods");
+    kill_process(run.pods()[2], Signal::KILL).unwrap();
+    let (out, code, said) = run.end();
+    assert_eq!(code, 4, "{said}");
+    assert!(out.contains("pod-gone"), "{out}");
+}
+
+#[test]
+fn what_pods_cannot_do_is_named_before_anything_is_sent() {
+    let (server, hits) = witness();
+    let output =
+        command("refused", &server, &["-lazy", "--evidence", "3", "--slice", "1/2", "--most-pods", "9"])
+            .output()
+            .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["-lazy", "--evidence", "--slice", "--most-pods is for find"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(hits.lock().unwrap().is_empty());
+}
+
+/// The page's table of pods, as texts.
+const ROWS: &str = "[...document.querySelectorAll('.pods tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))";
+
+#[test]
+fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_report_keeps_it() {
+    let (server, _) = witness();
+    let mut run = Under::way({
+        let mut command =
+            command("page", &server, &["-rate", "60", "-duration", "1h", "--page", "127.0.0.1:0"]);
+        command.args(LINES);
+        command
+    });
+    let url = run.hears("page: ")["page: ".len()..].to_owned();
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Browser::open(profile.path(), (1200, 1000), &url);
+    browser.wait(&format!("{ROWS}.length === 3 && {ROWS}.every(row => row[1] === 'running')"));
+    assert_eq!(browser.value("document.querySelector('.alarm')"), Value::Null);
+    browser.wait("[...document.querySelectorAll('.card h2')].some(head => head.textContent === 'Achieved rate by pod')");
+
+    let lost = run.pods()[1];
+    let name = format!("process {}", lost.as_raw_nonzero());
+    kill_process(lost, Signal::KILL).unwrap();
+    browser.wait(&format!("document.querySelector('.alarm').textContent.includes('{name}')"));
+    // With its problem it stands first.
+    browser.wait(&format!(
+        "{ROWS}[0][0] === '{name}' && {ROWS}[0][1] === 'gone' && {ROWS}[0].at(-1).includes('signal 9')"
+    ));
+    browser.wait("document.querySelector('.plot .lacking')");
+    browser.click("document.querySelector('.pods th:nth-child(3) button')");
+    assert_eq!(
+        browser.value("document.querySelector('.pods th:nth-child(3)').getAttribute('aria-sort')"),
+        "descending"
+    );
+
+    browser.click(
+        "document.querySelector('.steer button[aria-label=\"Send nothing more and wait for answers\"]')",
+    );
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
+    browser.wait(&format!("{ROWS}.filter(row => row[1] === 'over').length === 2"));
+    let saved = "new Promise(done => { const real = URL.createObjectURL; \
+                 URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
+                 document.querySelector('.steer button[aria-label^=\"Save this report\"]').click(); })";
+    let file = browser.value(saved).as_str().unwrap().to_owned();
+    let path = profile.path().join("saved.html");
+    std::fs::write(&path, &file).unwrap();
+    drop(browser);
+    drop(run);
+
+    let mut browser = Browser::open(profile.path(), (500, 900), &format!("file://{}", path.display()));
+    browser.wait(&format!("{ROWS}.length === 3 && {ROWS}[0][0] === '{name}'"));
+    browser.wait("document.querySelector('.alarm') && document.querySelector('.plot .lacking')");
+    assert_eq!(browser.value("document.documentElement.scrollWidth <= innerWidth"), true, "a narrow window");
+    assert!(!file.contains("token="));
+}
