@@ -276,10 +276,10 @@ fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothi
     });
     node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/resourcequotas"), Some(&quota));
     refused(&mut attack(&node, &counter.url(), 2, &usual), &["exceeded quota", "kubectl"]);
-    let nobody =
-        node.kubeconfig_of_person(&json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]));
     let mut nobodys = attack(&node, &counter.url(), 1, &usual);
-    nobodys.env("KUBECONFIG", nobody);
+    // The same person, who may do little from now on.
+    let few = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
+    nobodys.env("KUBECONFIG", node.kubeconfig_of_person(&few));
     refused(&mut nobodys, &["may not", "kubectl auth can-i"]);
     assert_eq!(counter.requests(), 0);
 }
