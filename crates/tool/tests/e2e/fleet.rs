@@ -353,3 +353,25 @@ fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
     assert!(low <= 200.0 && 200.0 <= high && high / low < 1.5, "{cliff}");
     until_true("all to be gone", || node.left(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server"));
 }
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn a_pod_that_is_evicted_is_said_to_be_and_the_load_ends_if_it_was_told_to() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "400", "--duration", "600s", "--cpu", "100m", "--memory", "64Mi"];
+    let mut command = attack(&node, &counter.url(), 4, &words);
+    let child = command.args(["--when-pod-fails", "end"]).spawn().unwrap();
+    let pods = running(&node, 4);
+    until_sent(&counter, 800);
+    let name = &pods["1"];
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE},
+    });
+    node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"), Some(&eviction));
+    let Said { code, json, .. } = said(child.wait_with_output().unwrap());
+    let why = json["pods"][1]["gone"].as_str().unwrap_or_else(|| panic!("{json}"));
+    assert!(why.contains("evicted"), "{why}");
+    assert!(code.is_some_and(|code| code != 0), "{code:?}: {json}");
+    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+}
