@@ -1,6 +1,6 @@
 //! The way to pods where it breaks: an API server that a test plays, which closes logs in the middle and refuses to attach.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -95,7 +95,7 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
     }
     let beside = Beside::open(args, &plan)?;
     let (crew, signals) = match crew::called(&asked, &args.beside(), &files)? {
-        Called::Ready(crew, signals) => (crew, signals),
+        Called::Ready(crew, signals) => (*crew, signals),
         Called::Interrupted(code) => return Ok(code),
     };
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.

@@ -83,7 +83,7 @@ fn from_pods(
     ensure!(page.is_none() || !is_whole(&order)?, WHOLE);
     let drafts = Files::create(args.json.as_deref(), args.html.as_deref())?;
     let crew = match crew::called(asked, &args.beside(), files)? {
-        Called::Ready(crew, _) => crew,
+        Called::Ready(crew, _) => *crew,
         Called::Interrupted(code) => return Ok(code),
     };
     let progress = Progress::to_stderr()?;

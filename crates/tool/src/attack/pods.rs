@@ -256,7 +256,7 @@ impl Row {
             Seen::Began { late, within } => self.began = Some((late, nanos(within))),
             Seen::Measured { interval, doubts } => {
                 self.measured(interval);
-                return self.doubted(doubts);
+                return self.doubted(&doubts);
             }
             Seen::Done(done) => {
                 let all = &done.total.stats;
@@ -274,7 +274,7 @@ impl Row {
                 (self.gone, self.known) = (Some(why.clone()), Some(at));
                 return Some(why);
             }
-            Seen::Away(why) => return self.doubted(vec![format!("nothing comes of it for now: {why}")]),
+            Seen::Away(why) => return self.doubted(&[format!("nothing comes of it for now: {why}")]),
             Seen::Missing { from, to } => self.missing += to - from,
         }
         None
@@ -317,7 +317,7 @@ impl Row {
     }
 
     /// The first of many say it.
-    fn doubted(&mut self, doubts: Vec<String>) -> Option<String> {
+    fn doubted(&mut self, doubts: &[String]) -> Option<String> {
         let is_first = self.doubts.is_empty();
         let said = doubts.first().map(|doubt| clean(doubt));
         self.doubts.extend(doubts.iter().map(|doubt| clean(doubt)));

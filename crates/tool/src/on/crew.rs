@@ -83,7 +83,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Crew<W, P, R> {
 /// What came of the wait for pods.
 pub(crate) enum Called<W, P, R> {
     /// They are ready; a signal ended nothing so far.
-    Ready(Crew<W, P, R>, Held),
+    Ready(Box<Crew<W, P, R>>, Held),
     /// A signal came before they were, and there are none.
     Interrupted(ExitCode),
 }
@@ -105,7 +105,7 @@ pub(crate) fn called<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     };
     let gathered = gathered(asked, beside, files, waits);
     match (gathered, signal) {
-        (Ok(crew), None) => Ok(Called::Ready(crew, held)),
+        (Ok(crew), None) => Ok(Called::Ready(Box::new(crew), held)),
         (_, Some(signal)) => Ok(Called::Interrupted(ExitCode::from(exit::signalled(signal)))),
         (Err(error), None) => Err(error),
     }

@@ -56,7 +56,7 @@ struct Said {
     errors: String,
 }
 
-fn said(output: Output) -> Said {
+fn said(output: &Output) -> Said {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     eprintln!("{errors}");
@@ -65,7 +65,7 @@ fn said(output: Output) -> Said {
 }
 
 fn done(command: &mut Command) -> Said {
-    said(command.output().unwrap())
+    said(&command.output().unwrap())
 }
 
 /// Names of the load's pods by their place, once all of them run.
@@ -174,7 +174,7 @@ fn a_killed_pods_share_is_missing_and_said_to_be_within_two_seconds() {
     let pods = running(&node, 4);
     until_sent(&counter, 800);
     node.kill_container(&pods["2"]);
-    let Said { code, json, errors } = said(child.wait_with_output().unwrap());
+    let Said { code, json, errors } = said(&child.wait_with_output().unwrap());
     assert_eq!(code, Some(4), "the generator was the limit: {json}");
     assert_eq!(json["verdict"], "generator-limited");
     let gone = &json["pods"][2];
@@ -217,7 +217,7 @@ fn an_interrupt_stops_all_pods_and_collects_what_was_measured() {
     let child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
     until_sent(&counter, 800);
     interrupt(&child);
-    let Said { code, json, .. } = said(child.wait_with_output().unwrap());
+    let Said { code, json, .. } = said(&child.wait_with_output().unwrap());
     assert_eq!(code, Some(130), "{json}");
     assert_eq!(figure(&json, "sent"), counter.requests(), "{json}");
     let last = counter.callers().values().filter_map(|caller| caller.during).map(|(_, last)| last).max();
@@ -302,7 +302,7 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
         Some(line)
     });
     assert!(answer.starts_with("ok"), "{answer}");
-    let Said { code, json, .. } = said(child.wait_with_output().unwrap());
+    let Said { code, json, .. } = said(&child.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{json}");
     let figures = ["offered", "sent", "good"].map(|name| figure(&json, name));
     assert_eq!(figures, [counter.requests(); 3], "each hit of the changed schedule once: {json}");
@@ -369,7 +369,7 @@ fn a_pod_that_is_evicted_is_said_to_be_and_the_load_ends_if_it_was_told_to() {
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE},
     });
     node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"), Some(&eviction));
-    let Said { code, json, .. } = said(child.wait_with_output().unwrap());
+    let Said { code, json, .. } = said(&child.wait_with_output().unwrap());
     let why = json["pods"][1]["gone"].as_str().unwrap_or_else(|| panic!("{json}"));
     assert!(why.contains("evicted"), "{why}");
     assert!(code.is_some_and(|code| code != 0), "{code:?}: {json}");
