@@ -1,6 +1,7 @@
 //! The files and the connections that the load engine reads.
 
 pub mod logs;
+pub mod pods;
 pub mod profiles;
 pub mod results;
 pub mod targets;

@@ -1,0 +1,47 @@
+//! What must hold for any figures that a pod tells: reading them never panics and ends, no count is lost when they are told again, and
+//! they add up with themselves. Called by `pods_figures.rs` and by the fuzz target `interval`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use seawall_load::interval::{Brief, Interval};
+
+/// The first byte says what the rest is: a line as it stands in a log, or what is packed in one, with so many digits. Nobody finds the inside of
+/// deflated figures by chance.
+pub fn check(input: &[u8]) {
+    match input.split_first() {
+        Some((&digits @ 0..=3, inside)) => adds_up(line_of(digits, inside).as_bytes()),
+        Some((_, line)) => adds_up(line),
+        None => {}
+    }
+}
+
+fn line_of(digits: u8, inside: &[u8]) -> String {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    let deflated = encoder.write_all(inside).and_then(|()| encoder.finish()).unwrap();
+    let packed = BASE64_STANDARD.encode(deflated);
+    format!(r#"{{"from":0,"to":1,"digits":{digits},"packed":"{packed}"}}"#)
+}
+
+fn adds_up(line: &[u8]) {
+    let Ok(read) = serde_json::from_slice::<Interval>(line) else { return };
+    let told = serde_json::to_string(&Brief::whole(&read)).unwrap();
+    let again: Interval = serde_json::from_str(&told).unwrap();
+    assert_eq!(again, read, "told and read again");
+    let mut twice = read.stats.clone();
+    twice.add(&read.stats);
+    let count = read.stats.all().response.count();
+    assert_eq!(twice.all().response.count(), count.saturating_mul(2));
+    if let Some(small) = Brief::within(&read, 4096) {
+        let small = serde_json::to_string(&small).unwrap();
+        assert!(small.len() <= 4096);
+        let small: Interval = serde_json::from_str(&small).unwrap();
+        assert_eq!(small.stats.largest(), read.stats.largest(), "every count is there");
+        assert_eq!(small.stats.all().response.count(), count);
+    }
+}
