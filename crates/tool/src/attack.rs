@@ -48,6 +48,7 @@ use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
 use self::log::Blank;
 use self::many::Many;
+use self::many::records::{self, Records};
 use self::page::{Page, Shown};
 use self::pods::{Pods, Row};
 use self::prometheus::Exporter;
@@ -84,10 +85,15 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
     let files = Files::keeping();
     let plan = plan::plan(args, means::cores(), &files, asked.pods())?;
     let asked = asked.lasting(plan.load.ends().map(Duration::from_nanos));
+    if asked.written == on::Written::Here {
+        records::check(&plan.load, asked.pods())?;
+    }
     if on::prints(&asked, &args.beside(), &files)? {
         return Ok(ExitCode::SUCCESS);
     }
     let beside = Beside::open(args, &plan)?;
+    // After that, because it empties a file.
+    let results = if asked.written == on::Written::Here { plan::results(args)? } else { None };
     let mut signals = Held::hold()?;
     let mut signal = None;
     let waits = || {
@@ -95,14 +101,15 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
         signal.is_none()
     };
     let gathered = on::crew::gathered(&asked, &args.beside(), &files, waits);
-    let (crew, ended) = match (gathered, signal) {
+    let gathered = match (gathered, signal) {
         (Ok(gathered), None) => gathered,
         (_, Some(signal)) => return Ok(ExitCode::from(signalled(signal))),
         (Err(error), None) => return Err(error),
     };
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
     let pods = Pods::new(!beside.stage.is_view());
-    let run = Many::begin(crew, &plan.load, pods, asked.when_pod_fails, ended);
+    let records = results.map(Records::new);
+    let run = Many::begin(gathered, &plan.load, pods, records, asked.when_pod_fails);
     let signals = signals.listen(run.steer())?;
     see(args, beside, Box::new(run), &signals)
 }
@@ -154,9 +161,11 @@ fn see(
     let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
     let mut written = Written::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
-    let Finished { carried: Carried { outcome, summary, judgement }, pods } = run.finish(args.slo.as_ref());
+    let Finished { carried: Carried { outcome, summary, judgement }, pods, mistakes } =
+        run.finish(args.slo.as_ref());
     let end = End::of(&outcome, &judgement);
     let mut errors = written.end(&end);
+    errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     errors.extend(report(args, &about, (&judgement, &summary), &pods).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));

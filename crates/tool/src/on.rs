@@ -16,7 +16,7 @@ use seawall_fleet::manifest;
 use seawall_load::files::Files;
 
 pub(crate) use self::args::{OnArgs, WhenPodFails};
-pub(crate) use self::asked::{Asked, Beside, Command, Deed};
+pub(crate) use self::asked::{Asked, Beside, Command, Deed, STDOUT, Written};
 pub(crate) use self::crew::Ended;
 
 /// Whether what makes the pods is all that is asked for, of a command whose plan was made of these files: then it is printed.
@@ -25,7 +25,7 @@ pub(crate) use self::crew::Ended;
 /// What cannot be given to pods.
 pub(crate) fn prints(asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::Result<bool> {
     let Deed::Print(spec) = &asked.deed else { return Ok(false) };
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
+    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
     let text = manifest::written(spec, &materials, beside.command.word());
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;

@@ -100,6 +100,8 @@ pub(crate) struct Row {
     pub(crate) findings: Vec<Reason>,
     /// Every check of its machine.
     pub(crate) machine: Vec<Check>,
+    /// What it could not do.
+    pub(crate) mistakes: Vec<String>,
     /// How long its intervals are at most.
     #[serde(skip)]
     pub(super) cadence: Nanos,
@@ -256,7 +258,7 @@ impl Row {
             Seen::Began { late, within } => self.began = Some((late, nanos(within))),
             Seen::Measured { interval, doubts } => {
                 self.measured(interval);
-                return self.doubted(doubts);
+                return self.doubted(&doubts);
             }
             Seen::Done(done) => {
                 let all = &done.total.stats;
@@ -264,17 +266,17 @@ impl Row {
                 (self.p99, self.lag) = (all.all().response.quantile(0.99), all.own_lag.quantile(0.99));
                 self.findings.clone_from(&done.findings);
                 self.machine.clone_from(&done.machine);
+                self.mistakes.clone_from(&done.mistakes);
                 self.is_done = true;
-                let said = done.mistakes.first().cloned();
+                // Its mistakes are said in the end.
                 *part = Some(done);
-                return said;
             }
             Seen::Gone { why, at } => {
                 let why = format!("{}, after {}", clean(&why), brief(at));
                 (self.gone, self.known) = (Some(why.clone()), Some(at));
                 return Some(why);
             }
-            Seen::Away(why) => return self.doubted(vec![format!("nothing comes of it for now: {why}")]),
+            Seen::Away(why) => return self.doubted(&[format!("nothing comes of it for now: {why}")]),
             Seen::Missing { from, to } => self.missing += to - from,
         }
         None
@@ -288,6 +290,11 @@ impl Row {
         (self.p99, self.lag) = (stats.all().response.quantile(0.99), stats.own_lag.quantile(0.99));
         self.cadence = self.cadence.max(to - from);
         self.to = *to;
+    }
+
+    /// What it could not do, with its name.
+    pub(super) fn mistakes(&self) -> impl Iterator<Item = String> {
+        self.mistakes.iter().map(|mistake| format!("{}: {mistake}", self.name))
     }
 
     /// How it is at this time of the run.
@@ -317,7 +324,7 @@ impl Row {
     }
 
     /// The first of many say it.
-    fn doubted(&mut self, doubts: Vec<String>) -> Option<String> {
+    fn doubted(&mut self, doubts: &[String]) -> Option<String> {
         let is_first = self.doubts.is_empty();
         let said = doubts.first().map(|doubt| clean(doubt));
         self.doubts.extend(doubts.iter().map(|doubt| clean(doubt)));

@@ -80,7 +80,7 @@ fn of_cluster(
     files: &Files,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<(Wire, Ended)> {
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
+    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
     let runtime = Runtime::start().context("cannot start a thread")?;
     let choice = Choice { context: asked.context.clone(), kubeconfig: None };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -169,7 +169,7 @@ fn named(unready: &Unready) -> anyhow::Error {
 
 /// Processes of this machine. Their arguments are a file that is there for as long as they are.
 fn started(many: u32, asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::Result<(Wire, Ended)> {
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), &asked.volumes())?;
+    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
     let folder = tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot make a folder")?;
     let arguments = folder.path().join("arguments");
     let mut text = materials.arguments().to_owned();

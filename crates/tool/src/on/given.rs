@@ -9,10 +9,10 @@ use seawall_fleet::materials::{Materials, STDIN};
 use seawall_load::files::Kept;
 
 use super::argv::{self, Anew};
-use super::asked::{Beside, Command};
+use super::asked::{Asked, Beside, Command, STDOUT, Written};
 use crate::{Cli, flags};
 
-/// The materials of a command that was typed so and has read this; volumes are at these paths.
+/// The materials of a command that was typed so, asks for this and has read these files.
 ///
 /// # Errors
 /// All that cannot be given.
@@ -20,18 +20,22 @@ pub(crate) fn materials(
     typed: impl IntoIterator<Item = OsString>,
     beside: &Beside<'_>,
     kept: Kept,
-    volumes: &[&str],
+    asked: &Asked,
 ) -> anyhow::Result<Materials> {
     let kept = piped(kept, beside.targets);
-    // Standard output is a pod's log, in which nothing may stand but what it tells.
-    let is_nothing_written = beside.command == Command::Attack && beside.output.is_none();
-    let anew =
-        Anew { targets: kept.stdin.is_some().then_some(STDIN), output: is_nothing_written.then_some("none") };
+    // Standard output is a pod's log, in which nothing may stand but what it tells: records in lines of their own.
+    let output = match asked.written {
+        Written::Nowhere => Some("none"),
+        Written::Here => Some(STDOUT),
+        Written::InPods => None,
+    };
+    let output = output.filter(|_| beside.command == Command::Attack);
+    let anew = Anew { targets: kept.stdin.is_some().then_some(STDIN), output };
     let mut definition = Cli::command();
     definition.build();
     let arguments = argv::of_pods(flags::normalise(typed), beside.command, &definition, anew)?;
     let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
-    given(&arguments, kept, &working_dir, volumes)
+    given(&arguments, kept, &working_dir, &asked.volumes())
 }
 
 fn given(
@@ -63,11 +67,22 @@ fn piped(mut kept: Kept, targets: &str) -> Kept {
 mod tests {
     use seawall_load::files::Named;
 
+    use super::super::WhenPodFails;
+    use super::super::asked::Deed;
     use super::*;
 
     fn of(typed: &str, beside: &Beside<'_>, kept: Kept) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);
-        let materials = materials(typed, beside, kept, &[]).map_err(|error| error.to_string())?;
+        let asked = Asked {
+            context: None,
+            namespace: None,
+            deed: Deed::Start(1),
+            most_pods: None,
+            when_pod_fails: WhenPodFails::GoOn,
+            written: Written::Nowhere,
+            keep: false,
+        };
+        let materials = materials(typed, beside, kept, &asked).map_err(|error| error.to_string())?;
         let (_, arguments) = materials.values().next().unwrap();
         Ok(String::from_utf8(arguments.to_vec()).unwrap())
     }
