@@ -48,6 +48,7 @@ use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
 use self::log::Blank;
 use self::many::Many;
+use self::many::records::{self, Records};
 use self::page::{Page, Shown};
 use self::pods::{Pods, Row};
 use self::prometheus::Exporter;
@@ -90,17 +91,23 @@ fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
         "{clients} in flight at most are fewer than {pods} pods, each of which has one at least"
     );
     let asked = asked.lasting(plan.load.ends().map(Duration::from_nanos));
+    if asked.written == on::Written::Here {
+        records::check(&plan.load, asked.pods())?;
+    }
     if on::prints(&asked, &args.beside(), &files)? {
         return Ok(ExitCode::SUCCESS);
     }
     let beside = Beside::open(args, &plan)?;
+    // After that, because it empties a file.
+    let results = if asked.written == on::Written::Here { plan::results(args)? } else { None };
     let (crew, signals) = match crew::called(&asked, &args.beside(), &files)? {
         Called::Ready(crew, signals) => (*crew, signals),
         Called::Interrupted(code) => return Ok(code),
     };
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
     let pods = Pods::new(!beside.stage.is_view());
-    let run = Many::begin(crew, &plan.load, pods, asked.when_pod_fails)?;
+    let records = results.map(Records::new);
+    let run = Many::begin(crew, &plan.load, pods, records, asked.when_pod_fails)?;
     let signals = signals.listen(run.steer())?;
     see(args, beside, Box::new(run), &signals)
 }
@@ -152,9 +159,11 @@ fn see(
     let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
     let mut written = Written::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
-    let Finished { carried: Carried { outcome, summary, judgement }, pods } = run.finish(args.slo.as_ref());
+    let Finished { carried: Carried { outcome, summary, judgement }, pods, mistakes } =
+        run.finish(args.slo.as_ref());
     let end = End::of(&outcome, &judgement);
     let mut errors = written.end(&end);
+    errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     errors.extend(report(args, &about, (&judgement, &summary), &pods).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));

@@ -16,7 +16,7 @@ use seawall_fleet::manifest;
 use seawall_load::files::Files;
 
 pub(crate) use self::args::{OnArgs, WhenPodFails};
-pub(crate) use self::asked::{Asked, Beside, Command, Deed};
+pub(crate) use self::asked::{Asked, Beside, Command, Deed, STDOUT, Written};
 pub(crate) use self::crew::Ended;
 
 /// Whether what makes the pods is all that is asked for, of a command whose plan was made of these files: then it is printed.

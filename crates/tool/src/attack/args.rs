@@ -1,6 +1,5 @@
 //! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
 
-use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,7 +15,8 @@ use seawall_load::schedule::Slice;
 use seawall_load::{recorder, results, target};
 
 use super::travel::TravelArgs;
-use crate::on::{Asked, Beside, Command, OnArgs};
+use crate::attack::plan::results_on_stdout;
+use crate::on::{Asked, Beside, Command, OnArgs, STDOUT};
 use crate::page::Loopback;
 
 /// vegeta's flags with vegeta's defaults, then ours.
@@ -169,13 +169,12 @@ pub(crate) struct Args {
 impl Args {
     /// What of it matters to pods.
     pub(crate) fn beside(&self) -> Beside<'_> {
-        let is_shown = matches!(self.output.as_str(), "stdout" | "-") && stdout().is_terminal();
-        let is_written = self.output != "none" && !is_shown;
-        Beside {
-            command: Command::Attack,
-            targets: &self.targets,
-            output: is_written.then_some(&self.output),
-        }
+        let output = match self.output.as_str() {
+            "none" => None,
+            "stdout" | "-" => results_on_stdout(self).then_some(STDOUT),
+            file => Some(file),
+        };
+        Beside { command: Command::Attack, targets: &self.targets, output }
     }
 
     /// What is asked of a cluster, if anything is.
@@ -410,6 +409,12 @@ together they send every hit of the schedule once, at its instant, and their res
 intervals add up to those of one run. -rate, --profile and --requests are those of the whole;
 -max-workers, --concurrency and --max-errors are each generator's own. Their clocks must agree (NTP):
 an instant that has passed is refused.
+
+From many pods (--on kubernetes, docs/kubernetes.md): one schedule that they share hit for hit, begun at
+one instant; -rate, --profile and --requests are those of the whole. What is shown and written is of all,
+and each pod stands in the summary, the view and the page: one that is lost or late is named at once, and
+its share is missing, never silently less load (--when-pod-fails). -output is written here, by what pods
+tell, up to 4 MiB of each; more of it in a volume (--volume). --dry-run prints what would be made.
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.

@@ -4,7 +4,9 @@
 //! A pod whose share is missing is never silently less load: it is named when that is seen, the interval without it is told to be so, and
 //! the judgement says what was not sent.
 
-use std::collections::BTreeMap;
+pub(super) mod records;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -24,6 +26,7 @@ use seawall_load::interval::Interval;
 use seawall_load::stats::Stats;
 use seawall_load::summary::Summary;
 
+use self::records::Records;
 use super::pods::{Pods, Row, Seen};
 use super::running::{self, Finished, Running};
 use crate::on::crew::Crew;
@@ -50,6 +53,8 @@ pub(crate) struct Many {
     begun: Begun,
     gather: Gather,
     pods: Pods,
+    /// Of pods that tell them.
+    records: Option<Records>,
     when_pod_fails: WhenPodFails,
     warm_up: Nanos,
     /// When nothing more is due, and after how many hits.
@@ -67,6 +72,7 @@ impl Many {
         crew: Crew<(), Interval, Part>,
         load: &Load,
         pods: Pods,
+        records: Option<Records>,
         fails: WhenPodFails,
     ) -> anyhow::Result<Self> {
         let Crew { fleet: mut crew, ended, .. } = crew;
@@ -84,6 +90,7 @@ impl Many {
             changes,
             begun,
             pods,
+            records,
             when_pod_fails: fails,
             warm_up: nanos(load.warm_up),
             end,
@@ -125,6 +132,12 @@ impl Many {
             }
             What::Gone(why) | What::Failed(why) => self.lost(pod, why),
             What::Away(why) => self.pods.note(pod, Seen::Away(why)),
+            What::Records { trial: of, chunk } if of == trial => {
+                if let Some(records) = &mut self.records {
+                    records.add(pod, &chunk);
+                }
+                false
+            }
             What::Records { .. }
             | What::Ready
             | What::Begun { .. }
@@ -206,7 +219,12 @@ impl Many {
             .map(|found| Reason { measured: format!("{}: {}", row.name, found.measured), ..found.clone() })
             .collect();
         let missing = self.missing.get(&row.index).copied().unwrap_or(0);
-        let share = missing as f64 / outcome.scheduled_for.max(1) as f64 / self.crew.size() as f64;
+        // Where nobody told anything, all of it is missing.
+        let of_its_own = match self.gather.told() {
+            0 if row.gone.is_some() => 1.0,
+            _ => missing as f64 / outcome.scheduled_for.max(1) as f64,
+        };
+        let share = of_its_own / self.crew.size() as f64;
         let verdict = if share > LITTLE { Verdict::GeneratorLimited } else { Verdict::Degraded };
         let lacks = format!("{:.1} % of the load", 100.0 * share);
         match &row.gone {
@@ -291,8 +309,16 @@ impl Running for Many {
         self.crew.leave();
     }
 
-    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
+    fn finish(mut self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
         let mut outcome = self.outcome();
+        let mut mistakes: Vec<_> = self.pods.rows().iter().flat_map(Row::mistakes).collect();
+        if let Some(records) = self.records.take() {
+            let gone: BTreeSet<_> =
+                self.pods.rows().iter().filter(|row| row.gone.is_some()).map(|row| row.index).collect();
+            let (written, missing) = records.write(|pod| self.crew.name(pod).to_owned(), &gone);
+            outcome.written = written;
+            mistakes.extend(missing);
+        }
         let summary = Summary::new(&outcome);
         let reasons = self.reasons(&outcome);
         let missed = objectives.map(|objectives| objectives.missed(&summary)).unwrap_or_default();
@@ -301,6 +327,6 @@ impl Running for Many {
             outcome.early.get_or_insert(Early::Commanded);
         }
         let pods = self.pods.rows();
-        Finished { carried: Carried { outcome, summary, judgement }, pods }
+        Finished { carried: Carried { outcome, summary, judgement }, pods, mistakes }
     }
 }

@@ -100,6 +100,8 @@ pub(crate) struct Row {
     pub(crate) findings: Vec<Reason>,
     /// Every check of its machine.
     pub(crate) machine: Vec<Check>,
+    /// What it could not do.
+    pub(crate) mistakes: Vec<String>,
     /// How long its intervals are at most.
     #[serde(skip)]
     pub(super) cadence: Nanos,
@@ -264,10 +266,10 @@ impl Row {
                 (self.p99, self.lag) = (all.all().response.quantile(0.99), all.own_lag.quantile(0.99));
                 self.findings.clone_from(&done.findings);
                 self.machine.clone_from(&done.machine);
+                self.mistakes.clone_from(&done.mistakes);
                 self.is_done = true;
-                let said = done.mistakes.first().cloned();
+                // Its mistakes are said in the end.
                 *part = Some(done);
-                return said;
             }
             Seen::Gone { why, at } => {
                 let why = format!("{}, after {}", clean(&why), brief(at));
@@ -288,6 +290,11 @@ impl Row {
         (self.p99, self.lag) = (stats.all().response.quantile(0.99), stats.own_lag.quantile(0.99));
         self.cadence = self.cadence.max(to - from);
         self.to = *to;
+    }
+
+    /// What it could not do, with its name.
+    pub(super) fn mistakes(&self) -> impl Iterator<Item = String> {
+        self.mistakes.iter().map(|mistake| format!("{}: {mistake}", self.name))
     }
 
     /// How it is at this time of the run.

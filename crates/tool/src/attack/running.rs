@@ -42,6 +42,8 @@ pub(crate) struct Finished {
     pub(crate) carried: Carried,
     /// What each pod came to; none where there are no pods.
     pub(crate) pods: Vec<Row>,
+    /// What pods could not do of what they were to do, in words.
+    pub(crate) mistakes: Vec<String>,
 }
 
 impl Running for Carriage<'_> {
@@ -58,6 +60,6 @@ impl Running for Carriage<'_> {
     }
 
     fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
-        Finished { carried: Carriage::finish(*self, objectives), pods: Vec::new() }
+        Finished { carried: Carriage::finish(*self, objectives), pods: Vec::new(), mistakes: Vec::new() }
     }
 }

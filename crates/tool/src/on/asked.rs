@@ -33,8 +33,22 @@ pub(crate) struct Beside<'a> {
     pub(crate) command: Command,
     /// `-targets`.
     pub(crate) targets: &'a str,
-    /// `-output`, where anything is to be written.
+    /// `-output`, where records are to be written: a file, or [`STDOUT`].
     pub(crate) output: Option<&'a str>,
+}
+
+/// Standard output, as `-output` has it.
+pub(crate) const STDOUT: &str = "stdout";
+
+/// By whom records are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// There are none.
+    Nowhere,
+    /// By this program, which pods tell them.
+    Here,
+    /// By each pod, in a volume.
+    InPods,
 }
 
 /// What is asked of a cluster.
@@ -49,6 +63,8 @@ pub(crate) struct Asked {
     /// How many pods there may be in the end.
     pub(crate) most_pods: Option<u32>,
     pub(crate) when_pod_fails: WhenPodFails,
+    /// By whom records are written.
+    pub(crate) written: Written,
     /// The Job stays.
     pub(crate) keep: bool,
 }
@@ -148,6 +164,7 @@ impl OnArgs {
                 deed,
                 most_pods: self.most_pods,
                 when_pod_fails: self.when_pod_fails.unwrap_or(WhenPodFails::GoOn),
+                written: self.written(beside.output),
                 keep: self.keep,
             })),
             _ => anyhow::bail!("{}", mistakes.join("\n")),
@@ -180,6 +197,19 @@ impl OnArgs {
         Ok(if self.dry_run { Deed::Print(spec) } else { Deed::Make(spec) })
     }
 
+    /// By whom records are written that go there.
+    fn written(&self, output: Option<&str>) -> Written {
+        match output {
+            None => Written::Nowhere,
+            // What is printed is applied, and joined, by commands whose standard output is another.
+            Some(STDOUT) if self.dry_run || self.job.is_some() => Written::Nowhere,
+            Some(STDOUT) => Written::Here,
+            // Whether a Job that stands has a volume there is not known here.
+            Some(_) if self.job.is_some() || !self.volume.is_empty() => Written::InPods,
+            Some(_) => Written::Here,
+        }
+    }
+
     fn mistakes(&self, beside: &Beside<'_>) -> Vec<String> {
         let mut mistakes = Vec::new();
         let mut refuse = |wrong: bool, text: String| {
@@ -199,6 +229,15 @@ impl OnArgs {
             self.dry_run && self.keep,
             "--keep is of a Job that is made, and --dry-run makes none: what is applied by hand stays anyway"
                 .to_owned(),
+        );
+        let is_in_volume = |path: &str| self.volume.iter().any(|volume| holds(volume.path(), path));
+        let is_by_pods = (!self.volume.is_empty() || self.dry_run) && self.job.is_none();
+        refuse(
+            is_by_pods && beside.output.is_some_and(|path| path != STDOUT && !is_in_volume(path)),
+            format!(
+                "-output={}: pods write records there, and have no such place: say --volume pvc:CLAIM:/PATH, and -output in it, or -output=none",
+                beside.output.unwrap_or_default()
+            ),
         );
         let mut paths: Vec<_> = self.volume.iter().map(|volume| volume.path()).collect();
         paths.sort_unstable();
@@ -294,7 +333,13 @@ mod tests {
     fn what_does_not_go_together_is_refused_all_at_once() {
         let told = of("--on kubernetes --most-pods 3 --pods 4 --dry-run --keep", Command::Attack, Some("/x"))
             .unwrap_err();
-        for part in ["needs --image", "--most-pods is for find", "is below --pods", "--keep is of a Job"] {
+        for part in [
+            "needs --image",
+            "--most-pods is for find",
+            "is below --pods",
+            "--keep is of a Job",
+            "-output=/x: pods write records there",
+        ] {
             assert!(told.contains(part), "{part}: {told}");
         }
         for (words, part) in [
@@ -320,6 +365,21 @@ mod tests {
         }
         let joined = of("--on kubernetes --job b", Command::Attack, None).unwrap().unwrap();
         assert!(joined.writes("/records/a.gob") && !joined.writes("a.gob"));
+    }
+
+    #[test]
+    fn records_are_told_where_there_is_no_volume_and_no_job_is_for_later() {
+        let written = |words, output| of(words, Command::Attack, Some(output)).unwrap().unwrap().written;
+        assert_eq!(written("--on processes", STDOUT), Written::Here);
+        assert_eq!(written("--on kubernetes --image a", "run.gob"), Written::Here);
+        assert_eq!(
+            written("--on kubernetes --image a --volume pvc:b:/records", "/records/a.gob"),
+            Written::InPods
+        );
+        assert_eq!(written("--on kubernetes --image a --volume pvc:b:/records", STDOUT), Written::Here);
+        assert_eq!(written("--on kubernetes --image a --dry-run", STDOUT), Written::Nowhere);
+        assert_eq!(written("--on kubernetes --job a", STDOUT), Written::Nowhere);
+        assert_eq!(written("--on kubernetes --job a", "/records/a.gob"), Written::InPods);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use seawall_fleet::materials::{Materials, STDIN};
 use seawall_load::files::Kept;
 
 use super::argv::{self, Anew};
-use super::asked::{Asked, Beside, Command};
+use super::asked::{Asked, Beside, Command, STDOUT, Written};
 use crate::{Cli, flags};
 
-/// The materials of a command that was typed so, has read this and asks this of a cluster.
+/// The materials of a command that was typed so, asks for this and has read these files.
 ///
 /// # Errors
 /// All that cannot be given.
@@ -23,7 +23,14 @@ pub(crate) fn materials(
     asked: &Asked,
 ) -> anyhow::Result<Materials> {
     let kept = piped(kept, beside.targets);
-    let anew = Anew { targets: kept.stdin.is_some().then_some(STDIN), output: output(beside, asked) };
+    // Standard output is a pod's log, in which nothing may stand but what it tells: records in lines of their own.
+    let output = match asked.written {
+        Written::Nowhere => Some("none"),
+        Written::Here => Some(STDOUT),
+        Written::InPods => None,
+    };
+    let output = output.filter(|_| beside.command == Command::Attack);
+    let anew = Anew { targets: kept.stdin.is_some().then_some(STDIN), output };
     let mut definition = Cli::command();
     definition.build();
     let arguments = argv::of_pods(flags::normalise(typed), beside.command, &definition, anew)?;
@@ -46,15 +53,6 @@ fn given(
     }
 }
 
-/// What pods are told of records: nothing where none are asked for; to tell them where the file is one of this machine.
-fn output(beside: &Beside<'_>, asked: &Asked) -> Option<&'static str> {
-    match (beside.command, beside.output) {
-        (Command::Find | Command::Isolate, _) => None,
-        (Command::Attack, None) => Some("none"),
-        (Command::Attack, Some(path)) => (!asked.writes(path)).then_some("stdout"),
-    }
-}
-
 /// Targets of a pipe that has a name, as the shell's `<(...)` makes them, are those of standard input to pods.
 fn piped(mut kept: Kept, targets: &str) -> Kept {
     let is_pipe = targets.starts_with("/dev/") || targets.starts_with("/proc/");
@@ -67,7 +65,6 @@ fn piped(mut kept: Kept, targets: &str) -> Kept {
 
 #[cfg(test)]
 mod tests {
-    use seawall_fleet::manifest::Spec;
     use seawall_load::files::Named;
 
     use super::*;
@@ -76,10 +73,15 @@ mod tests {
 
     fn of(typed: &str, beside: &Beside<'_>, kept: Kept) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);
-        let (context, namespace, when_pod_fails) = (None, None, WhenPodFails::GoOn);
-        let spec = Spec::new("run".parse().unwrap(), 1, "i".parse().unwrap());
-        let deed = Deed::Make(Spec { volumes: vec!["pvc:a:/records".parse().unwrap()], ..spec });
-        let asked = Asked { context, namespace, deed, most_pods: None, when_pod_fails, keep: false };
+        let asked = Asked {
+            context: None,
+            namespace: None,
+            deed: Deed::Start(1),
+            most_pods: None,
+            when_pod_fails: WhenPodFails::GoOn,
+            written: Written::Nowhere,
+            keep: false,
+        };
         let materials = materials(typed, beside, kept, &asked).map_err(|error| error.to_string())?;
         let (_, arguments) = materials.values().next().unwrap();
         Ok(String::from_utf8(arguments.to_vec()).unwrap())

@@ -157,8 +157,8 @@ impl Sender {
     }
 }
 
-const TOO_MANY: &str = "there are more records than the 4 MiB that a pod tells: the others are left out; have them written to files, with \
-                        -output FILE on a volume that pods mount";
+const TOO_MANY: &str = "there are more records than the 4 MiB that a pod tells: the others are left out; have pods write them, with --volume \
+                        and -output in it, or do without: -output=none, and --intervals for all figures";
 
 /// Tells of a trial, second by second.
 struct Teller {
