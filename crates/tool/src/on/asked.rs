@@ -107,13 +107,6 @@ impl Asked {
         }
     }
 
-    /// Whether pods write records themselves, at the path that is asked for; else they tell them, and they are written here.
-    pub(crate) fn writes(&self, path: &str) -> bool {
-        // A Job that stands may have a volume that is not known here, and a whole path is one of its pods then.
-        let joins = matches!(self.deed, Deed::Join(_)) && path.starts_with('/');
-        joins || self.volumes().iter().any(|volume| holds(volume, path))
-    }
-
     /// Where volumes are in pods.
     pub(crate) fn volumes(&self) -> Vec<&str> {
         match &self.deed {
@@ -353,18 +346,6 @@ mod tests {
             let told = of(words, Command::Attack, None).unwrap_err();
             assert!(told.contains(part), "{words}: {told}");
         }
-    }
-
-    #[test]
-    fn records_are_written_by_pods_where_they_have_a_volume_and_told_else() {
-        let words = "--on kubernetes --image a --volume pvc:b:/records";
-        let asked = of(words, Command::Attack, None).unwrap().unwrap();
-        assert!(asked.writes("/records/a.gob") && asked.writes("/records/b/a.gob"));
-        for path in ["/records", "/records/", "/recordsx", "/records/../x", "a", "/tmp/a", "stdout"] {
-            assert!(!asked.writes(path), "{path}");
-        }
-        let joined = of("--on kubernetes --job b", Command::Attack, None).unwrap().unwrap();
-        assert!(joined.writes("/records/a.gob") && !joined.writes("a.gob"));
     }
 
     #[test]

@@ -110,20 +110,6 @@ mod tests {
     }
 
     #[test]
-    fn records_are_written_where_there_is_a_volume_and_told_where_there_is_none() {
-        for (output, said) in
-            [(None, "--output=none"), (Some("a.gob"), "--output=stdout"), (Some("stdout"), "--output=stdout")]
-        {
-            let told =
-                of("seawall attack -output x", &Beside { output, ..attack("t") }, Kept::default()).unwrap();
-            assert_eq!(told, format!(r#"["attack","{said}"]"#));
-        }
-        let beside = Beside { output: Some("/records/a.gob"), ..attack("t") };
-        let told = of("seawall attack -output /records/a.gob", &beside, Kept::default()).unwrap();
-        assert_eq!(told, r#"["attack","--output","/records/a.gob"]"#);
-    }
-
-    #[test]
     fn a_search_writes_no_records() {
         let beside = Beside { command: Command::Find, targets: "stdin", output: None };
         assert_eq!(
