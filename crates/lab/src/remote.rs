@@ -5,8 +5,10 @@
 
 mod compact;
 pub mod load;
+mod memory;
 mod mirrors;
 mod quota;
 pub mod search;
 
+pub use self::memory::most_in_flight;
 pub use self::quota::Quota;

@@ -25,7 +25,7 @@ pub(crate) struct Kit {
     /// The requests, sent in turn again and again.
     pub(super) list: List,
     /// How they travel.
-    pub(super) travel: Travel,
+    pub(crate) travel: Travel,
     /// How they are framed.
     pub(super) style: Style,
     /// Most threads that send.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{bail, ensure};
 use seawall_fleet::protocol::{Begin, Steer, Told};
 use seawall_lab::ground::Ground as _;
-use seawall_lab::remote::Quota;
 use seawall_lab::remote::search::{Blocks, Calibrated, Done, Offered, Tried, Work};
+use seawall_lab::remote::{Quota, most_in_flight};
 use seawall_lab::rig::{Part, Rig, Stop};
 use seawall_load::files::Files;
 use seawall_probe::System;
@@ -38,7 +38,8 @@ pub(super) fn run(mut args: Args, cpus: usize, place: Place, voice: &Arc<Voice>)
         "-targets: on standard input a pod hears orders, and targets must be in a file"
     );
     (args.from, args.metrics, args.cgroup) = (None, None, Vec::new());
-    let (_, kit) = plan::plan(&args, cpus, &Files::default())?;
+    let (_, mut kit) = plan::plan(&args, cpus, &Files::default())?;
+    kit.travel.connections = kit.travel.connections.min(most_in_flight(&System).unwrap_or(usize::MAX));
     let hand = Arc::new(Hand::default());
     let ears = Ears::<Work>::open(place.heartbeat, &hand, voice)?;
     let teller = Arc::new(Mutex::new(Teller::new(voice)));

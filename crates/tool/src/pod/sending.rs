@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use seawall_fleet::protocol::{Begin, LOG_BYTES_PER_SECOND, Steer, Told};
 use seawall_lab::carry::{Carriage, Step};
-use seawall_lab::remote::Quota;
 use seawall_lab::remote::load::Part;
+use seawall_lab::remote::{Quota, most_in_flight};
 use seawall_lab::selfcheck;
 use seawall_load::clock::SECOND;
 use seawall_load::control::{Control, ErrorBudget};
@@ -51,11 +51,19 @@ pub(super) fn run(args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> 
     let (clients, most_errors) = (whole(&args), args.max_errors.map(|most| most.0));
     let mut args = args;
     take_share(&mut args, (place.index % place.of, place.of));
-    let plan = plan::plan(&args, cpus, &Files::default(), 1)?;
+    let mut plan = plan::plan(&args, cpus, &Files::default(), 1)?;
+    let memory = most_in_flight(&System).unwrap_or(usize::MAX);
+    if args.concurrency.is_some_and(|clients| clients > memory as u64) {
+        bail!(
+            "{memory} clients fit into a pod's memory, and its share are more: more --pods, or more --memory"
+        );
+    }
+    plan.load.in_flight.most = plan.load.in_flight.most.min(memory);
+    plan.setup.travel.connections = plan.setup.travel.connections.min(memory);
     let warm = warm(&plan, place.of);
     let hand = Arc::new(Hand::default());
     let ears = Ears::<()>::open(place.heartbeat, &hand, voice)?;
-    let room = plan::most_clients()?.max(plan.load.in_flight.most);
+    let room = plan::most_clients()?.max(plan.load.in_flight.most).min(memory);
     let (setup, mut load) = plan.split();
     // For answers kept as evidence and for metrics of each target there is no room in what a pod tells.
     (load.cadence, load.by_outcome, load.evidence) = (CADENCE, false, 0);
@@ -169,6 +177,8 @@ struct Teller {
     /// Failures of which an example was told: another second says nothing new.
     known: [bool; Fault::KINDS],
     quota: Quota<System>,
+    /// Requests in flight for which there is memory.
+    memory: usize,
     hand: Arc<Hand>,
     voice: Arc<Voice>,
 }
@@ -176,8 +186,18 @@ struct Teller {
 impl Teller {
     fn new(trial: u64, hand: &Arc<Hand>, voice: &Arc<Voice>) -> Self {
         let quota = Quota::watch(System, std::process::id());
+        let memory = most_in_flight(&System).unwrap_or(usize::MAX);
         let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
-        Self { trial, pending: None, doubts: Vec::new(), known: [false; Fault::KINDS], quota, hand, voice }
+        Self {
+            trial,
+            pending: None,
+            doubts: Vec::new(),
+            known: [false; Fault::KINDS],
+            quota,
+            memory,
+            hand,
+            voice,
+        }
     }
 
     /// Until everything is told that is told in parts.
@@ -195,6 +215,12 @@ impl Teller {
     fn add(&mut self, interval: &Interval, threads: usize) {
         self.doubts.extend(selfcheck::of_stretch(interval, threads));
         self.doubts.extend(self.quota.stopped());
+        if interval.stats.in_flight_peak >= self.memory as u64 {
+            let most = self.memory;
+            self.doubts.push(format!(
+                "{most} requests were in flight, as many as its memory holds: more waited (--memory)"
+            ));
+        }
         self.doubts.extend(self.hand.doubts());
         let mut pending = self.pending.take().unwrap_or(Interval {
             from: interval.from,

@@ -16,7 +16,7 @@ use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::waiting::{until, until_true};
 use serde_json::{Value, json};
 
-use crate::pods::{IMAGE, node, planted};
+use crate::pods::{IMAGE, node, planted, planted_with};
 
 const KINDS: [(&str, &str); 3] = [("/api/v1", "pods"), ("/api/v1", "secrets"), ("/apis/batch/v1", "jobs")];
 
@@ -315,8 +315,8 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
 fn what_four_pods_send_at_forty_thousand_a_second() {
     let Ok(rate) = std::env::var("SEAWALL_BENCH_RATE") else { return };
     let node = node();
-    let url = planted(&node, "server", &[]);
-    let words = ["--rate", &rate, "--duration", "10s", "--cpu", "300m", "--memory", "64Mi"];
+    let url = planted_with(&node, "server", "850m");
+    let words = ["--rate", &rate, "--duration", "10s", "--cpu", "250m", "--memory", "64Mi"];
     let Said { code, json, .. } = done(&mut attack(&node, &url, 4, &words));
     let [offered, sent, good] = ["offered", "sent", "good"].map(|name| figure(&json, name));
     let pods = json["pods"].as_array().unwrap();

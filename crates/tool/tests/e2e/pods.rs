@@ -56,7 +56,17 @@ pub(crate) fn with_file(node: &Node, mut pod: Value, path: &str, text: &str) -> 
 /// A pod that serves what is planted; the URL where it answers.
 pub(crate) fn planted(node: &Node, name: &str, plant: &[&str]) -> String {
     let listen = format!("0.0.0.0:{PORT}");
-    node.create(&pod(name, &[&["emulate", "server", "--listen", &listen], plant].concat()));
+    serving(node, name, &pod(name, &[&["emulate", "server", "--listen", &listen], plant].concat()))
+}
+
+/// The same with so much of the processor for itself.
+pub(crate) fn planted_with(node: &Node, name: &str, cpu: &str) -> String {
+    let listen = format!("0.0.0.0:{PORT}");
+    serving(node, name, &limited(pod(name, &["emulate", "server", "--listen", &listen]), cpu))
+}
+
+fn serving(node: &Node, name: &str, pod: &Value) -> String {
+    node.create(pod);
     node.until_running(name);
     // It says where it listens once it does.
     seawall_testkit::waiting::until_true("the server to listen", || node.log(name).contains("\"url\""));

@@ -1,0 +1,37 @@
+//! How much a generator may have in flight before its memory is used up, where that is limited.
+
+use seawall_cgroup::memory_limit;
+use seawall_probe::files::Files;
+
+/// Where a container finds the limit of its own group: versions 2 and 1.
+const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
+/// What the program takes by itself, histograms of all classes and threads included.
+const BASE: u64 = 24 << 20;
+
+/// What a request in flight takes: a connection's buffers here and in the kernel, which counts them as the group's.
+const EACH: u64 = 24 << 10;
+
+/// Most requests in flight for which there is memory; none where nothing limits it.
+#[must_use]
+pub fn most_in_flight(files: &impl Files) -> Option<usize> {
+    let limit = LIMITS.iter().find_map(|path| memory_limit(&files.read(path).ok()?).flatten())?;
+    usize::try_from((limit.saturating_sub(BASE) / EACH).max(1)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_probe::files::fake::Texts;
+
+    use super::*;
+
+    #[test]
+    fn what_fits_into_a_pods_memory_may_be_in_flight_and_one_always() {
+        let most = |path: &str, text: &str| most_in_flight(&Texts::new(&[(path, text)]));
+        assert_eq!(most(LIMITS[0], "134217728\n"), Some(4437), "128 MiB");
+        assert_eq!(most(LIMITS[1], "67108864\n"), Some(1706), "64 MiB");
+        assert_eq!(most(LIMITS[0], "1048576\n"), Some(1));
+        assert_eq!((most(LIMITS[0], "max\n"), most("/other", "1")), (None, None));
+        assert_eq!(most(LIMITS[1], "9223372036854771712\n"), None);
+    }
+}
