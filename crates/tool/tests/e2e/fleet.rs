@@ -309,6 +309,32 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
     assert!((1300..2400).contains(&figures[0]), "{figures:?}");
 }
 
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
+    let node = node();
+    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let words = ["--rate", "200", "--duration", "3s"];
+    let of_pods = ["--cpu", "100m", "--memory", "64Mi", "--dry-run"];
+    let printed = attack(&node, &counter.url(), 2, &[&words[..], &of_pods].concat()).output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let manifest = made("load.yaml");
+    fs::write(&manifest, &printed.stdout).unwrap();
+    let applied = node.kubectl().args(["apply", "--filename"]).arg(&manifest).output().unwrap();
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let text = String::from_utf8(printed.stdout).unwrap();
+    let name =
+        text.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap().trim_matches('"').to_owned();
+    running(&node, 2);
+    let mut command = node.seawall(&person(&node));
+    command.args(["attack", "--targets"]).arg(made("targets.http"));
+    command.args(["--output", "none", "--summary", "json", "--live", "none"]).args(words);
+    command.args(["--on", "kubernetes", "--namespace", NAMESPACE, "--job", &name]).stdin(Stdio::null());
+    let Said { code, json, .. } = done(&mut command);
+    assert_eq!((code, figure(&json, "good"), counter.requests()), (Some(0), 600, 600), "{json}");
+    assert_eq!(json["pods"].as_array().map(Vec::len), Some(2));
+}
+
 /// Figures and not a promise that a shared machine must keep: `benches/fleet` runs it.
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
