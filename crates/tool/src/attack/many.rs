@@ -36,6 +36,9 @@ use crate::times::brief;
 /// Longest wait for news before it is looked whether anything is to be told.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// How much later than it could a load begins that begins once: a pod that was held up for a moment has a part in it all the same.
+const CALM: Nanos = 1_000_000_000;
+
 /// A share of the load that may be missing without the rest saying nothing of the target.
 const LITTLE: f64 = 0.01;
 
@@ -256,7 +259,7 @@ impl Many {
 /// When the run is to begin, by the wire's clock: at that instant, in Unix nanoseconds, or as soon as pods can.
 fn begins(crew: &Senders, start_at: Option<i64>) -> anyhow::Result<Nanos> {
     let soonest = crew.soonest();
-    let Some(at) = start_at else { return Ok(soonest) };
+    let Some(at) = start_at else { return Ok(soonest.saturating_add(CALM)) };
     let before = crew.clock().unix_ns(soonest);
     match u64::try_from(at.saturating_sub(before)) {
         Ok(rest) => Ok(soonest.saturating_add(rest)),
