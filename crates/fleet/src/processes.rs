@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,6 +63,8 @@ impl Processes {
         let mut words = self.words.iter();
         let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
         command.args(words).env(INDEX, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // What a terminal sends to whoever orders is not theirs.
+        command.process_group(0);
         let mut child = command.spawn()?;
         let name = name(Some(&child));
         let pipes = child.stdin.take().zip(child.stdout.take());

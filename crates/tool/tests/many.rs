@@ -197,6 +197,33 @@ fn a_pod_that_is_killed_is_named_with_its_share_and_the_verdict_says_that_less_w
     assert!(summary["sent"].as_u64() < summary["offered"].as_u64(), "{out}");
 }
 
+/// As a kubelet ends one that is evicted: it has time for its last words, which were taken for the end of its part.
+#[test]
+fn a_pod_that_somebody_else_has_end_tells_all_and_its_share_is_missing_from_then_on() {
+    let (server, hits) = witness();
+    let mut run = Under::begun(|| {
+        hits.lock().unwrap().clear();
+        let mut command = command("evicted", &server, &["-rate", "60", "-duration", "6s"]);
+        command.args(LINES);
+        command
+    });
+    let lost = run.pods()[1];
+    kill_process(lost, Signal::TERM).unwrap();
+    let name = format!("process {}", lost.as_raw_nonzero());
+    run.hears("2 of 3 pods (gone: ");
+    let (out, code, said) = run.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &summary["verdict"]), (4, &Value::from("generator-limited")), "{said}");
+    let reasons = summary["findings"].to_string();
+    assert!(reasons.contains("pod-gone") && reasons.contains(&name), "{reasons}");
+    assert_eq!(summary["offered"], 360, "what was due is known: {out}");
+    assert_eq!(
+        summary["sent"].as_u64().unwrap(),
+        hits.lock().unwrap().len() as u64,
+        "its last words count: {out}"
+    );
+}
+
 #[test]
 fn a_pod_that_stands_still_is_named_and_whole_again_when_it_goes_on() {
     let (server, hits) = witness();

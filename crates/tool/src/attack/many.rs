@@ -63,6 +63,8 @@ pub(crate) struct Many {
     /// When nothing more is due, and after how many hits.
     end: Option<Nanos>,
     hits: Option<u64>,
+    /// Pods that have told all, and ended before their load did.
+    cut: BTreeSet<usize>,
     /// From where to where somebody's share was missing, by pod.
     missing: BTreeMap<usize, Nanos>,
     /// Ends the pods, and what they were made of, when it is dropped.
@@ -98,6 +100,7 @@ impl Many {
             warm_up: nanos(load.warm_up),
             end,
             hits,
+            cut: BTreeSet::new(),
             missing: BTreeMap::new(),
             _ended: ended,
         })
@@ -129,10 +132,7 @@ impl Many {
                 self.pods.note(pod, Seen::Began { late, within })
             }
             What::Part { trial: of, part, doubts } if of == trial => self.measured(pod, &part, doubts),
-            What::Done { trial: of, result } if of == trial => {
-                self.gather.over(pod);
-                self.pods.note(pod, Seen::Done(Box::new(result)))
-            }
+            What::Done { trial: of, result } if of == trial => self.done(pod, result),
             What::Gone(why) | What::Failed(why) => self.lost(pod, why),
             What::Away(why) => self.pods.note(pod, Seen::Away(why)),
             What::Records { trial: of, chunk } if of == trial => {
@@ -156,16 +156,45 @@ impl Many {
         }
     }
 
+    /// A pod has come to its end: that of its schedule, or one that it was told of, or one that somebody else has made. An evicted one tells
+    /// all that it has measured, and its share is missing from then on.
+    fn done(&mut self, pod: usize, part: Part) -> bool {
+        let early = part.early.filter(|_| self.run.ended().is_none());
+        let at = self.now();
+        if early.is_none() {
+            self.gather.over(pod);
+        }
+        let is_news = self.pods.note(pod, Seen::Done(Box::new(part)));
+        match early {
+            // What is too much for one is for all of them.
+            Some(Early::ErrorBudget) => {
+                self.gather.over(pod);
+                self.run.spend();
+                is_news
+            }
+            Some(_) => {
+                self.cut.insert(pod);
+                self.gone(pod, "ended before its load did".into(), at)
+            }
+            None => is_news,
+        }
+    }
+
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.
     fn lost(&mut self, pod: usize, why: String) -> bool {
-        if self.pods.is_done(pod) {
+        if self.pods.is_done(pod) && !self.cut.contains(&pod) {
             return false;
         }
+        let at = self.now();
+        self.gone(pod, why, at)
+    }
+
+    fn gone(&mut self, pod: usize, why: String, at: Nanos) -> bool {
         self.gather.gone(pod);
         if self.when_pod_fails == WhenPodFails::End {
             self.run.steer().drain();
         }
-        self.pods.note(pod, Seen::Gone { why, at: self.now() })
+        self.pods.note(pod, Seen::Gone { why, at })
     }
 
     fn told(&mut self, gathered: &Gathered) {
@@ -196,9 +225,9 @@ impl Many {
         let most = |of: fn(&Part) -> Nanos| parts.iter().map(of).max();
         let counted = self.gather.told().min(self.end.unwrap_or(Nanos::MAX)).saturating_sub(self.warm_up);
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
-        let early = self.run.ended().map(|(_, why)| why).or(parts.iter().find_map(|part| part.early));
+        let early = self.run.ended().map(|(_, why)| why);
         Outcome {
-            scheduled: if is_whole { scheduled } else { self.scheduled() },
+            scheduled: if is_whole && self.cut.is_empty() { scheduled } else { self.scheduled() },
             began_unix_ns: self.begun.unix_ns,
             scheduled_for: most(|part| part.scheduled_for).unwrap_or(counted),
             elapsed: most(|part| part.elapsed).unwrap_or(counted),

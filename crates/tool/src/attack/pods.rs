@@ -273,7 +273,8 @@ impl Row {
             }
             Seen::Gone { why, at } => {
                 let why = format!("{}, after {}", clean(&why), brief(at));
-                (self.gone, self.known) = (Some(why.clone()), Some(at));
+                self.gone = Some(why.clone());
+                self.known.get_or_insert(at);
                 return Some(why);
             }
             Seen::Away(why) => return self.doubted(&[format!("nothing comes of it for now: {why}")]),

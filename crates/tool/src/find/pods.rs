@@ -173,13 +173,14 @@ impl Pods {
             seen.took = seen.took.max(*took);
             seen.no_port += no_port;
             seen.away &= away;
-            seen.interrupted |= interrupted;
-            let named = invalid.as_ref().map(|why| format!("{}: {why}", self.crew.fleet.name(pod)));
+            // By somebody else: it has ended, and its part is not whole.
+            let cut = interrupted.then_some("it was told to end");
+            let named = invalid.as_deref().or(cut).map(|why| format!("{}: {why}", self.crew.fleet.name(pod)));
             seen.invalid = seen.invalid.or(named);
         }
         seen.away &= seen.invalid.is_none();
         seen.beside = rig::beside(&total);
-        seen.interrupted |= self.stop.is_stopped();
+        seen.interrupted = self.stop.is_stopped();
         seen
     }
 
@@ -301,8 +302,9 @@ impl Subject for Pods {
             _ => None,
         });
         let watched = Tried::together(parts.collect());
-        let interrupted = watched.interrupted || self.stop.is_stopped();
-        Watched { invalid: watched.invalid.or(heard.invalid), interrupted, ..watched }
+        let cut = watched.interrupted.then(|| "a pod was told to end".to_owned());
+        let invalid = watched.invalid.or(heard.invalid).or(cut);
+        Watched { invalid, interrupted: self.stop.is_stopped(), ..watched }
     }
 
     fn pause(&mut self, time: Duration) -> bool {
@@ -321,7 +323,7 @@ impl Ground for Pods {
             .filter_map(|done| if let Done::Calibrated(told) = done { Some(told) } else { None })
             .collect();
         let took = Duration::from_nanos(self.crew.fleet.now().saturating_sub(before));
-        let interrupted = self.stop.is_stopped() || told.iter().any(|one| one.interrupted);
+        let interrupted = self.stop.is_stopped();
         let least = told.iter().map(|one| one.most).collect::<Option<Vec<_>>>();
         let least = least.and_then(|all| all.into_iter().reduce(f64::min));
         let clients = told.iter().map(|one| one.clients).min().unwrap_or(0);
