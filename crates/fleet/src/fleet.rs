@@ -327,14 +327,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
         let is_silent = |pod: &Pod| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
         let pod = self.pods.iter().position(is_silent)?;
-        Some(self.is_gone(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
+        Some(self.lose(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
     }
 
     /// Nothing carries news any more: whoever was there is gone.
     fn lost(&mut self) -> Option<News<P, R>> {
         let pod = self.pods.iter().position(|pod| pod.gone.is_none())?;
         let at = self.now();
-        Some(self.is_gone(pod, at, "nothing can be heard of it any more".into()))
+        Some(self.lose(pod, at, "nothing can be heard of it any more".into()))
     }
 
     fn learn(&mut self, event: Event) -> Option<News<P, R>> {
@@ -342,18 +342,18 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Event::Line { pod, at, line } => {
                 let what = self.read(pod, at, &line)?;
                 if let What::Gone(why) = what {
-                    return self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, why));
+                    return self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, why));
                 }
                 Some(News { pod, at, what })
             }
             Event::Gone { pod, why, at } => {
-                self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, shown(&why)))
+                self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, shown(&why)))
             }
             Event::Away { pod, why } => Some(News { pod, at: self.now(), what: What::Away(shown(&why)) }),
         }
     }
 
-    fn is_gone(&mut self, pod: usize, at: Nanos, why: String) -> News<P, R> {
+    fn lose(&mut self, pod: usize, at: Nanos, why: String) -> News<P, R> {
         if let Some(pod) = self.pods.get_mut(pod) {
             pod.gone = Some(why.clone());
         }
