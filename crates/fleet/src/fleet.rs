@@ -409,11 +409,12 @@ fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
     }
 }
 
-/// Words of somebody else, for people: so many of them, and none that a terminal obeys.
+/// Words of somebody else, for people: so many of them, and none that a terminal obeys (control characters, ends of lines, and what turns the
+/// direction of text: Unicode Standard Annex 9, section 2).
 fn shown(text: &str) -> String {
     let obeyed = |letter: char| {
         letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).take(LONGEST).collect()
 }
@@ -576,10 +577,10 @@ mod tests {
     #[test]
     fn words_of_a_pod_are_short_and_give_a_terminal_no_commands() {
         let (mut fleet, played) = fleet(&[0]);
-        let told = format!("\u{1b}[2Jgone\u{202e}\n{}", "x".repeat(5000));
+        let told = format!("\u{1b}[2Jgone\u{202e}\n\u{61c}\u{2028}{}", "x".repeat(5000));
         played.say(0, &serde_json::json!({"failed": told}));
         let Some(News { what: What::Gone(why), .. }) = fleet.next(PATIENT) else { panic!("it failed") };
-        assert!(why.starts_with(" [2Jgone  xxx") && why.len() == LONGEST, "{why}");
+        assert!(why.starts_with(" [2Jgone    xxx") && why.len() == LONGEST, "{why}");
     }
 
     #[test]
