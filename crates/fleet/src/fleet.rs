@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use seawall_core::foreign::plain;
 use seawall_load::clock::{Nanos, RunClock, SECOND, nanos};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -409,14 +410,9 @@ fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
     }
 }
 
-/// Words of somebody else, for people: so many of them, and none that a terminal obeys (control characters, ends of lines, and what turns the
-/// direction of text: Unicode Standard Annex 9, section 2).
+/// Words of somebody else, for people: so many of them.
 fn shown(text: &str) -> String {
-    let obeyed = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).take(LONGEST).collect()
+    plain(text).chars().take(LONGEST).collect()
 }
 
 /// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
+pub(crate) use seawall_core::foreign::plain as clean;
 
 /// Columns of where a text goes, if that is a terminal that knows them.
 pub(crate) fn columns(out: impl AsFd + IsTerminal) -> Option<usize> {
@@ -35,23 +36,9 @@ pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec
     lines
 }
 
-/// A text that somebody else wrote, without what a terminal obeys.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|letter| if is_command(letter) { ' ' } else { letter }).collect()
-}
-
-/// The same of several lines.
+/// Lines that somebody else wrote, without what a terminal obeys.
 pub(crate) fn clean_lines(text: &str) -> String {
     text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether a terminal does something else with it than to show it: control characters, and those that turn the direction of what stands around
-/// them (Unicode Standard Annex 9, section 2), by which a text that somebody else wrote could put our words in another order.
-fn is_command(letter: char) -> bool {
-    let turns = ['\u{61c}', '\u{200e}', '\u{200f}'].contains(&letter)
-        || ('\u{202a}'..='\u{202e}').contains(&letter)
-        || ('\u{2066}'..='\u{2069}').contains(&letter);
-    letter.is_control() || turns || ['\u{2028}', '\u{2029}'].contains(&letter)
 }
 
 /// The line without what is beyond the columns.
