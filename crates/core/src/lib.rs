@@ -8,6 +8,7 @@ pub mod clock;
 pub mod duration;
 pub mod facts;
 pub mod file;
+pub mod foreign;
 pub mod lease;
 pub mod limiter;
 pub mod names;

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use seawall_core::foreign::plain;
 use seawall_load::clock::{Nanos, RunClock, SECOND, nanos};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -327,14 +328,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
         let is_silent = |pod: &Pod| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
         let pod = self.pods.iter().position(is_silent)?;
-        Some(self.is_gone(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
+        Some(self.lose(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
     }
 
     /// Nothing carries news any more: whoever was there is gone.
     fn lost(&mut self) -> Option<News<P, R>> {
         let pod = self.pods.iter().position(|pod| pod.gone.is_none())?;
         let at = self.now();
-        Some(self.is_gone(pod, at, "nothing can be heard of it any more".into()))
+        Some(self.lose(pod, at, "nothing can be heard of it any more".into()))
     }
 
     fn learn(&mut self, event: Event) -> Option<News<P, R>> {
@@ -342,18 +343,18 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Event::Line { pod, at, line } => {
                 let what = self.read(pod, at, &line)?;
                 if let What::Gone(why) = what {
-                    return self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, why));
+                    return self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, why));
                 }
                 Some(News { pod, at, what })
             }
             Event::Gone { pod, why, at } => {
-                self.pods.get(pod)?.gone.is_none().then(|| self.is_gone(pod, at, shown(&why)))
+                self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, shown(&why)))
             }
             Event::Away { pod, why } => Some(News { pod, at: self.now(), what: What::Away(shown(&why)) }),
         }
     }
 
-    fn is_gone(&mut self, pod: usize, at: Nanos, why: String) -> News<P, R> {
+    fn lose(&mut self, pod: usize, at: Nanos, why: String) -> News<P, R> {
         if let Some(pod) = self.pods.get_mut(pod) {
             pod.gone = Some(why.clone());
         }
@@ -409,13 +410,9 @@ fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
     }
 }
 
-/// Words of somebody else, for people: so many of them, and none that a terminal obeys.
+/// Words of somebody else, for people: so many of them.
 fn shown(text: &str) -> String {
-    let obeyed = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).take(LONGEST).collect()
+    plain(text).chars().take(LONGEST).collect()
 }
 
 /// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.
@@ -576,10 +573,10 @@ mod tests {
     #[test]
     fn words_of_a_pod_are_short_and_give_a_terminal_no_commands() {
         let (mut fleet, played) = fleet(&[0]);
-        let told = format!("\u{1b}[2Jgone\u{202e}\n{}", "x".repeat(5000));
+        let told = format!("\u{1b}[2Jgone\u{202e}\n\u{61c}\u{2028}{}", "x".repeat(5000));
         played.say(0, &serde_json::json!({"failed": told}));
         let Some(News { what: What::Gone(why), .. }) = fleet.next(PATIENT) else { panic!("it failed") };
-        assert!(why.starts_with(" [2Jgone  xxx") && why.len() == LONGEST, "{why}");
+        assert!(why.starts_with(" [2Jgone    xxx") && why.len() == LONGEST, "{why}");
     }
 
     #[test]

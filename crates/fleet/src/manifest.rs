@@ -19,7 +19,7 @@ pub const CONTAINER: &str = "seawall";
 /// At the Job: [`Materials::digest`] of what its pods are given.
 pub const MATERIALS: &str = "seawall/materials";
 
-/// At each pod, its place among them (Kubernetes documentation, "Jobs", completion mode). The program finds it as `JOB_COMPLETION_INDEX`.
+/// At each pod, its place among them (Kubernetes documentation, "Jobs", completion mode). The program finds it as [`crate::protocol::PLACE`].
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// At each pod, the name of its Job.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seawall_kube::attach::Attachment;
-use seawall_kube::{Api, Change, Failure, Lines, Log};
+use seawall_kube::{Change, Failure, Lines, Log};
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -35,26 +35,19 @@ const LAST_LINES: Duration = Duration::from_millis(1500);
 /// A log that is opened again is read from so long before the last line on: the node's clock is another than ours.
 const OVERLAP: Nanos = 30 * SECOND;
 
-/// Where pods are.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// The API server.
-    pub api: Api,
-    /// The same for what is done with the Job.
-    pub site: Site,
-    /// Their namespace.
-    pub namespace: String,
-    /// Their Job.
-    pub job: Job,
-}
-
-/// The way to these pods, in the order of their places.
+/// The way to these pods of a Job, in the order of their places.
 #[must_use]
-pub fn join(runtime: &Runtime, place: &Place, pods: &[Pod]) -> (Wire, Arc<Ways>) {
+pub fn join(runtime: &Runtime, site: &Site, job: &Job, pods: &[Pod]) -> (Wire, Arc<Ways>) {
     let clock = RunClock::start();
     let (events, hear) = channel();
-    let (runtime, place) = (runtime.clone(), place.clone());
-    let ways = Arc::new(Ways { orders: Mutex::default(), place, runtime, clock, events: Mutex::new(events) });
+    let ways = Arc::new(Ways {
+        orders: Mutex::default(),
+        site: site.clone(),
+        job: job.clone(),
+        runtime: runtime.clone(),
+        clock,
+        events: Mutex::new(events),
+    });
     let names = ways.more(pods);
     (Wire { names, clock, hand: ways.clone(), events: hear }, ways)
 }
@@ -62,7 +55,8 @@ pub fn join(runtime: &Runtime, place: &Place, pods: &[Pod]) -> (Wire, Arc<Ways>)
 /// Ways to pods, in the order of their places.
 pub struct Ways {
     orders: Mutex<Vec<mpsc::Sender<Bytes>>>,
-    place: Place,
+    site: Site,
+    job: Job,
     runtime: Runtime,
     clock: RunClock,
     events: Mutex<Sender<Event>>,
@@ -77,14 +71,14 @@ impl Ways {
         for pod in pods {
             let (order, waiting) = mpsc::channel(WAITING);
             let (end, ended) = watch::channel(None);
-            let (place, name, at) = (self.place.clone(), pod.name.clone(), orders.len());
-            let way = Way { place, name, pod: at, clock: self.clock, events: events.clone(), ended };
+            let (site, name, at) = (self.site.clone(), pod.name.clone(), orders.len());
+            let way = Way { site, name, pod: at, clock: self.clock, events: events.clone(), ended };
             self.runtime.spawn(way.clone().carry(waiting));
             self.runtime.spawn(way.hear());
             orders.push(order);
             ends.insert(pod.name.clone(), end);
         }
-        self.runtime.spawn(see(self.place.clone(), ends));
+        self.runtime.spawn(see(self.site.clone(), self.job.name.clone(), ends));
         pods.iter().map(|pod| format!("{} on {}", pod.name, pod.node)).collect()
     }
 }
@@ -102,7 +96,7 @@ impl Hand for Ways {
     }
 
     fn end(&self) {
-        let Place { site, job, .. } = self.place.clone();
+        let (site, job) = (self.site.clone(), self.job.clone());
         self.runtime.spawn(async move {
             // Its pods hear nothing from now on, and end by themselves if it stays.
             let _ = site.delete(&job).await;
@@ -113,7 +107,7 @@ impl Hand for Ways {
 /// The way to one pod.
 #[derive(Clone)]
 struct Way {
-    place: Place,
+    site: Site,
     name: String,
     pod: usize,
     clock: RunClock,
@@ -144,7 +138,7 @@ impl Way {
     async fn carry(mut self, mut orders: mpsc::Receiver<Bytes>) {
         let mut pauses = Pauses::new();
         while !self.has_ended() {
-            match self.place.api.attach(&self.place.namespace, &self.name, CONTAINER).await {
+            match self.site.api().attach(self.namespace(), &self.name, CONTAINER).await {
                 Ok(Attachment { stdin, mut hearing }) => {
                     pauses = Pauses::new();
                     loop {
@@ -173,7 +167,7 @@ impl Way {
             let log = Log { container: CONTAINER, is_followed: true, has_times: true, ..Log::default() };
             let log = Log { since: self.since(last.as_ref()), ..log };
             let had_ended = self.has_ended();
-            let is_read = match self.place.api.log(&self.place.namespace, &self.name, log).await {
+            let is_read = match self.site.api().log(self.namespace(), &self.name, log).await {
                 Ok(lines) => {
                     if self.read(lines, &mut last).await {
                         pauses = Pauses::new();
@@ -235,6 +229,10 @@ impl Way {
         u32::try_from(ago / SECOND).ok()
     }
 
+    fn namespace(&self) -> &str {
+        &self.site.place().namespace
+    }
+
     fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
     }
@@ -252,18 +250,18 @@ impl Way {
 }
 
 /// Sees how pods end, as the API server tells it, until all have.
-async fn see(place: Place, mut ends: Ends) {
-    let path = format!("/api/v1/namespaces/{}/pods", place.namespace);
-    let labels = format!("{JOB_NAME}={}", place.job.name);
+async fn see(site: Site, job: String, mut ends: Ends) {
+    let path = format!("/api/v1/namespaces/{}/pods", site.place().namespace);
+    let labels = format!("{JOB_NAME}={job}");
     let mut pauses = Pauses::new();
     while !ends.is_empty() {
-        if let Ok(listed) = place.api.list(&path, Some(&labels)).await {
+        if let Ok(listed) = site.api().list(&path, Some(&labels)).await {
             let there: Vec<&str> = listed.items.iter().map(preflight::name).collect();
             for (_, end) in ends.extract_if(|name, _| !there.contains(&&**name)) {
                 end.send_replace(Some("deleted".to_owned()));
             }
             listed.items.iter().for_each(|pod| learn(&mut ends, pod, false));
-            if let Ok(mut watching) = place.api.watch(&path, Some(&labels), &listed.version).await {
+            if let Ok(mut watching) = site.api().watch(&path, Some(&labels), &listed.version).await {
                 pauses = Pauses::new();
                 while let Ok(Some(change)) = watching.next().await {
                     match change {

@@ -10,15 +10,13 @@ use std::thread;
 
 use seawall_load::clock::RunClock;
 
+use crate::protocol::PLACE;
 use crate::wire::{Event, Hand, Wire};
 
 /// Lines on their way to a process that does not read: of heartbeats a minute's.
 const WAITING: usize = 64;
 
-/// What a process is told its place by: the variable that Kubernetes sets in pods of an Indexed Job.
-pub const INDEX: &str = "JOB_COMPLETION_INDEX";
-
-/// Starts so many processes of a program, each told its place by [`INDEX`]. Their standard error is ours.
+/// Starts so many processes of a program, each told its place by [`PLACE`]. Their standard error is ours.
 ///
 /// # Errors
 /// The system refuses.
@@ -62,7 +60,7 @@ impl Processes {
         let pod = lines.len();
         let mut words = self.words.iter();
         let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
-        command.args(words).env(INDEX, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(words).env(PLACE, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         // What a terminal sends to whoever orders is not theirs.
         command.process_group(0);
         let mut child = command.spawn()?;

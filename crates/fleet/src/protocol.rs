@@ -14,6 +14,10 @@ pub const VERSION: u32 = 1;
 /// A pod that has heard nothing for so long ends its load and itself, in seconds: whoever orders is gone. It says something every second.
 pub const HEARTBEAT_SECONDS: u64 = 10;
 
+/// The variable by which a pod is told its place among the others, from 0: the one that Kubernetes sets in pods of an Indexed Job
+/// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode>).
+pub const PLACE: &str = "JOB_COMPLETION_INDEX";
+
 /// Most bytes that a pod writes in a second of a load.
 pub const LOG_BYTES_PER_SECOND: usize = 4096;
 
@@ -113,7 +117,7 @@ pub struct Ready {
     pub protocol: u32,
     /// Of its program.
     pub version: String,
-    /// Its place among the pods, from 0 (`JOB_COMPLETION_INDEX`).
+    /// Its place among the pods, from 0 ([`PLACE`]).
     pub index: u64,
     /// Connections that stand.
     pub connections: usize,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_fleet::job::{Job, Pod, Site};
-use seawall_fleet::pods::{Place, join};
-use seawall_fleet::preflight;
+use seawall_fleet::pods::join;
+use seawall_fleet::preflight::Place;
 use seawall_fleet::runtime::Runtime;
 use seawall_fleet::wire::Event;
 use seawall_kube::{Api, Choice};
@@ -115,11 +115,10 @@ fn a_log_that_breaks_is_read_on_behind_its_last_line_and_a_pods_end_is_told_afte
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let opening = async move { Api::open(&choice, provider, Clock::system()).await };
     let (api, _) = runtime.call(opening, || true).unwrap().unwrap();
-    let place = preflight::Place { context: None, namespace: "reef".into() };
-    let site = Site::new(api.clone(), Clock::system(), place);
+    let place = Place { context: None, namespace: "reef".into() };
+    let site = Site::new(api, Clock::system(), place);
     let job = Job { name: "load".into(), uid: "u".into(), pods: 1 };
-    let place = Place { api, site, namespace: "reef".into(), job };
-    let (wire, _) = join(&runtime, &place, &[Pod { name: "load-0".into(), node: "node1".into() }]);
+    let (wire, _) = join(&runtime, &site, &job, &[Pod { name: "load-0".into(), node: "node1".into() }]);
     assert_eq!(wire.names, ["load-0 on node1"]);
     let (mut lines, mut away) = (Vec::new(), Vec::new());
     loop {

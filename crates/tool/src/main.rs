@@ -66,8 +66,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(flags::normalise(std::env::args_os()));
     let done = run(cli);
     done.unwrap_or_else(|error| {
+        // An API server, a kubelet and a pod have words of their own in it.
+        let text = wrap::clean_lines(&format!("{error:#}"));
         // Nobody may read it any more; the exit code says it, too.
-        let _ = writeln!(stderr(), "seawall: {error:#}");
+        let _ = writeln!(stderr(), "seawall: {text}");
         ExitCode::from(exit::BAD_INPUT)
     })
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use seawall_fleet::materials::ARGUMENTS;
-use seawall_fleet::protocol::{Begin, HEARTBEAT_SECONDS, Ready, VERSION};
+use seawall_fleet::protocol::{Begin, HEARTBEAT_SECONDS, PLACE, Ready, VERSION};
 use seawall_lab::means;
 use seawall_lab::remote::Quota;
 use seawall_probe::System;
@@ -77,11 +77,10 @@ fn obey(args: &Args, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Its place, as an Indexed Job tells it (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode>).
+/// Its place.
 fn index() -> anyhow::Result<u64> {
-    const NAME: &str = "JOB_COMPLETION_INDEX";
-    let told = std::env::var(NAME).with_context(|| NAME)?;
-    told.parse().with_context(|| format!("{NAME}: {told:?} is no place among pods"))
+    let told = std::env::var(PLACE).with_context(|| PLACE)?;
+    told.parse().with_context(|| format!("{PLACE}: {told:?} is no place among pods"))
 }
 
 fn command(file: &Path) -> anyhow::Result<Cli> {

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
+pub(crate) use seawall_core::foreign::plain as clean;
 
 /// Columns of where a text goes, if that is a terminal that knows them.
 pub(crate) fn columns(out: impl AsFd + IsTerminal) -> Option<usize> {
@@ -35,18 +36,9 @@ pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec
     lines
 }
 
-/// A text that somebody else wrote, without what a terminal obeys.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|letter| if is_command(letter) { ' ' } else { letter }).collect()
-}
-
-/// Whether a terminal does something else with it than to show it: control characters, and those that turn the direction of what stands around
-/// them (Unicode Standard Annex 9, section 2), by which a text that somebody else wrote could put our words in another order.
-fn is_command(letter: char) -> bool {
-    let turns = ['\u{61c}', '\u{200e}', '\u{200f}'].contains(&letter)
-        || ('\u{202a}'..='\u{202e}').contains(&letter)
-        || ('\u{2066}'..='\u{2069}').contains(&letter);
-    letter.is_control() || turns || ['\u{2028}', '\u{2029}'].contains(&letter)
+/// Lines that somebody else wrote, without what a terminal obeys.
+pub(crate) fn clean_lines(text: &str) -> String {
+    text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
 }
 
 /// The line without what is beyond the columns.
@@ -68,5 +60,12 @@ mod tests {
         let text = "a\u{1b}[31m\u{9b}b \u{202e}c\u{2066}d\u{2069} e\u{200f}f\u{200e}\u{61c}\u{2028}g\r\nh";
         assert_eq!(broken("", text, 0, 80), ["a [31m b c d e f g h"]);
         assert_eq!(broken("", "größer 日本 שלום ✓", 0, 80), ["größer 日本 שלום ✓"]);
+    }
+
+    /// The last words of a pod that failed before its load began went to the terminal as they were.
+    #[test]
+    fn an_error_in_words_of_others_gives_a_terminal_no_commands_and_keeps_its_lines() {
+        let error = anyhow::anyhow!("a\u{1b}]0;title\u{7}b\n--image: c\u{202e}d");
+        assert_eq!(clean_lines(&format!("{error:#}")), "a ]0;title b\n--image: c d");
     }
 }

@@ -6,28 +6,14 @@
 use std::ffi::OsString;
 
 use anyhow::{Context as _, bail};
-use clap::{Arg, ArgAction};
+use clap::{Arg, ArgAction, Args as _};
 
+use super::args::OnArgs;
 use super::asked::Command;
 
-/// What the user's program does itself, for each command: where the load comes from, what is shown and written, and what is asked of the target's own
-/// side. `targets` and `output` are said anew where they are others in pods.
-const OURS: [&str; 26] = [
-    "on",
-    "pods",
-    "most-pods",
-    "image",
-    "image-pull-policy",
-    "namespace",
-    "node-selector",
-    "toleration",
-    "cpu",
-    "memory",
-    "volume",
-    "when-pod-fails",
-    "dry-run",
-    "job",
-    "keep",
+/// What the user's program does itself, beside where the load comes from ([`OnArgs`]): what is shown and written, and what was begun before.
+/// `targets` and `output` are said anew where they are others in pods.
+const OURS: [&str; 11] = [
     "page",
     "control",
     "live",
@@ -76,8 +62,10 @@ pub(super) fn of_pods(
     let said = said.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
     let mut words = vec![word.to_owned()];
     words.extend(said.clone().map(|(flag, value)| format!("--{flag}={value}")));
+    let of_on = OnArgs::augment_args(clap::Command::new("on"));
     let is_left_out = |flag: &str| {
-        OURS.contains(&flag)
+        named(&of_on, flag).is_some()
+            || OURS.contains(&flag)
             || (command == Command::Find && OURS_OF_FIND.contains(&flag))
             || said.clone().any(|(said, _)| said == flag)
     };

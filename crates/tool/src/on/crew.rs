@@ -150,13 +150,13 @@ fn of_cluster(
     }
     let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
     let place = preflight::Place { context: asked.context.clone(), namespace: namespace.clone() };
-    let site = Site::new(api.clone(), Clock::system(), place);
+    let site = Site::new(api, Clock::system(), place);
     let job = job(asked, &site, &runtime, materials, &namespace)?;
     let is_ours = matches!(asked.deed, Deed::Make(_));
     let ended = ended(&runtime, &site, &job, is_ours && !asked.keep);
     let pods = running(&runtime, &site, &job, &mut waits)?;
-    let (mut standing, place) = (job.clone(), pods::Place { api, site: site.clone(), namespace, job });
-    let (wire, ways) = pods::join(&runtime, &place, &pods);
+    let (wire, ways) = pods::join(&runtime, &site, &job, &pods);
+    let mut standing = job;
     let more = move |many: usize, waits: &mut dyn FnMut() -> bool| {
         let (site_, mut job) = (site.clone(), standing.clone());
         let known = job.pods;
