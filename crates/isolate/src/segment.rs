@@ -25,6 +25,8 @@ pub struct Times {
     pub block: Duration,
     /// At the beginning of a segment and of a block, of which nothing counts.
     pub settle: Duration,
+    /// Before that, in which nothing is sent: until whoever carries it out from elsewhere has been told.
+    pub gap: Duration,
 }
 
 impl Times {
@@ -34,11 +36,12 @@ impl Times {
         cell: Duration::from_secs(2),
         block: Duration::from_secs(1),
         settle: Duration::from_millis(200),
+        gap: Duration::ZERO,
     };
 }
 
 /// Requests of each variant that an interleaved cell is to have: of fewer their middle is mostly chance.
-const LEAST: f64 = 30.0;
+pub const LEAST: f64 = 30.0;
 
 /// A piece of the experiment.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +56,8 @@ pub struct Segment {
     pub each: Duration,
     /// Before the first cell, or before each block.
     pub settle: Duration,
+    /// Before that, in which nothing is sent.
+    pub gap: Duration,
     /// For the order in which they take turns.
     pub seed: u64,
 }
@@ -62,7 +67,7 @@ impl Segment {
     #[must_use]
     pub fn new(design: Design, members: Vec<usize>, rate: f64, times: Times, seed: u64) -> Self {
         let each = each(design, members.len(), rate, times);
-        let one = Self { design, members, cells: 1, each, settle: times.settle, seed };
+        let one = Self { design, members, cells: 1, each, settle: times.settle, gap: times.gap, seed };
         let cells = times.segment.as_secs_f64() / one.lasts().saturating_sub(one.opening()).as_secs_f64();
         Self { cells: (cells as usize).max(1), ..one }
     }
@@ -70,16 +75,28 @@ impl Segment {
     /// How long it takes, opening connections aside.
     #[must_use]
     pub fn lasts(&self) -> Duration {
-        let cells = u32::try_from(self.cells).unwrap_or(u32::MAX);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         match self.design {
-            Design::Interleaved => self.opening() + self.each * cells,
-            Design::Blocks => (self.settle + self.each) * members * cells,
+            Design::Interleaved => self.gap + self.sends(),
+            Design::Blocks => (self.gap + self.sends()) * members * self.cells(),
         }
     }
 
+    /// How long it sends in one piece: all of it, or one block.
+    #[must_use]
+    pub fn sends(&self) -> Duration {
+        match self.design {
+            Design::Interleaved => self.settle + self.each * self.cells(),
+            Design::Blocks => self.settle + self.each,
+        }
+    }
+
+    fn cells(&self) -> u32 {
+        u32::try_from(self.cells).unwrap_or(u32::MAX)
+    }
+
     fn opening(&self) -> Duration {
-        if self.design == Design::Interleaved { self.settle } else { Duration::ZERO }
+        if self.design == Design::Interleaved { self.gap + self.settle } else { Duration::ZERO }
     }
 
     /// Members in the order of their blocks, cell by cell.
@@ -126,6 +143,16 @@ mod tests {
         assert_eq!(told(segment(Design::Interleaved, 10, 50.0)), (1, 6.0, 6.2));
         assert_eq!(told(segment(Design::Blocks, 2, 200.0)), (4, 1.0, 9.6));
         assert_eq!(told(segment(Design::Blocks, 3, 10.0)), (1, 3.0, 9.6));
+    }
+
+    #[test]
+    fn what_goes_by_before_anything_is_sent_is_planned_for_and_sends_nothing() {
+        let times = Times { gap: Duration::from_secs(1), ..Times::USUAL };
+        let of = |design| Segment::new(design, vec![0, 1], 200.0, times, 7);
+        let told =
+            |segment: Segment| (segment.cells, segment.sends().as_secs_f64(), segment.lasts().as_secs_f64());
+        assert_eq!(told(of(Design::Interleaved)), (5, 10.2, 11.2));
+        assert_eq!(told(of(Design::Blocks)), (2, 1.2, 8.8));
     }
 
     #[test]

@@ -95,6 +95,7 @@ fn plan(designs: &[Design], names: Vec<Named>) -> Plan {
         cell: milliseconds(300),
         block: milliseconds(150),
         settle: milliseconds(50),
+        gap: Duration::ZERO,
     };
     let asked = Asked {
         designs: designs.to_vec(),

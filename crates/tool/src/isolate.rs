@@ -1,13 +1,14 @@
 //! `seawall isolate`: which of several ways to a target is slower, and which are not.
 //!
 //! [`args`] says what may be typed, [`vary`] which ways the built-in factors are, [`mod@file`] reads ways from an experiment file, [`plan`]
-//! makes of all of them a checked plan, `lab` carries it out, [`limits`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
+//! makes of all of them a checked plan, `lab` carries it out, on [`pods`] where these are to send, [`limits`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
 
 mod args;
 mod file;
 mod limits;
 mod page;
-mod plan;
+pub(crate) mod plan;
+mod pods;
 mod screen;
 #[cfg(test)]
 mod tests;
@@ -19,21 +20,24 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use seawall_isolate::study::Study;
 use seawall_lab::isolate::answer::{Answer, Outcome, Word};
-use seawall_lab::isolate::limits::Found;
-use seawall_lab::isolate::{Plan, isolate, nothing_yet};
+use seawall_lab::isolate::limits::{Found, Searches};
+use seawall_lab::isolate::{Paths, Plan, isolate, nothing_yet};
 use seawall_lab::means::cores;
+use seawall_lab::rig::Stop;
 use seawall_load::files::Files as Read;
 
 pub(crate) use self::args::Args;
 use self::plan::Order;
+use self::pods::Pods;
 use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
 use crate::find::words::{many, waiting};
 use crate::on;
+use crate::on::crew::{self, Called};
 use crate::page::Site;
 use crate::searching::{Doing, Page};
 use crate::wrap::{columns, cut};
@@ -46,11 +50,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     args.check()?;
     if let Some(asked) = args.asked()? {
         let files = Read::keeping();
-        plan::plan(args, cores(), &files)?;
-        if on::prints(&asked.lasting(Some(args.budget())), &args.beside(), &files)? {
-            return Ok(ExitCode::SUCCESS);
-        }
-        anyhow::bail!("--on: to come");
+        return from_pods(args, &asked.lasting(Some(args.budget())), &files);
     }
     let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get), &Read::default())?;
     let page = args.page.map(Site::bind).transpose()?;
@@ -58,31 +58,77 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     carry_out(order, page, files, args.is_comparison()).map(ExitCode::from)
 }
 
-fn carry_out(order: Order, page: Option<Site>, files: Files, is_comparison: bool) -> anyhow::Result<u8> {
-    let Order { plan, searches, mut bench, reaches } = order;
-    let stop = bench.stop();
+/// The same from pods.
+fn from_pods(args: &Args, asked: &on::Asked, read: &Read) -> anyhow::Result<ExitCode> {
+    ensure!(!args.searches(), plan::NO_SEARCH);
+    plan::check(args, read, usize::try_from(asked.pods()).unwrap_or(usize::MAX))?;
+    if on::prints(asked, &args.beside(), read)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let page = args.page.map(Site::bind).transpose()?;
+    let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
+    let crew = match crew::called(asked, &args.beside(), read)? {
+        Called::Ready(crew, _) => crew,
+        Called::Interrupted(code) => return Ok(code),
+    };
+    let mut pods = Pods::new(crew, asked.when_pod_fails);
+    let stop = pods.stop();
     let button = stop.clone();
     let signals = Signals::listen(Box::new(move || stop.now()), files.drafts())?;
-    plan::reach(reaches, &signals)?;
-    let stop = Box::new(move || button.now());
-    let mut page = page.map(|site| Page::open(site, nothing_yet(&plan), stop)).transpose()?;
+    let plan = plan::plan_told(args, pods.ways()?, pods.size())?;
+    let mut page = page.map(|site| Page::open(site, nothing_yet(&plan), ending(button))).transpose()?;
+    let answer = compared(&mut pods, &plan, None, page.as_mut());
+    drop(pods);
+    ended(answer, page, files, &signals, args.is_comparison()).map(ExitCode::from)
+}
+
+fn ending(stop: Stop) -> Box<dyn Fn() + Send> {
+    Box::new(move || stop.now())
+}
+
+fn carry_out(order: Order, page: Option<Site>, files: Files, is_comparison: bool) -> anyhow::Result<u8> {
+    let Order { plan, searches, mut bench, reaches } = order;
+    let signals = Signals::listen(ending(bench.stop()), files.drafts())?;
+    plan::reach(reaches, || signals.received().is_some())?;
+    let mut page = page.map(|site| Page::open(site, nothing_yet(&plan), ending(bench.stop()))).transpose()?;
+    let answer = compared(&mut bench, &plan, searches.as_ref(), page.as_mut());
+    let find = searches.map(|searches| limits::search(&bench, &searches, &answer, page.as_mut()));
+    ended(answer.with(find), page, files, &signals, is_comparison)
+}
+
+/// What the comparison comes to, of which is told while it goes on.
+fn compared(
+    paths: &mut dyn Paths,
+    plan: &Plan,
+    searches: Option<&Searches>,
+    mut page: Option<&mut Page<Answer>>,
+) -> Answer {
     let is_live = stderr().is_terminal();
     // Standard error may be closed; the experiment goes on.
-    let beforehand = screen::beforehand(&plan, searches.as_ref()) + "\n";
+    let beforehand = screen::beforehand(plan, searches) + "\n";
     let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
-    let answer = isolate(&mut bench, &plan, &mut |study, so_far| {
-        tell(&plan, study, is_live);
+    let answer = isolate(paths, plan, &mut |study, so_far| {
+        tell(plan, study, is_live);
         if let Some(page) = &mut page {
             page.knows(so_far());
-            page.does(doing(&plan, study));
+            page.does(doing(plan, study));
         }
     });
     if is_live {
         let _ = write!(stderr(), "\r\x1b[K");
     }
-    let find = searches.map(|searches| limits::search(&bench, &searches, &answer, page.as_mut()));
-    let answer = answer.with(find);
+    answer
+}
+
+/// Everything is told; the exit code.
+fn ended(
+    answer: Answer,
+    page: Option<Page<Answer>>,
+    files: Files,
+    signals: &Signals,
+    is_comparison: bool,
+) -> anyhow::Result<u8> {
     let written = show(&answer, files);
     let code = code(&answer, signals.received(), is_comparison);
     if let Some(page) = page {

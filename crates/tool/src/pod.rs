@@ -2,9 +2,10 @@
 //!
 //! Reads the user's own command line, gets ready as that command would by itself, and then does what it is told on standard input;
 //! what comes of it goes to standard output, a line each ([`seawall_fleet::protocol`]). [`voice`] writes those lines, [`ears`] hears orders
-//! and that nobody gives any, [`hand`] is what both have on the trial under way; [`sending`] does what `attack` asks for, [`searching`] what `find` does. Knows nothing
+//! and that nobody gives any, [`hand`] is what both have on the trial under way; [`sending`] does what `attack` asks for, [`searching`] what `find` does, [`comparing`] what `isolate` does. Knows nothing
 //! of Kubernetes: its place among the pods is all that it is told.
 
+mod comparing;
 mod ears;
 mod hand;
 mod records;
@@ -73,6 +74,7 @@ fn obey(args: &Args, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
     match command {
         Command::Attack(attack) => sending::run(*attack, cpus, place, voice),
         Command::Find(find) => searching::run(*find, cpus, place, voice),
+        Command::Isolate(isolate) => comparing::run(&isolate, cpus, place, voice),
         _ => bail!("pods carry out attack, find and isolate, and no other command"),
     }
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use seawall_isolate::segment::{Design, Segment};
 use seawall_isolate::slot::Cell;
-use seawall_load::clock::{RunClock, nanos};
+use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::fault::Fault;
 use seawall_load::plan::{Load, Setup, Travel};
 use seawall_load::request::{Request, Style};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
 use seawall_load::session::Session;
 use seawall_load::stats::Histogram;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::Weight;
 
 use super::counts::Counts;
-use super::slots::Cells;
+use super::slots::{Cells, Hits, told};
 use super::ways::Way;
 use super::{Cut, Paths, Seen};
 use crate::means;
@@ -29,6 +29,8 @@ const WARM: usize = 8;
 const DRAIN: Duration = Duration::from_secs(1);
 /// Requests in flight beyond which the rate is too much: those of so many seconds, and some.
 const OUTSTANDING: (f64, f64) = (2.0, 64.0);
+/// Of what several generators send some each, however many they are: a few slow answers are no line.
+const LEAST_OUTSTANDING: f64 = 8.0;
 
 /// The ways of an experiment, and what it takes to go them.
 pub struct Bench {
@@ -54,6 +56,10 @@ impl Bench {
         Ok(Self { ways, travel, shared, style, cpus, stop: Stop::default() })
     }
 
+    pub(super) fn ways(&self) -> usize {
+        self.ways.len()
+    }
+
     /// What ends everything at once.
     #[must_use]
     pub fn stop(&self) -> Stop {
@@ -74,39 +80,70 @@ impl Bench {
         Ok(Rig::new(kit, Spacing::Even, bound)?.ended_by(self.stop.clone()))
     }
 
-    fn session(&self, list: List, travel: &Travel, rate: f64) -> Result<Session, NoSession> {
+    /// A session with warm connections, for so many requests a second.
+    pub(super) fn session(&self, list: List, travel: &Travel, rate: f64) -> Result<Session, NoSession> {
         let threads = means::threads(rate, self.cpus);
         let (source, travel, style) = (Source::List(list), travel.clone(), self.style.clone());
         let mut session =
             Session::open(Setup { source, travel, style, threads, spin: means::spin(threads) })?;
-        session.warm(WARM)?;
+        // Of many generators each sends little, and needs no more of them than it sends in a second.
+        session.warm(WARM.min(rate.ceil() as usize))?;
         Ok(session)
     }
 
     fn interleaved(&self, segment: &Segment, rate: f64) -> Result<Part, NoSession> {
-        let (requests, of) = self.requests(&segment.members);
-        let order = order(segment, &of, rate);
-        let list = List::new(requests).ok().and_then(|list| list.in_order(order));
-        let list = list.ok_or_else(|| NoSession::Impossible("there is nothing to send".into()))?;
-        let mut session = self.session(list, &self.shared, rate)?;
-        let cells = Cells::new(nanos(segment.settle), nanos(segment.each), segment.cells, self.ways.len());
-        self.load(&mut session, segment.lasts(), rate, cells, |target| of[target])
+        let (mut session, of) = self.together(segment, rate, Slice::default())?;
+        let cells = self.cells(segment, segment.cells);
+        let load = Sending::by_itself(segment.sends(), rate);
+        Ok(self.load(&mut session, &load, cells, |target| of[target])?.part())
     }
 
-    fn blocks(&self, segment: &Segment, rate: f64) -> Result<Part, NoSession> {
+    /// So many empty cells of a segment.
+    pub(super) fn cells(&self, segment: &Segment, cells: usize) -> Cells {
+        Cells::new(nanos(segment.settle), nanos(segment.each), cells, self.ways.len())
+    }
+
+    /// A session of all members of an interleaved segment, and whose each of its requests is.
+    ///
+    /// A slice has an order of its own, of which each of its hits is the next. Every n-th hit of one order for all would do for some numbers
+    /// of ways and slices: of two ways in rounds two generators would each send either one, were the rounds not drawn, and as they are
+    /// drawn each would send now more of the one and now of the other. So each sends each way as often as any other.
+    pub(super) fn together(
+        &self,
+        segment: &Segment,
+        rate: f64,
+        slice: Slice,
+    ) -> Result<(Session, Vec<usize>), NoSession> {
+        let (requests, of) = self.requests(&segment.members);
+        let own = rate / slice.of() as f64;
+        let each = usize::try_from(slice.of()).unwrap_or(usize::MAX);
+        let order = order(segment, &of, own).into_iter().flat_map(|place| std::iter::repeat_n(place, each));
+        let list = List::new(requests).ok().and_then(|list| list.in_order(order.collect()));
+        let list = list.ok_or_else(|| NoSession::Impossible("there is nothing to send".into()))?;
+        Ok((self.session(list, &self.shared, own)?, of))
+    }
+
+    /// Sessions of all members of a segment in blocks, by way, each for so many requests a second.
+    pub(super) fn apart(&self, segment: &Segment, rate: f64) -> Result<Vec<Option<Session>>, NoSession> {
         let mut sessions: Vec<Option<Session>> = self.ways.iter().map(|_| None).collect();
         for &member in &segment.members {
-            let way = &self.ways[member];
+            let way =
+                self.ways.get(member).ok_or_else(|| NoSession::Impossible("there is no such way".into()))?;
             let list = way.list().map_err(|bad| NoSession::Impossible(bad.to_string()))?;
             sessions[member] = Some(self.session(list, way.travel(&self.shared), rate)?);
         }
+        Ok(sessions)
+    }
+
+    fn blocks(&self, segment: &Segment, rate: f64) -> Result<Part, NoSession> {
+        let mut sessions = self.apart(segment, rate)?;
         let mut whole = Part::new(self.ways.len());
         for round in segment.blocks() {
             let mut cell: Option<Cell> = Some(vec![None; self.ways.len()]);
             for member in round {
                 let Some(session) = &mut sessions[member] else { continue };
-                let cells = Cells::new(nanos(segment.settle), nanos(segment.each), 1, self.ways.len());
-                let part = self.load(session, segment.settle + segment.each, rate, cells, |_| member)?;
+                let load = Sending::by_itself(segment.sends(), rate);
+                let part = self.load(session, &load, self.cells(segment, 1), |_| member)?.part();
                 whole.add(&part);
                 whole.limits.extend(part.limits);
                 if part.cut.is_some() {
@@ -130,20 +167,15 @@ impl Bench {
         each.unzip()
     }
 
-    fn load(
+    /// Sends, and sees what comes of it.
+    pub(super) fn load(
         &self,
         session: &mut Session,
-        lasts: Duration,
-        per_second: f64,
+        sending: &Sending,
         mut cells: Cells,
         of: impl Fn(usize) -> usize,
-    ) -> Result<Part, NoSession> {
-        let rate = rate(per_second).ok_or_else(|| NoSession::Impossible("so much cannot be sent".into()))?;
-        let schedule = Schedule::constant(rate, Spacing::Even);
-        let until = Until { after: nanos(lasts), ..Until::default() };
-        let most = (OUTSTANDING.0 * per_second + OUTSTANDING.1) as u64;
-        let load = Load { until, ..Load::new(Arrivals::Open(schedule.clone()), 2 * most as usize) };
-        let load = watched(load, DRAIN);
+    ) -> Result<Loaded, NoSession> {
+        let (load, schedule, most) = sending.load()?;
         let (mut ended, mut overloaded) = (0, false);
         let mut given_up = vec![0; self.ways.len()];
         let carried = run(session, &load, &self.stop, |progress| {
@@ -160,7 +192,8 @@ impl Bench {
         })?;
         let limited = carried.judgement.verdict == Verdict::GeneratorLimited;
         let counts = cells.counts();
-        let (cells, times) = cells.told(|at| schedule.hits_before(at.min(until.after)), limited);
+        let due_before = |at: Nanos| load.slice.count(schedule.hits_before(at.min(load.until.after)));
+        let (cells, times) = cells.complete(due_before);
         let worst = (0..given_up.len()).max_by_key(|&way| given_up[way]).unwrap_or(0);
         let cut = match (self.stop.is_stopped(), overloaded) {
             (true, _) => Some(Cut::Stopped),
@@ -172,7 +205,56 @@ impl Bench {
             .reasons
             .into_iter()
             .filter(|reason| reason.verdict == Verdict::GeneratorLimited);
-        Ok(Part { cells, times, counts, cut, limits: limiting.map(|reason| reason.measured).collect() })
+        let limits = limiting.map(|reason| reason.measured).collect();
+        Ok(Loaded { cells, limited, times, counts, cut, limits })
+    }
+}
+
+/// What is sent in one piece.
+pub(super) struct Sending {
+    pub(super) lasts: Duration,
+    /// Requests a second of the whole.
+    pub(super) rate: f64,
+    /// What of it is sent here.
+    pub(super) slice: Slice,
+    /// When it begins, in nanoseconds since the Unix epoch; none: now.
+    pub(super) start_at: Option<i64>,
+}
+
+impl Sending {
+    fn by_itself(lasts: Duration, rate: f64) -> Self {
+        Self { lasts, rate, slice: Slice::default(), start_at: None }
+    }
+
+    /// As the engine has it, with its schedule, and how many requests may be outstanding here.
+    fn load(&self) -> Result<(Load, Schedule, u64), NoSession> {
+        let rate = rate(self.rate).ok_or_else(|| NoSession::Impossible("so much cannot be sent".into()))?;
+        let schedule = Schedule::constant(rate, Spacing::Even);
+        let until = Until { after: nanos(self.lasts), ..Until::default() };
+        let of = self.slice.of() as f64;
+        let most = (OUTSTANDING.0 * self.rate / of + (OUTSTANDING.1 / of).max(LEAST_OUTSTANDING)) as u64;
+        let load = Load { until, ..Load::new(Arrivals::Open(schedule.clone()), 2 * most as usize) };
+        let load = Load { slice: self.slice, start_at: self.start_at, ..watched(load, DRAIN) };
+        Ok((load, schedule, most))
+    }
+}
+
+/// What was seen of a load, before it is said what that comes to.
+pub(super) struct Loaded {
+    /// Those that came to their end.
+    pub(super) cells: Vec<Vec<Hits>>,
+    /// This machine was the limit of all of them.
+    pub(super) limited: bool,
+    pub(super) times: Vec<Histogram>,
+    pub(super) counts: Vec<Counts>,
+    pub(super) cut: Option<Cut>,
+    pub(super) limits: Vec<String>,
+}
+
+impl Loaded {
+    fn part(self) -> Part {
+        let Self { cells, limited, times, counts, cut, limits } = self;
+        Part { cells: told(cells, limited), times, counts, cut, limits }
     }
 }
 
@@ -212,7 +294,8 @@ impl Paths for Bench {
 }
 
 /// A round's cell with a member's block; none where a block did not come to its end, by nobody's doing.
-fn joined(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
+#[must_use]
+pub fn joined(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
     let (mut cell, block) = (cell?, block?);
     cell[member] = block[member];
     Some(cell)
@@ -220,7 +303,7 @@ fn joined(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell
 
 /// Places of requests on a list, in the order in which they are sent: each way once in a round, each with its own requests in turn.
 fn order(segment: &Segment, of: &[usize], rate: f64) -> Vec<u32> {
-    let hits = (segment.lasts().as_secs_f64() * rate) as usize + 1;
+    let hits = (segment.sends().as_secs_f64() * rate) as usize + 1;
     let mut own: Vec<_> = segment
         .members
         .iter()

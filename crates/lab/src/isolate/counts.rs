@@ -2,7 +2,7 @@
 
 use seawall_load::fate::Fate;
 use seawall_load::fault::Fault;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Of one way, whatever became of the cells that they were in. Bounded, as statuses and faults are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,11 +15,47 @@ pub struct Counts {
     pub unanswered: u64,
     /// All that were sent again, whatever became of them: the connection that they were on had been closed.
     pub resent: u64,
-    by_reason: Vec<(Result<u16, Fault>, u64)>,
+    by_reason: Vec<(Reason, u64)>,
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reason {
+    Status(u16),
+    Fault(Fault),
+    /// What another generator said of it.
+    Told(String),
+}
+
+/// Counts as they stand in a line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    requests: u64,
+    failed: u64,
+    unanswered: u64,
+    resent: u64,
+    failures: Vec<Failure>,
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { requests, failed, unanswered, resent, .. } = *self;
+        Line { requests, failed, unanswered, resent, failures: self.told() }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Line { requests, failed, unanswered, resent, failures } = Line::deserialize(deserializer)?;
+        let by_reason =
+            failures.into_iter().map(|Failure { what, count }| (Reason::Told(what), count)).collect();
+        Ok(Self { requests, failed, unanswered, resent, by_reason })
+    }
 }
 
 /// Requests that failed alike.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The status that was answered, or the reason in words.
     pub what: String,
@@ -36,7 +72,7 @@ impl Counts {
             self.unanswered += 1;
         } else if !fate.is_good() {
             self.failed += 1;
-            self.count(fate.outcome, 1);
+            self.count(&fate.outcome.map_or_else(Reason::Fault, Reason::Status), 1);
         }
     }
 
@@ -46,27 +82,28 @@ impl Counts {
         self.failed += others.failed;
         self.unanswered += others.unanswered;
         self.resent += others.resent;
-        others.by_reason.iter().for_each(|(outcome, count)| self.count(*outcome, *count));
+        others.by_reason.iter().for_each(|(reason, count)| self.count(reason, *count));
     }
 
-    fn count(&mut self, outcome: Result<u16, Fault>, more: u64) {
-        match self.by_reason.iter_mut().find(|(known, _)| *known == outcome) {
+    fn count(&mut self, reason: &Reason, more: u64) {
+        match self.by_reason.iter_mut().find(|(known, _)| known == reason) {
             Some((_, count)) => *count += more,
-            None => self.by_reason.push((outcome, more)),
+            None => self.by_reason.push((reason.clone(), more)),
         }
     }
 
     /// How they failed in words, the most frequent first.
     #[must_use]
     pub fn told(&self) -> Vec<Failure> {
-        let what = |outcome: &Result<u16, Fault>| match outcome {
-            Ok(status) => status.to_string(),
-            Err(fault) => fault.to_string(),
+        let what = |reason: &Reason| match reason {
+            Reason::Status(status) => status.to_string(),
+            Reason::Fault(fault) => fault.to_string(),
+            Reason::Told(what) => what.clone(),
         };
         let mut told: Vec<_> = self
             .by_reason
             .iter()
-            .map(|(outcome, count)| Failure { what: what(outcome), count: *count })
+            .map(|(reason, count)| Failure { what: what(reason), count: *count })
             .collect();
         told.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.what.cmp(&other.what)));
         told
@@ -104,5 +141,7 @@ mod tests {
         assert_eq!((all.requests, all.failed, all.unanswered, all.resent), (36, 10, 8, 16));
         let told: Vec<_> = all.told().into_iter().map(|failure| (failure.what, failure.count)).collect();
         assert_eq!(told, [(Fault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
+        let read: Counts = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        assert_eq!((read.requests, read.unanswered, read.told()), (36, 8, all.told()));
     }
 }

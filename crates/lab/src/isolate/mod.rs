@@ -1,6 +1,6 @@
 //! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
 //!
-//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`slots`] makes of their hits what
+//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`part`] its part of one that several carry out together, [`slots`] makes of their hits what
 //! an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for what they bear that matter. Whoever wants it to end early has the bench's [`Stop`](crate::rig::Stop): what was measured
 //! until then is told. Knows no flags, files and pages. Called by the tool's `isolate`.
 
@@ -8,15 +8,17 @@ pub mod answer;
 pub mod bench;
 pub mod counts;
 pub mod limits;
-mod slots;
+pub mod part;
+pub(crate) mod slots;
 pub mod ways;
 
 use std::time::Duration;
 
-use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::segment::{Design, LEAST, Segment, Times};
 use seawall_isolate::slot::Cell;
 use seawall_isolate::study::{Asked, Study};
 use seawall_load::stats::Histogram;
+use serde::{Deserialize, Serialize};
 
 use self::answer::{Answer, Outcome};
 use self::counts::Counts;
@@ -45,8 +47,20 @@ pub struct Seen {
     pub counts: Vec<Counts>,
 }
 
+impl Seen {
+    /// Times and counts of what was sent after it.
+    pub fn add(&mut self, other: &Self) {
+        let ways = self.times.len().max(other.times.len());
+        self.times.resize_with(ways, Histogram::default);
+        self.counts.resize_with(ways, Counts::default);
+        self.times.iter_mut().zip(&other.times).for_each(|(all, one)| all.add(one));
+        self.counts.iter_mut().zip(&other.counts).for_each(|(all, one)| all.merge(one));
+    }
+}
+
 /// What ends an experiment before it is decided, time aside.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Cut {
     /// Somebody wants it to end.
     Stopped,
@@ -67,6 +81,13 @@ pub struct Plan {
     pub target: String,
 }
 
+impl Plan {
+    /// How each way takes its turns, the reference first, which takes those of the others.
+    pub fn designs(&self) -> impl Iterator<Item = Design> {
+        std::iter::once(Design::Interleaved).chain(self.asked.designs.iter().copied())
+    }
+}
+
 /// What is kept back of a budget for answers that come late and connections that take their time.
 const RESERVE: Duration = Duration::from_secs(2);
 
@@ -78,6 +99,15 @@ const OPENING: f64 = 0.1;
 pub fn least(asked: &Asked) -> Duration {
     let planned = asked.first_look().as_secs_f64() * (1.0 + OPENING) + RESERVE.as_secs_f64();
     Duration::from_secs(planned.ceil() as u64)
+}
+
+/// Requests a second without which so many generators are too many for so many ways, the reference included: each is to send every way in
+/// each cell, so that what they differ by is in all ways alike.
+#[must_use]
+pub fn least_rate(ways: usize, generators: usize, times: Times) -> f64 {
+    // A cell of few requests is made longer, and has so many rounds.
+    let has_them = generators as f64 <= LEAST;
+    if has_them { 0.0 } else { (ways * generators) as f64 / times.cell.as_secs_f64() }
 }
 
 /// Reasons that are told: the same ones come again with other figures.

@@ -5,6 +5,7 @@ use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::fate::Fate;
 use seawall_load::fault::Fault;
 use seawall_load::stats::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
 
@@ -60,6 +61,58 @@ impl Hits {
         let limited = limited || self.is_limited();
         (self.requests > 0).then(|| Slot::of(self.times, self.requests, self.failed, limited))
     }
+
+    /// The same to be joined with those of other generators; none of nothing.
+    pub(super) fn share(&self, limited: bool) -> Option<Share> {
+        let mut times = Histogram::default();
+        self.times.iter().for_each(|time| times.record((time * SECOND as f64) as Nanos));
+        let limited = limited || self.is_limited();
+        let (requests, failed) = (self.requests, self.failed);
+        (requests > 0).then(|| Share { requests, failed, limited, times: Counted::of(&times) })
+    }
+}
+
+/// Times to a thousandth, in nanoseconds, and how often each was: a histogram with room for what may come takes a hundred times as much.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted(Vec<(Nanos, u64)>);
+
+impl Counted {
+    /// Those of a histogram.
+    #[must_use]
+    pub fn of(times: &Histogram) -> Self {
+        Self(times.spread().buckets().collect())
+    }
+
+    /// Each of them, as often as it was.
+    pub fn each(&self) -> impl Iterator<Item = Nanos> {
+        let often = |count| usize::try_from(count).unwrap_or(usize::MAX);
+        self.0.iter().flat_map(move |&(time, count)| std::iter::repeat_n(time, often(count)))
+    }
+}
+
+/// What one of several generators has of a slot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Requests that were due here, those that failed included.
+    pub requests: usize,
+    /// Of them without a good answer.
+    pub failed: usize,
+    /// This generator was the limit.
+    pub limited: bool,
+    /// Times of those that were answered, or waited for until it was too late.
+    pub times: Counted,
+}
+
+impl Share {
+    /// A slot of these; none of nothing.
+    #[must_use]
+    pub fn joined(shares: &[&Self], limited: bool) -> Option<Slot> {
+        let sum = |of: fn(&Self) -> usize| shares.iter().map(|share| of(share)).sum::<usize>();
+        let (requests, failed) = (sum(|share| share.requests), sum(|share| share.failed));
+        let times = shares.iter().flat_map(|share| share.times.each().map(seconds));
+        (requests > 0).then(|| Slot::of(times.collect(), requests, failed, limited))
+    }
 }
 
 /// From when this machine came to send it to its end.
@@ -112,20 +165,23 @@ impl Cells {
         [cell, cell + 1].map(|cell| self.settle.saturating_add(self.each.saturating_mul(cell as u64)))
     }
 
-    /// The cells in which all has ended that was due, and times of all answers. `limited` says that this machine was the limit of all of them.
-    pub(super) fn told(
-        self,
-        due_before: impl Fn(Nanos) -> u64,
-        limited: bool,
-    ) -> (Vec<Cell>, Vec<Histogram>) {
+    /// The cells in which all has ended that was due, and times of all answers.
+    pub(super) fn complete(self, due_before: impl Fn(Nanos) -> u64) -> (Vec<Vec<Hits>>, Vec<Histogram>) {
         let is_complete = |(at, cell): &(usize, &Vec<Hits>)| {
             let [from, to] = self.window(*at).map(&due_before);
             cell.iter().map(Hits::requests).sum::<usize>() as u64 >= to - from
         };
         let complete = self.hits.iter().enumerate().take_while(is_complete).count();
-        let slots = |cell: Vec<Hits>| cell.into_iter().map(|hits| hits.slot(limited)).collect();
-        (self.hits.into_iter().take(complete).map(slots).collect(), self.times)
+        let Self { mut hits, times, .. } = self;
+        hits.truncate(complete);
+        (hits, times)
     }
+}
+
+/// Slots of each cell. `limited` says that this machine was the limit of all of them.
+pub(super) fn told(cells: Vec<Vec<Hits>>, limited: bool) -> Vec<Cell> {
+    let slots = |cell: Vec<Hits>| cell.into_iter().map(|hits| hits.slot(limited)).collect();
+    cells.into_iter().map(slots).collect()
 }
 
 #[cfg(test)]
@@ -173,11 +229,28 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_of_shares_is_that_of_all_their_hits_to_a_thousandth() {
+        let hit = |at: u64| {
+            fate(at * MS, (10 + at * at % 17) * MS, if at.is_multiple_of(9) { Ok(503) } else { Ok(200) })
+        };
+        let mut shares = vec![Hits::default(); 3];
+        (0..600).for_each(|at| shares[at as usize % 3].add(&hit(at)));
+        let shares: Vec<_> = shares.iter().filter_map(|hits| hits.share(false)).collect();
+        let (joined, whole) =
+            (Share::joined(&shares.iter().collect::<Vec<_>>(), false).unwrap(), slot((0..600).map(hit)));
+        assert_eq!((joined.requests, joined.failed, joined.limited), (whole.requests, whole.failed, false));
+        let near = |one: Option<f64>, other: Option<f64>| (one.unwrap() / other.unwrap() - 1.0).abs() < 2e-3;
+        assert!(near(joined.middle, whole.middle) && near(joined.tail, whole.tail), "{joined:?} {whole:?}");
+        assert_eq!(Share::joined(&[], false), None);
+    }
+
+    #[test]
     fn a_cell_counts_when_all_of_it_has_ended_and_what_settles_does_not() {
         let mut cells = Cells::new(2 * MS, 10 * MS, 3, 2);
         // One due in each millisecond, until the thirtieth.
         (0..30).for_each(|at| cells.add(&fate(at * MS, MS, Ok(200)), at as usize % 2));
-        let (told, times) = cells.told(|at| at.div_ceil(MS), false);
+        let (complete, times) = cells.complete(|at| at.div_ceil(MS));
+        let told = told(complete, false);
         assert_eq!(told.len(), 2, "the third lacks two");
         assert_eq!(times.iter().map(Histogram::count).sum::<u64>(), 28);
         assert!(told.iter().flatten().all(|slot| slot.unwrap().requests == 5));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment, Variation};
 use seawall_cause::watched::{Carrier, Hit, How};
+use seawall_isolate::segment::{Design, Segment};
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::seen::Block;
@@ -237,4 +238,24 @@ impl From<BlockRow> for Block {
         let BlockRow(sent, good, errors, timely, late, in_flight, latency, slowest) = row;
         Self { sent, good, errors, timely, late, in_flight, latency, slowest }
     }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Design", rename_all = "kebab-case")]
+pub(super) enum DesignMirror {
+    Interleaved,
+    Blocks,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Segment", deny_unknown_fields)]
+pub(super) struct SegmentMirror {
+    #[serde(with = "DesignMirror")]
+    design: Design,
+    members: Vec<usize>,
+    cells: usize,
+    each: Duration,
+    settle: Duration,
+    gap: Duration,
+    seed: u64,
 }

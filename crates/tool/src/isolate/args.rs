@@ -139,6 +139,17 @@ const USUAL: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(360)
 const SLOWEST: f64 = 1.0;
 
 impl Args {
+    /// Whether ways are searched after they were compared.
+    pub(crate) fn searches(&self) -> bool {
+        self.find
+    }
+
+    /// Whether targets may come on standard input.
+    pub(crate) fn reads_stdin(&self) -> bool {
+        let is_said = self.url.is_some() || self.is_comparison() || self.experiment.is_some();
+        matches!(self.targets.as_str(), "-") || (self.targets == "stdin" && !is_said)
+    }
+
     /// What of it matters to pods.
     pub(super) fn beside(&self) -> Beside<'_> {
         Beside { command: Command::Isolate, targets: &self.targets, output: None }
@@ -171,7 +182,7 @@ impl Args {
     ///
     /// # Errors
     /// Flags that do not go together.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         let mut mistakes: Vec<String> =
             self.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
         let mut refuse = |wrong: bool, text: &str| {

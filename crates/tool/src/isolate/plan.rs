@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, Cursor, IsTerminal as _, stdin};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use seawall_isolate::segment::{Design, Times};
@@ -13,7 +14,8 @@ use seawall_lab::find::plan::Plan as Search;
 use seawall_lab::isolate::bench::Bench;
 use seawall_lab::isolate::limits::{Searches, for_whole};
 use seawall_lab::isolate::ways::{Named, Way};
-use seawall_lab::isolate::{Plan, least};
+use seawall_lab::isolate::{Plan, least, least_rate};
+use seawall_lab::remote::segments::Ways as Told;
 use seawall_load::engine::Travel;
 use seawall_load::files::Files;
 use seawall_load::proxy::Proxy;
@@ -25,32 +27,87 @@ use seawall_search::profile::Profile;
 
 use super::args::Args;
 use super::file::{self, MOST_WAYS, Ways};
+use super::pods::gap;
 use super::vary::{self, Aimed, Vary};
 use super::way::{Draft, takes_body};
 use crate::attack::aim::{self, Aim, Waits};
 use crate::find::args::goal;
 use crate::find::plan::{connections, public, target};
 use crate::find::reach::Reach;
-use crate::find::signals::Signals;
 
 /// An experiment, and what it takes to carry it out.
-pub(super) struct Order {
-    pub(super) plan: Plan,
+pub(crate) struct Order {
+    pub(crate) plan: Plan,
     /// What follows it.
     pub(super) searches: Option<Searches>,
-    pub(super) bench: Bench,
-    pub(super) reaches: Vec<Reaching>,
+    pub(crate) bench: Bench,
+    pub(crate) reaches: Vec<Reaching>,
 }
 
 /// One request that a way is tried with before any load.
-pub(super) struct Reaching {
+pub(crate) struct Reaching {
     name: String,
     url: String,
     reach: Reach,
 }
 
+/// Whose names are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// This machine's, which sends.
+    Here,
+    /// The same of one of several that have to come to the same ways, in whatever order their addresses are told.
+    Alike,
+    /// Nobody's: others send, who may know other names and have other addresses. What hangs on them they say.
+    Elsewhere,
+}
+
+/// Ways that are asked for, how they are gone and what they are called.
+struct Drawn {
+    drafts: Ways,
+    ways: Vec<Way>,
+    travel: Travel,
+    style: Style,
+}
+
 /// The plan of an experiment that sends with so many threads at most, of files that are read so.
 pub(super) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Order> {
+    ordered(args, cpus, drawn(args, files, Looks::Here)?)
+}
+
+/// The same on one of several machines that send together.
+pub(crate) fn plan_alike(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Order> {
+    ordered(args, cpus, drawn(args, files, Looks::Alike)?)
+}
+
+/// What can be known to be wrong of an experiment that others send, who say then which ways there are.
+pub(super) fn check(args: &Args, files: &Files, pods: usize) -> anyhow::Result<()> {
+    let drawn = drawn(args, files, Looks::Elsewhere)?;
+    enough(args, &asked(args, drawn.drafts.variants.iter().map(Draft::design), gap(pods)), pods)
+}
+
+/// The plan of an experiment whose ways so many pods have told.
+pub(super) fn plan_told(args: &Args, told: Told, pods: usize) -> anyhow::Result<Plan> {
+    let asked = asked(args, told.ways.iter().skip(1).map(|way| way.design), gap(pods));
+    enough(args, &asked, pods)?;
+    let ways = told.ways.into_iter().map(|way| Named { name: way.name, what: way.what }).collect();
+    Ok(Plan { asked, ways, target: told.target })
+}
+
+fn enough(args: &Args, asked: &Asked, pods: usize) -> anyhow::Result<()> {
+    let least = least_rate(asked.designs.len() + 1, pods, asked.times);
+    ensure!(
+        asked.rate >= least,
+        "--rate must be {least:.0}/s or more from {pods} pods: each is to send every way in each cell"
+    );
+    enough_time(asked, args.find)
+}
+
+/// Why pods search nothing after a comparison.
+pub(crate) const NO_SEARCH: &str =
+    "--find: pods compare ways, and search them one at a time with seawall find --on";
+
+fn drawn(args: &Args, files: &Files, looks: Looks) -> anyhow::Result<Drawn> {
     let mut style = args.travel.style(false)?;
     let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
     let mut travel = args.travel.engine(waits, &style, files)?;
@@ -60,11 +117,11 @@ pub(super) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Or
     if args.vary.iter().any(Vary::is_of_names) || file.as_ref().is_some_and(Ways::look_up) {
         look_up_each(&mut travel, &mut style);
     }
-    let drafts = drafts(args, file, &targets, &travel, &style)?;
+    let drafts = drafts(args, file, &targets, (&travel, &style), looks)?;
     let all: Vec<_> = drafts.all().collect();
     let (mut ways, mut mistakes) = (Vec::new(), Vec::new());
     for draft in &all {
-        match way(draft, &targets, &travel, &style) {
+        match way(draft, &targets, (&travel, &style), looks) {
             Ok(way) => ways.push(way),
             Err(error) => mistakes.push(format!("{}: {error:#}", draft.name)),
         }
@@ -76,11 +133,17 @@ pub(super) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Or
         mistakes = repetitions(&all, &ways, &travel);
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    Ok(Drawn { drafts, ways, travel, style })
+}
+
+fn ordered(args: &Args, cpus: usize, drawn: Drawn) -> anyhow::Result<Order> {
+    let Drawn { drafts, ways, travel, style } = drawn;
+    let all: Vec<_> = drafts.all().collect();
     let reaches = all.iter().zip(&ways).map(|(draft, way)| reaching(draft, way, &travel, &style));
     let reaches = reaches.collect::<anyhow::Result<_>>()?;
     let target = ways[0].requests.first().map(|request| public(&request.url)).unwrap_or_default();
     let ways_of_plan = all.iter().map(|draft| Named { name: draft.name.clone(), what: draft.what.clone() });
-    let asked = asked(args, &drafts.variants);
+    let asked = asked(args, drafts.variants.iter().map(Draft::design), Duration::ZERO);
     enough_time(&asked, args.find)?;
     let plan = Plan { asked, ways: ways_of_plan.collect(), target };
     let searches = args.find.then(|| searches(args, &ways, &travel)).transpose()?;
@@ -93,14 +156,14 @@ fn look_up_each(travel: &mut Travel, style: &mut Style) {
     (travel.dial.lifetime, travel.keep_alive, style.close) = (Lifetime::Connection, false, true);
 }
 
-fn asked(args: &Args, variants: &[Draft]) -> Asked {
+fn asked(args: &Args, designs: impl Iterator<Item = Design>, gap: Duration) -> Asked {
     Asked {
-        designs: variants.iter().map(Draft::design).collect(),
+        designs: designs.collect(),
         rate: args.rate.0,
         margin: args.margin.0,
         tail: args.tail,
         budget: args.budget_of_comparison(),
-        times: Times::USUAL,
+        times: Times { gap, ..Times::USUAL },
         seed: args.seed,
     }
 }
@@ -143,10 +206,10 @@ fn searches(args: &Args, ways: &[Way], travel: &Travel) -> anyhow::Result<Search
 ///
 /// # Errors
 /// Ways to which there is no connection, all of them.
-pub(super) fn reach(reaches: Vec<Reaching>, signals: &Signals) -> anyhow::Result<()> {
+pub(crate) fn reach(reaches: Vec<Reaching>, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
     let mut mistakes = Vec::new();
     for Reaching { name, url, reach } in reaches {
-        if let Err(error) = reach.ask(&url, || signals.received().is_some()) {
+        if let Err(error) = reach.ask(&url, &is_ended) {
             mistakes.push(format!("{name}: {error:#}"));
         }
     }
@@ -197,8 +260,8 @@ fn drafts(
     args: &Args,
     file: Option<Ways>,
     targets: &[Target],
-    travel: &Travel,
-    style: &Style,
+    (travel, style): (&Travel, &Style),
+    looks: Looks,
 ) -> anyhow::Result<Ways> {
     if let (Some(a), Some(b)) = (&args.a, &args.b) {
         let b = Draft { url: Some(one_word(b)?.to_owned()), ..Draft::named("b", public(b)) };
@@ -210,12 +273,17 @@ fn drafts(
     let reference = &ways.reference;
     let requests = requests(reference, targets, style).with_context(|| reference.name.clone())?;
     let travel = &apart(reference, travel);
-    let addresses = travel.dial.addresses(&requests[0].origin).unwrap_or_default();
-    let is_named = args.vary.iter().any(Vary::is_of_names);
+    let is_known = looks != Looks::Elsewhere;
+    let mut addresses =
+        if is_known { travel.dial.addresses(&requests[0].origin).unwrap_or_default() } else { Vec::new() };
+    if looks == Looks::Alike {
+        addresses.sort_unstable();
+    }
+    let is_named = is_known && args.vary.iter().any(Vary::is_of_names);
     let absolute = is_named.then(|| absolute_name(&requests[0].origin, travel, &addresses)).flatten();
     let aimed = Aimed { request: &requests[0], requests: &requests, travel, addresses: &addresses, absolute };
     let mut mistakes = Vec::new();
-    for vary in &args.vary {
+    for vary in args.vary.iter().filter(|vary| is_known || !vary.looks_up()) {
         match vary.ways(&aimed) {
             Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.on(&ways.reference))),
             // The same factor twice is one mistake.
@@ -276,7 +344,12 @@ fn requests(draft: &Draft, targets: &[Target], style: &Style) -> Result<Vec<Requ
 }
 
 /// A way that can be gone: its requests are sendable, and their names have addresses.
-fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> anyhow::Result<Way> {
+fn way(
+    draft: &Draft,
+    targets: &[Target],
+    (travel, style): (&Travel, &Style),
+    looks: Looks,
+) -> anyhow::Result<Way> {
     let urls = targets.iter().map(|target| &target.url).collect::<BTreeSet<_>>().len();
     ensure!(
         draft.url.is_none() || urls == 1,
@@ -288,10 +361,18 @@ fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> any
         bail!("body: a {method} has none, and would be another request: say with -targets what is posted");
     }
     let apart = (draft.design() == Design::Blocks).then(|| apart(draft, travel));
+    if looks != Looks::Elsewhere {
+        can_be_gone(draft, &requests, apart.as_ref().unwrap_or(travel))?;
+    }
+    Ok(Way { requests, apart })
+}
+
+/// What the machine that sends must have: addresses of all names, and the one that is sent from.
+fn can_be_gone(draft: &Draft, requests: &[Request], travel: &Travel) -> anyhow::Result<()> {
     if let Some(source) = draft.source {
         UdpSocket::bind((source, 0)).with_context(|| format!("nothing can be sent from {source}"))?;
     }
-    let dial = &apart.as_ref().unwrap_or(travel).dial;
+    let dial = &travel.dial;
     let origins: BTreeSet<&Origin> = requests.iter().map(|request| &request.origin).collect();
     for origin in origins {
         if let Err(fault) = dial.addresses(origin) {
@@ -305,7 +386,7 @@ fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> any
             bail!("no address was found for {named}: {}", seawall_load::fault::Fault::Resolve(fault));
         }
     }
-    Ok(Way { requests, apart })
+    Ok(())
 }
 
 /// What a way cannot have, as its target and the reference are.

@@ -134,6 +134,11 @@ impl Vary {
         matches!(self.factor, Factor::Name)
     }
 
+    /// Whether its ways are those of addresses that a name has.
+    pub(super) fn looks_up(&self) -> bool {
+        matches!(self.factor, Factor::Name | Factor::Address)
+    }
+
     /// The ways of this factor.
     ///
     /// # Errors

@@ -1,0 +1,255 @@
+//! Works of an experiment that compares ways, and what was seen of a part of each.
+//!
+//! **A cell of all parts is one cell.** What is compared is what happened in the same two seconds, and there the parts are not
+//! independent: a way whose server stands still for a second is slow from everywhere, and in a block all have one way alone while the
+//! target is as it is then. Were each part's a cell of its own, twenty of them would say in one segment and twenty times what has happened
+//! once, and looks, which take cells for independent, would believe it. So the requests of all parts in a cell are those of one slot, as
+//! if one generator had sent them: cells, levels and lengths are those that the procedure was tried with, at the rate of the whole.
+//! What parts differ by, such as how far they are from the target, is in all ways alike: each part sends each way equally often.
+
+use std::collections::BTreeMap;
+
+use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::slot::Cell;
+use seawall_load::clock::Nanos;
+use seawall_load::stats::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::mirrors::{DesignMirror, SegmentMirror};
+use crate::isolate::counts::Counts;
+use crate::isolate::slots::{Counted, Share};
+use crate::isolate::{Cut, Seen};
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Work {
+    /// Say which ways there are.
+    Ways,
+    /// Open the connections of a part of a segment.
+    Open {
+        /// Which.
+        #[serde(with = "SegmentMirror")]
+        segment: Segment,
+        /// Requests a second of the whole.
+        rate: f64,
+    },
+    /// Send over them: all of an interleaved segment, or one block of this way.
+    Send(Option<usize>),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Done {
+    /// The ways that there are.
+    Ways(Ways),
+    /// The connections stand.
+    Open,
+    /// What was seen of what was sent.
+    Sent(Box<Sent>),
+    /// It was not done, in words.
+    Impossible(String),
+}
+
+/// Ways as one that goes them knows them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ways {
+    /// What all of them lead to.
+    pub target: String,
+    /// They, the reference first.
+    pub ways: Vec<Known>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// What it has different, in words.
+    pub what: String,
+    /// How it takes its turns.
+    #[serde(with = "DesignMirror")]
+    pub design: Design,
+}
+
+/// What was seen of a part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sent {
+    /// Cells that came to their end, by way.
+    #[serde(with = "deflated")]
+    pub cells: Vec<Vec<Option<Share>>>,
+    /// Times of answers by way.
+    #[serde(with = "deflated")]
+    pub times: Vec<Counted>,
+    /// What became of requests, by way.
+    pub counts: Vec<Counts>,
+    /// Why nothing more is to be sent.
+    pub cut: Option<Cut>,
+    /// Why this generator was the limit, in words.
+    pub limits: Vec<String>,
+}
+
+/// Much data as one text.
+mod deflated {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::super::compact::{packed, unpacked};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        packed(value).ok_or_else(|| S::Error::custom("it cannot be written down"))?.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(from)?;
+        unpacked(&text).ok_or_else(|| D::Error::custom("no figures in base64"))
+    }
+}
+
+/// Share of its parts that may have been limited in a cell: those are left out of it, in all ways. The same share of cells may be of a way.
+const LIMITED: f64 = 0.2;
+
+impl Sent {
+    /// Parts that were sent at the same time, each with whose it is, as one; how long it took aside.
+    #[must_use]
+    pub fn together(parts: &[(String, Self)]) -> Seen {
+        let cells = (0..).map_while(|at| cell(parts, at)).collect();
+        let limits =
+            parts.iter().flat_map(|(name, part)| part.said().map(move |why| format!("{name}: {why}")));
+        let mut seen = Seen { cells, limits: limits.collect(), cut: overloaded(parts), ..Seen::default() };
+        for (_, part) in parts {
+            let ways = part.times.len().max(part.counts.len()).max(seen.times.len());
+            seen.times.resize_with(ways, Histogram::default);
+            seen.counts.resize_with(ways, Counts::default);
+            for (all, times) in seen.times.iter_mut().zip(&part.times) {
+                times.each().for_each(|time: Nanos| all.record(time));
+            }
+            seen.counts.iter_mut().zip(&part.counts).for_each(|(all, one)| all.merge(one));
+        }
+        seen
+    }
+
+    /// What is to be said of this generator.
+    fn said(&self) -> impl Iterator<Item = String> {
+        let limited = self.cells.iter().filter(|cell| is_limited(cell)).count();
+        let is_often = self.limits.is_empty() && limited as f64 > LIMITED * self.cells.len() as f64;
+        let told =
+            is_often.then(|| format!("late with its requests in {limited} of {} cells", self.cells.len()));
+        self.limits.iter().cloned().chain(told)
+    }
+}
+
+/// Whether a generator was the limit of any way in its part of a cell: then the part says nothing of the others beside it either.
+fn is_limited(cell: &[Option<Share>]) -> bool {
+    cell.iter().flatten().any(|share| share.limited)
+}
+
+/// This cell of all parts that have it; none of none.
+fn cell(parts: &[(String, Sent)], at: usize) -> Option<Cell> {
+    let all: Vec<_> = parts.iter().filter_map(|(_, part)| part.cells.get(at)).collect();
+    let ways = all.iter().map(|cell| cell.len()).max()?;
+    let fit: Vec<_> = all.iter().filter(|cell| !is_limited(cell)).copied().collect();
+    let limited = (all.len() - fit.len()) as f64 > LIMITED * all.len() as f64;
+    let counted = if limited { all } else { fit };
+    let of = |way: usize| counted.iter().filter_map(|cell| cell.get(way)?.as_ref()).collect::<Vec<_>>();
+    Some((0..ways).map(|way| Share::joined(&of(way), limited)).collect())
+}
+
+/// The way that most parts say does not bear the rate, if any says so.
+fn overloaded(parts: &[(String, Sent)]) -> Option<Cut> {
+    let mut votes = BTreeMap::new();
+    for (_, part) in parts {
+        if let Some(Cut::Overloaded(way)) = part.cut {
+            *votes.entry(way).or_insert(0) += 1;
+        }
+    }
+    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(way, _)| Cut::Overloaded(way))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall_isolate::segment::Times;
+
+    use super::*;
+
+    fn share(limited: bool, requests: usize, time: Nanos) -> Option<Share> {
+        let mut times = Histogram::default();
+        (0..requests).for_each(|_| times.record(time));
+        Some(Share { requests, failed: 0, limited, times: Counted::of(&times) })
+    }
+
+    fn part(name: &str, cells: Vec<Vec<Option<Share>>>) -> (String, Sent) {
+        (name.to_owned(), Sent { cells, ..Sent::default() })
+    }
+
+    const MS: Nanos = 1_000_000;
+
+    #[test]
+    fn works_and_what_was_seen_are_read_as_they_were_written() {
+        let times = Times { gap: Duration::from_millis(7), ..Times::USUAL };
+        let segment = Segment::new(Design::Blocks, vec![0, 3], 70.0, times, 9);
+        for work in
+            [Work::Ways, Work::Open { segment, rate: 1e3 / 7.0 }, Work::Send(None), Work::Send(Some(3))]
+        {
+            let read: Work = serde_json::from_str(&serde_json::to_string(&work).unwrap()).unwrap();
+            assert_eq!(read, work);
+        }
+        let (_, mut sent) = part("a", vec![vec![share(true, 9, MS), None]; 3]);
+        (sent.cut, sent.limits) = (Some(Cut::Overloaded(3)), vec!["slow".to_owned()]);
+        let done = Done::Sent(Box::new(sent));
+        let read: Done = serde_json::from_str(&serde_json::to_string(&done).unwrap()).unwrap();
+        assert_eq!(read, done);
+    }
+
+    #[test]
+    fn a_cell_of_all_parts_is_one_with_the_requests_of_all() {
+        let one = part("a", vec![vec![share(false, 10, MS), share(false, 10, 2 * MS)]; 2]);
+        let other = part("b", vec![vec![share(false, 11, MS), share(false, 10, 2 * MS)]]);
+        let seen = Sent::together(&[one, other]);
+        let requests = |cell: &Cell| cell.iter().map(|slot| slot.unwrap().requests).collect::<Vec<_>>();
+        assert_eq!(seen.cells.iter().map(requests).collect::<Vec<_>>(), [[21, 20], [10, 10]]);
+        let middle = |way: usize| seen.cells[0][way].unwrap().middle.unwrap();
+        assert!((middle(1) / middle(0) - 2.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_part_whose_generator_was_the_limit_is_left_out_in_all_ways_unless_they_are_many() {
+        let cell = |limited| vec![vec![share(limited, 10, MS), share(false, 10, MS)]];
+        let parts =
+            |limited: usize| (0..6).map(|at| part(&at.to_string(), cell(at < limited))).collect::<Vec<_>>();
+        let of = |limited| {
+            let seen = Sent::together(&parts(limited));
+            let slots = seen.cells[0].iter().map(|slot| slot.map(|slot| (slot.requests, slot.limited)));
+            (slots.collect::<Vec<_>>(), seen.limits)
+        };
+        assert_eq!(of(0), (vec![Some((60, false)); 2], vec![]));
+        assert_eq!(
+            of(1),
+            (vec![Some((50, false)); 2], vec!["0: late with its requests in 1 of 1 cells".to_owned()])
+        );
+        assert_eq!(of(2).0, vec![Some((60, true)); 2]);
+    }
+
+    #[test]
+    fn the_way_that_most_find_overloaded_is_named() {
+        let cut = |cut| (String::new(), Sent { cut, ..Sent::default() });
+        let told = [
+            Some(Cut::Overloaded(2)),
+            None,
+            Some(Cut::Stopped),
+            Some(Cut::Overloaded(1)),
+            Some(Cut::Overloaded(2)),
+        ];
+        assert_eq!(Sent::together(&told.map(cut)).cut, Some(Cut::Overloaded(2)));
+        assert_eq!(Sent::together(&[cut(Some(Cut::Stopped))]).cut, None, "whose end it was says why");
+    }
+}

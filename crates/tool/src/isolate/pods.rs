@@ -1,0 +1,234 @@
+//! An experiment on pods: each segment is carried out by all of them, each with its part, and seen as one.
+//!
+//! A pod that is gone, or tells nothing in time, has no part in what is seen: both of a pair lack the same requests, and what is left is
+//! still fair. That is said, and the others go on, unless it was asked for another end.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use seawall_fleet::fleet::{News, What};
+use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::slot::Cell;
+use seawall_lab::isolate::bench::joined;
+use seawall_lab::isolate::{Cut, Paths, Seen};
+use seawall_lab::remote::segments::{Done, Sent, Ways, Work};
+use seawall_lab::rig::Stop;
+use seawall_load::clock::nanos;
+
+use crate::on::WhenPodFails;
+use crate::on::crew::{self, Crew};
+
+/// Longest wait for news before it is looked whether anything is to end.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How much longer than it sends a pod is waited for: late answers take a second, orders and logs travel.
+const AROUND: Duration = Duration::from_secs(5);
+
+/// How long connections may take to be opened.
+const OPENING: Duration = Duration::from_secs(30);
+
+/// How long what was measured is waited for once everything is to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long goes by from an order to the first request and from the last one to what came of it, and how much more for each pod: orders are
+/// written one after the other, and logs come through the API server.
+const GAP: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1));
+
+/// What goes by before each piece that so many pods send.
+pub(super) fn gap(pods: usize) -> Duration {
+    GAP.0 + GAP.1 * u32::try_from(pods).unwrap_or(u32::MAX)
+}
+
+/// Pods that compare.
+pub(super) struct Pods {
+    crew: Crew<Work, (), Done>,
+    stop: Stop,
+    when_pod_fails: WhenPodFails,
+    /// What is to be said of pods that have no part in the segment under way.
+    losses: Vec<String>,
+    /// The first that was lost.
+    lost: Option<String>,
+    /// How many ways there are.
+    ways: usize,
+}
+
+impl Pods {
+    /// Of pods that are ready.
+    pub(super) fn new(crew: Crew<Work, (), Done>, when_pod_fails: WhenPodFails) -> Self {
+        Self { crew, stop: Stop::default(), when_pod_fails, losses: Vec::new(), lost: None, ways: 0 }
+    }
+
+    /// What ends everything at once.
+    pub(super) fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// How many there are.
+    pub(super) fn size(&self) -> usize {
+        self.crew.fleet.size()
+    }
+
+    /// The ways, of which all pods have the same.
+    ///
+    /// # Errors
+    /// They have not, or it was not said.
+    pub(super) fn ways(&mut self) -> anyhow::Result<Ways> {
+        let told = self.carry_out_work(&Work::Ways, AROUND);
+        if let Some(lost) = &self.lost {
+            bail!("{lost}");
+        }
+        let mut all = told.into_iter().filter_map(|(pod, done)| match done {
+            Done::Ways(ways) => Some((pod, ways)),
+            _ => None,
+        });
+        let Some((first, ways)) = all.next() else { bail!("no pod has said which ways there are") };
+        for (pod, others) in all {
+            ensure!(
+                others == ways,
+                "{} and {} do not have the same ways: {} there, {} here; no load was sent",
+                self.crew.fleet.name(first),
+                self.crew.fleet.name(pod),
+                said(&ways),
+                said(&others)
+            );
+        }
+        self.ways = ways.ways.len();
+        Ok(ways)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.is_stopped() || self.is_given_up()
+    }
+
+    /// A pod was lost, and everything is to end then.
+    fn is_given_up(&self) -> bool {
+        self.lost.is_some() && self.when_pod_fails == WhenPodFails::End
+    }
+
+    /// Has a work done by all pods that are there, and hears what came of it, by pod. As soon as one has ended before its time, the others are
+    /// told to end, too.
+    fn carry_out_work(&mut self, work: &Work, within: Duration) -> Vec<(usize, Done)> {
+        let fleet = &mut self.crew.fleet;
+        let mut waiting: Vec<usize> = (0..fleet.size()).filter(|&pod| fleet.gone(pod).is_none()).collect();
+        let begun = fleet.begin(work);
+        let mut by = begun.at.saturating_add(nanos(within));
+        let (mut told, mut ends) = (Vec::new(), false);
+        while !waiting.is_empty() && self.crew.fleet.now() < by {
+            let is_cut = told.iter().any(|(_, done)| is_cut(done));
+            if !ends && (is_cut || self.is_over()) {
+                self.crew.fleet.stop();
+                by = by.min(self.crew.fleet.now().saturating_add(nanos(LAST_WORDS)));
+                ends = true;
+            }
+            let Some(News { pod, what, .. }) = self.crew.fleet.next(PATIENCE) else { continue };
+            match what {
+                What::Done { trial, result } if trial == begun.trial => {
+                    waiting.retain(|&other| other != pod);
+                    match result {
+                        Done::Impossible(why) => self.loses(pod, &why),
+                        result => told.push((pod, result)),
+                    }
+                }
+                What::Failed(why) => {
+                    waiting.retain(|&other| other != pod);
+                    self.loses(pod, &why);
+                }
+                What::Gone(why) => {
+                    waiting.retain(|&other| other != pod);
+                    self.loses(pod, &format!("gone: {why}"));
+                }
+                _ => {}
+            }
+        }
+        if !ends {
+            waiting.into_iter().for_each(|pod| self.loses(pod, "told nothing in time"));
+        }
+        told.sort_unstable_by_key(|(pod, _)| *pod);
+        told
+    }
+
+    /// What a pod saw is not there, which is said once in a segment.
+    fn loses(&mut self, pod: usize, why: &str) {
+        let name = format!("{}: ", self.crew.fleet.name(pod));
+        if self.losses.iter().any(|known| known.starts_with(&name)) {
+            return;
+        }
+        let said = format!("{name}{why}");
+        crew::tell(&said);
+        self.lost.get_or_insert_with(|| said.clone());
+        self.losses.push(format!("{said}; its share is missing"));
+    }
+
+    /// What all that are there see of what they send.
+    fn send(&mut self, member: Option<usize>, segment: &Segment) -> Seen {
+        let told = self.carry_out_work(&Work::Send(member), segment.sends() + AROUND);
+        let named = told.into_iter().filter_map(|(pod, done)| match done {
+            Done::Sent(sent) => Some((self.crew.fleet.name(pod).to_owned(), *sent)),
+            _ => None,
+        });
+        Sent::together(&named.collect::<Vec<_>>())
+    }
+
+    fn blocks(&mut self, segment: &Segment) -> Seen {
+        let mut whole = Seen::default();
+        for round in segment.blocks() {
+            let mut cell: Option<Cell> = Some(vec![None; self.ways]);
+            for member in round {
+                let block = self.send(Some(member), segment);
+                whole.add(&block);
+                whole.limits.extend(block.limits);
+                if block.cut.is_some() || self.is_over() {
+                    return Seen { cut: block.cut, ..whole };
+                }
+                cell = joined(cell, member, block.cells.into_iter().next());
+            }
+            whole.cells.extend(cell);
+        }
+        whole
+    }
+
+    /// Why nothing more is to be sent.
+    fn cut(&self, seen: Option<Cut>) -> Option<Cut> {
+        let fleet = &self.crew.fleet;
+        let is_empty = || (0..fleet.size()).all(|pod| fleet.gone(pod).is_some());
+        if self.stop.is_stopped() {
+            return Some(Cut::Stopped);
+        }
+        let lost = self.lost.as_ref();
+        let given_up =
+            lost.filter(|_| self.is_given_up()).map(|lost| format!("{lost} (--when-pod-fails end)"));
+        let none_left = lost.filter(|_| is_empty()).map(|lost| format!("no pod is left; {lost}"));
+        given_up.or(none_left).map(Cut::Failed).or(seen)
+    }
+}
+
+/// Whether a pod ended before its time.
+fn is_cut(done: &Done) -> bool {
+    matches!(done, Done::Sent(sent) if sent.cut.is_some())
+}
+
+fn said(ways: &Ways) -> String {
+    let each: Vec<_> = ways.ways.iter().map(|way| format!("{} ({})", way.name, way.what)).collect();
+    each.join(", ")
+}
+
+impl Paths for Pods {
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen {
+        let before = self.crew.fleet.now();
+        let open = Work::Open { segment: segment.clone(), rate };
+        let are_open = !self.carry_out_work(&open, OPENING).is_empty();
+        let mut seen = match segment.design {
+            _ if self.is_over() => Seen::default(),
+            _ if !are_open => {
+                let why = self.lost.clone().unwrap_or_else(|| "no pod has a connection".to_owned());
+                Seen { cut: Some(Cut::Failed(why)), ..Seen::default() }
+            }
+            Design::Interleaved => self.send(None, segment),
+            Design::Blocks => self.blocks(segment),
+        };
+        seen.cut = self.cut(seen.cut);
+        let took = self.crew.fleet.now().saturating_sub(before);
+        seen.limits.append(&mut self.losses);
+        Seen { took: Duration::from_nanos(took), ..seen }
+    }
+}
