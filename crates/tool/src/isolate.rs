@@ -71,7 +71,7 @@ fn from_pods(args: &Args, asked: &on::Asked, read: &Read) -> anyhow::Result<Exit
         Called::Ready(crew, _) => crew,
         Called::Interrupted(code) => return Ok(code),
     };
-    let mut pods = Pods::new(crew, asked.when_pod_fails);
+    let mut pods = Pods::new(*crew, asked.when_pod_fails);
     let stop = pods.stop();
     let button = stop.clone();
     let signals = Signals::listen(Box::new(move || stop.now()), files.drafts())?;
