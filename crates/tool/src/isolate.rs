@@ -75,7 +75,11 @@ fn from_pods(args: &Args, asked: &on::Asked, read: &Read) -> anyhow::Result<Exit
     let stop = pods.stop();
     let button = stop.clone();
     let signals = Signals::listen(Box::new(move || stop.now()), files.drafts())?;
-    let plan = plan::plan_told(args, pods.ways()?, pods.size())?;
+    let ways = match (pods.ways(), signals.received()) {
+        (_, Some(signal)) => return Ok(ExitCode::from(exit::signalled(signal))),
+        (ways, None) => ways?,
+    };
+    let plan = plan::plan_told(args, ways, pods.size())?;
     let mut page = page.map(|site| Page::open(site, nothing_yet(&plan), ending(button))).transpose()?;
     let answer = compared(&mut pods, &plan, None, page.as_mut());
     drop(pods);

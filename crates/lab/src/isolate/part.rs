@@ -21,7 +21,7 @@ pub struct Standing {
 
 enum Sessions {
     /// One for all ways, and whose each of its requests is.
-    Together(Session, Vec<usize>),
+    Together(Box<Session>, Vec<usize>),
     /// By way.
     Apart(Vec<Option<Session>>),
 }
@@ -41,7 +41,7 @@ impl Bench {
         let segment = Segment { seed, ..segment.clone() };
         let sessions = match segment.design {
             Design::Interleaved => {
-                self.together(&segment, rate, slice).map(|(session, of)| Sessions::Together(session, of))
+                self.together(&segment, rate, slice).map(|(session, of)| Sessions::Together(Box::new(session), of))
             }
             Design::Blocks => self.apart(&segment, rate / slice.of() as f64).map(Sessions::Apart),
         };

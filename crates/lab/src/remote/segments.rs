@@ -113,8 +113,12 @@ mod deflated {
     }
 }
 
-/// Share of its parts that may have been limited in a cell: those are left out of it, in all ways. The same share of cells may be of a way.
-const LIMITED: f64 = 0.2;
+/// Share of its parts that may have been limited in a cell: those are left out of it, in all ways, and the rest is as fair as all would be.
+/// Where most of them were, it is not the load that was asked for.
+const LIMITED: f64 = 0.5;
+
+/// Share of its cells in which a part must have been limited for that to be said: the same makes a way invalid.
+const OFTEN: f64 = 0.2;
 
 impl Sent {
     /// Parts that were sent at the same time, each with whose it is, as one; how long it took aside.
@@ -139,7 +143,7 @@ impl Sent {
     /// What is to be said of this generator.
     fn said(&self) -> impl Iterator<Item = String> {
         let limited = self.cells.iter().filter(|cell| is_limited(cell)).count();
-        let is_often = self.limits.is_empty() && limited as f64 > LIMITED * self.cells.len() as f64;
+        let is_often = self.limits.is_empty() && limited as f64 > OFTEN * self.cells.len() as f64;
         let told =
             is_often.then(|| format!("late with its requests in {limited} of {} cells", self.cells.len()));
         self.limits.iter().cloned().chain(told)
@@ -236,7 +240,8 @@ mod tests {
             of(1),
             (vec![Some((50, false)); 2], vec!["0: late with its requests in 1 of 1 cells".to_owned()])
         );
-        assert_eq!(of(2).0, vec![Some((60, true)); 2]);
+        assert_eq!(of(3).0, vec![Some((30, false)); 2]);
+        assert_eq!(of(4).0, vec![Some((60, true)); 2]);
     }
 
     #[test]

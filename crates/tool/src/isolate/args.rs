@@ -307,6 +307,9 @@ end it, nobody else does. When it is over the page is that of --html, and \"Save
 offline file; an open page has up to 2 s to hear the end. To see it from elsewhere, by one port at both
 ends: ssh -L 8080:127.0.0.1:8080 HOST.
 
+From many pods (--on kubernetes): every pod goes every way equally often, and what all see in the same seconds
+is one cell. A pod that is lost is named, and left out of all ways alike. Names are looked up by the pods. Not with --find.
+
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
