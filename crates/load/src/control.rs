@@ -476,7 +476,7 @@ impl Elsewhere {
     }
 
     /// All have come to the end of the schedule, or were told of an end.
-    pub fn is_over(&self) {
+    pub fn over(&self) {
         self.0.one_is_over();
     }
 
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!([told.try_recv(), told.try_recv()], [Ok(Change::Drain), Ok(Change::Abort)]);
         run.publish(3, 4, 5, 1);
         assert_eq!((control.in_flight(), control.connections(), control.outcomes()), (3, 4, (5, 1)));
-        run.is_over();
+        run.over();
         assert!(control.is_over() && !control.set_rate(rate(1)), "nobody would send it");
     }
 

@@ -337,7 +337,7 @@ impl Running for Many {
                 each(running::News::Measured(&gathered.interval));
             }
         }
-        self.run.is_over();
+        self.run.over();
         self.crew.leave();
     }
 

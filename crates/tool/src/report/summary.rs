@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Write};
 
+use seawall_core::foreign::is_command;
+
 use super::json::second;
 use super::rates::Rates;
 use super::runs::{Run, Runs, Target};
@@ -188,7 +190,7 @@ fn thousands(count: u64) -> String {
 
 /// What a server sends must not move the cursor or recolour the terminal, nor break the columns.
 fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|letter| if is_command(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -208,6 +210,6 @@ mod tests {
 
     #[test]
     fn a_hostile_error_text_cannot_drive_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\tc\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+        assert_eq!(printable("a\u{1b}[2Jb\tc\n\u{202e}d"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}\u{fffd}d");
     }
 }
