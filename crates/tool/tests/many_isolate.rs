@@ -1,5 +1,5 @@
 //! `isolate` from several processes, which do what pods do.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

@@ -40,9 +40,9 @@ impl Bench {
         let seed = segment.seed ^ (place.0 + 1).wrapping_mul(0xd134_2543_de82_ef95);
         let segment = Segment { seed, ..segment.clone() };
         let sessions = match segment.design {
-            Design::Interleaved => {
-                self.together(&segment, rate, slice).map(|(session, of)| Sessions::Together(Box::new(session), of))
-            }
+            Design::Interleaved => self
+                .together(&segment, rate, slice)
+                .map(|(session, of)| Sessions::Together(Box::new(session), of)),
             Design::Blocks => self.apart(&segment, rate / slice.of() as f64).map(Sessions::Apart),
         };
         let sessions = sessions.map_err(|error| error.to_string())?;
