@@ -39,6 +39,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How much later than it could a load begins that begins once: a pod that was held up for a moment has a part in it all the same.
 const CALM: Nanos = 1_000_000_000;
 
+/// How long reasons are waited for when all has come to its end.
+const REASONS: Nanos = 4_000_000_000;
+
 /// A share of the load that may be missing without the rest saying nothing of the target.
 const LITTLE: f64 = 0.01;
 
@@ -65,6 +68,8 @@ pub(crate) struct Many {
     hits: Option<u64>,
     /// Pods that have told all, and ended before their load did.
     cut: BTreeSet<usize>,
+    /// Those of them of which it is not known why.
+    unnamed: BTreeSet<usize>,
     /// From where to where somebody's share was missing, by pod.
     missing: BTreeMap<usize, Nanos>,
     /// Ends the pods, and what they were made of, when it is dropped.
@@ -101,6 +106,7 @@ impl Many {
             end,
             hits,
             cut: BTreeSet::new(),
+            unnamed: BTreeSet::new(),
             missing: BTreeMap::new(),
             _ended: ended,
         })
@@ -174,6 +180,7 @@ impl Many {
             }
             Some(_) => {
                 self.cut.insert(pod);
+                self.unnamed.insert(pod);
                 self.gone(pod, "ended before its load did".into(), at)
             }
             None => is_news,
@@ -185,6 +192,7 @@ impl Many {
         if self.pods.is_done(pod) && !self.cut.contains(&pod) {
             return false;
         }
+        self.unnamed.remove(&pod);
         let at = self.now();
         self.gone(pod, why, at)
     }
@@ -339,6 +347,12 @@ impl Running for Many {
         }
         self.run.over();
         self.crew.leave();
+        // Why somebody else had a pod end is known a moment after its last words.
+        let by = self.now().saturating_add(REASONS);
+        while !self.unnamed.is_empty() && self.now() < by {
+            let news = self.crew.next(PATIENCE);
+            news.into_iter().for_each(|news| _ = self.learn(news));
+        }
     }
 
     fn finish(mut self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
