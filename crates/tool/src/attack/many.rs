@@ -265,7 +265,8 @@ impl Many {
             _ => missing as f64 / outcome.scheduled_for.max(1) as f64,
         };
         let share = of_its_own / self.crew.size() as f64;
-        let verdict = if share > LITTLE { Verdict::GeneratorLimited } else { Verdict::Degraded };
+        let ends = row.gone.is_some() && self.when_pod_fails == WhenPodFails::End;
+        let verdict = if share > LITTLE || ends { Verdict::GeneratorLimited } else { Verdict::Degraded };
         let lacks = format!("{:.1} % of the load", 100.0 * share);
         match &row.gone {
             Some(gone) => {

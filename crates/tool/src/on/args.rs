@@ -30,7 +30,7 @@ pub(crate) struct OnArgs {
     /// Only on nodes with this label; may repeat
     #[arg(long, value_name = "KEY=VALUE", requires = "on", value_parser = label)]
     pub(super) node_selector: Vec<(String, String)>,
-    /// On nodes with this taint, too: KEY[=VALUE][:EFFECT]; may repeat
+    /// On nodes with this taint, too: `KEY[=VALUE][:EFFECT]`; may repeat
     #[arg(long, value_name = "TAINT", requires = "on")]
     pub(super) toleration: Vec<Toleration>,
     /// Cores of each pod, requested and most [default: 1]
