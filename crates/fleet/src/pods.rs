@@ -127,8 +127,9 @@ impl Pauses {
         Self(PAUSES.0)
     }
 
+    /// Between half of it and all: a thousand logs do not come back in step when an API server does.
     async fn pause(&mut self) {
-        sleep(self.0).await;
+        sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         self.0 = (self.0 * 2).min(PAUSES.1);
     }
 }
