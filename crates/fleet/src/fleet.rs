@@ -29,6 +29,12 @@ const LEAD: (Duration, Duration) = (Duration::from_millis(300), Duration::from_m
 /// Changes take effect so much later than they are said, so that every pod knows before.
 pub const NOTICE: Duration = Duration::from_millis(500);
 
+/// For so long a way to a pod is looked for that is not ready: what refuses it goes on refusing.
+const AWAY: Nanos = 15 * SECOND;
+
+/// Clocks that are further apart are wrong.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
 /// Longest part of a line that is no report which is shown, in characters.
 const SHOWN: usize = 200;
 
@@ -50,6 +56,8 @@ struct Pod {
     trips: Trips,
     ready: Option<Ready>,
     gone: Option<String>,
+    /// Since when nothing comes of it, and why, before it is ready.
+    away: Option<(Nanos, String)>,
     /// When anything came of it last.
     heard: Nanos,
 }
@@ -143,7 +151,7 @@ pub enum Unready {
         theirs: String,
     },
     /// Some said nothing in the time that there was.
-    #[error("{missing} of {pods} pods were not ready after {after:?}; the first is {pod}")]
+    #[error("{missing} of {pods} pods were not ready after {after:.0?}; the first is {pod}{why}")]
     Late {
         /// How many.
         missing: usize,
@@ -151,8 +159,20 @@ pub enum Unready {
         pods: usize,
         /// One of them.
         pod: String,
+        /// Why nothing comes of it, if that is known, behind a colon.
+        why: String,
         /// After which time.
         after: Duration,
+    },
+    /// A clock by which nobody can begin together.
+    #[error(
+        "{pod}: its clock is {off:.0?} off, and pods that begin at one instant need clocks that agree (NTP)"
+    )]
+    Clock {
+        /// What it is called.
+        pod: String,
+        /// How much.
+        off: Duration,
     },
     /// Somebody wants to end.
     #[error("interrupted before the pods were ready")]
@@ -225,7 +245,8 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         patience: Duration,
         mut ends: impl FnMut(usize) -> bool,
     ) -> Result<(), Unready> {
-        let by = self.now().saturating_add(nanos(patience));
+        let began = self.now();
+        let by = began.saturating_add(nanos(patience));
         loop {
             let ready = self.pods.iter().filter(|pod| pod.ready.is_some()).count();
             if ends(ready) {
@@ -233,15 +254,33 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             }
             let unready =
                 |pod: &Pod| pod.gone.is_none() && (pod.ready.is_none() || pod.trips.count() < TRIPS);
-            let Some(first) = self.pods.iter().position(unready) else { return Ok(()) };
-            if self.now() >= by {
+            let Some(first) = self.pods.iter().position(unready) else { return self.clocks() };
+            let now = self.now();
+            let is_away = |pod: &&Pod| pod.away.as_ref().is_some_and(|(since, _)| now >= since + AWAY);
+            let away = self.pods.iter().position(|pod| unready(pod) && is_away(&pod));
+            if now >= by || away.is_some() {
+                let first = away.unwrap_or(first);
+                let why =
+                    self.pods[first].away.as_ref().map_or_else(String::new, |(_, why)| format!(": {why}"));
                 let (pod, pods) = (self.name(first).to_owned(), self.size());
-                return Err(Unready::Late { missing: pods - ready, pods, pod, after: patience });
+                let after = Duration::from_nanos(now.saturating_sub(began));
+                return Err(Unready::Late {
+                    missing: self.pods.iter().filter(|pod| unready(pod)).count(),
+                    pods,
+                    pod,
+                    why,
+                    after,
+                });
             }
             let Some(News { pod, what, .. }) = self.next(Duration::from_millis(100)) else { continue };
             let name = || self.name(pod).to_owned();
             match what {
                 What::Gone(why) => return Err(Unready::Gone { pod: name(), why }),
+                What::Away(why) => {
+                    let now = self.now();
+                    let known = &mut self.pods[pod].away;
+                    *known = Some((known.as_ref().map_or(now, |(since, _)| *since), why));
+                }
                 What::Ready => {
                     let Some(ready) = self.ready(pod).filter(|ready| ready.protocol != VERSION) else {
                         continue;
@@ -251,6 +290,17 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 _ => {}
             }
         }
+    }
+
+    /// # Errors
+    /// [`Unready::Clock`].
+    fn clocks(&self) -> Result<(), Unready> {
+        let off = |pod: &Pod| Some(Duration::from_nanos(pod.trips.offset()?.ahead.unsigned_abs()));
+        let far =
+            self.pods.iter().position(|pod| pod.gone.is_none() && off(pod).is_some_and(|off| off > FAR));
+        let Some(pod) = far else { return Ok(()) };
+        let off = off(&self.pods[pod]).unwrap_or_default();
+        Err(Unready::Clock { pod: self.name(pod).to_owned(), off })
     }
 
     /// Has all pods that are there begin a trial at one instant, each with its slice.

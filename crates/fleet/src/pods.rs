@@ -212,6 +212,10 @@ impl Way {
                 },
             };
             let Ok(Some(line)) = line else { return any };
+            // A stream that ended in the middle of a line: it is read whole when the log is opened again.
+            if !line.ends_with(b"\n") {
+                return any;
+            }
             let Some((stamp, text)) = stamped(&line) else { continue };
             if last.as_ref().is_some_and(|(last, _)| stamp <= *last) {
                 continue;

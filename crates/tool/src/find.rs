@@ -88,7 +88,7 @@ fn from_pods(
     };
     let progress = Progress::to_stderr()?;
     let most = asked.most_pods.map_or(crew.fleet.size(), |most| most as usize);
-    let pods = Pods::new(crew, most, progress.observer());
+    let pods = Pods::new(crew, asked.when_pod_fails, most, progress.observer());
     let (stop, bound) = (pods::ending(&pods.stop()), kit.late);
     let site = Site { ground: Box::new(pods), stop, sight: ground::sight(kit.side), bound, reach: None };
     carry_out(&order, site, page, drafts, progress).map(ExitCode::from)

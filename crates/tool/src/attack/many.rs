@@ -39,6 +39,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How much later than it could a load begins that begins once: a pod that was held up for a moment has a part in it all the same.
 const CALM: Nanos = 1_000_000_000;
 
+/// How long after the instant that was agreed on a pod has begun, or never does.
+const BEGUN: Nanos = 10_000_000_000;
+
 /// How long reasons are waited for when all has come to its end.
 const REASONS: Nanos = 4_000_000_000;
 
@@ -205,6 +208,13 @@ impl Many {
         self.pods.note(pod, Seen::Gone { why, at })
     }
 
+    /// Pods that have not begun long after they were to have no part in it any more.
+    fn miss(&mut self) {
+        for row in self.pods.rows().iter().filter(|row| row.began.is_none() && row.gone.is_none()) {
+            self.lost(row.index, "it did not begin when it was to".into());
+        }
+    }
+
     fn told(&mut self, gathered: &Gathered) {
         let Interval { from, to, stats } = &gathered.interval;
         for &pod in &gathered.missing {
@@ -231,14 +241,15 @@ impl Many {
         let is_whole = parts.len() == self.crew.size();
         let total = if is_whole { sum(&parts) } else { self.gather.total() };
         let most = |of: fn(&Part) -> Nanos| parts.iter().map(of).max();
-        let counted = self.gather.told().min(self.end.unwrap_or(Nanos::MAX)).saturating_sub(self.warm_up);
+        let is_short = self.pods.rows().iter().any(|row| row.gone.is_some());
+        let counted = self.planned().saturating_sub(self.warm_up);
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
         let early = self.run.ended().map(|(_, why)| why);
         Outcome {
             scheduled: if is_whole && self.cut.is_empty() { scheduled } else { self.scheduled() },
             began_unix_ns: self.begun.unix_ns,
-            scheduled_for: most(|part| part.scheduled_for).unwrap_or(counted),
-            elapsed: most(|part| part.elapsed).unwrap_or(counted),
+            scheduled_for: most(|part| part.scheduled_for).filter(|_| !is_short).unwrap_or(counted),
+            elapsed: most(|part| part.elapsed).unwrap_or(0).max(if is_short { counted } else { 0 }),
             threads: parts.iter().map(|part| part.threads).sum::<usize>().max(1),
             written: Ok(parts.iter().map(|part| part.records).sum()),
             early,
@@ -246,27 +257,59 @@ impl Many {
         }
     }
 
-    /// What speaks against this load: of the whole, and of each pod.
-    fn reasons(&self, outcome: &Outcome) -> Vec<Reason> {
-        let whole = selfcheck::of_run(outcome).into_iter();
-        whole.chain(self.pods.rows().iter().flat_map(|row| self.against(row, outcome))).collect()
+    /// Until when requests were to be sent, in the time of the run: to the plan's end, or until somebody ended it.
+    fn planned(&self) -> Nanos {
+        let ended = self.run.ended().map(|(at, _)| at);
+        let until = [ended, self.end].into_iter().flatten().min();
+        until.unwrap_or_else(|| self.gather.told()).max(1)
     }
 
-    fn against(&self, row: &Row, outcome: &Outcome) -> Vec<Reason> {
+    /// For how much of that a pod's share is missing.
+    fn lacks(&self, row: &Row) -> Nanos {
+        let planned = self.planned();
+        match row.gone {
+            Some(_) => planned.saturating_sub(row.to),
+            None => self.missing.get(&row.index).copied().unwrap_or(0).min(planned),
+        }
+    }
+
+    /// The same as a share of the whole load.
+    fn share(&self, lacks: Nanos) -> f64 {
+        lacks as f64 / self.planned() as f64 / self.crew.size() as f64
+    }
+
+    /// What speaks against this load: of the whole, and of each pod.
+    fn reasons(&self, outcome: &Outcome) -> Vec<Reason> {
+        let rows = self.pods.rows();
+        let whole = selfcheck::of_run(outcome).into_iter().chain(self.short(&rows));
+        whole.chain(rows.iter().flat_map(|row| self.against(row))).collect()
+    }
+
+    /// What all pods together did not send, or did not tell in time. Of hundreds of pods none is much by itself.
+    fn short(&self, rows: &[Row]) -> Option<Reason> {
+        let lacking: Vec<Nanos> = rows.iter().map(|row| self.lacks(row)).collect();
+        let is_lost = rows.iter().any(|row| row.gone.is_some());
+        let share: f64 = lacking.iter().map(|lacks| self.share(*lacks)).sum();
+        let pods = rows.iter().zip(&lacking).filter(|(row, lacks)| **lacks > 0 || row.gone.is_some()).count();
+        let ends = is_lost && self.when_pod_fails == WhenPodFails::End;
+        let verdict = if share > LITTLE || ends { Verdict::GeneratorLimited } else { Verdict::Degraded };
+        let text = format!(
+            "{:.1} % of the load is missing: {pods} of {} pods were gone or late",
+            100.0 * share,
+            rows.len()
+        );
+        (pods > 0).then(|| Reason::new("pods", verdict, text))
+    }
+
+    fn against(&self, row: &Row) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = row
             .findings
             .iter()
             .map(|found| Reason { measured: format!("{}: {}", row.name, found.measured), ..found.clone() })
             .collect();
-        let missing = self.missing.get(&row.index).copied().unwrap_or(0);
-        // Where nobody told anything, all of it is missing.
-        let of_its_own = match self.gather.told() {
-            0 if row.gone.is_some() => 1.0,
-            _ => missing as f64 / outcome.scheduled_for.max(1) as f64,
-        };
-        let share = of_its_own / self.crew.size() as f64;
-        let ends = row.gone.is_some() && self.when_pod_fails == WhenPodFails::End;
-        let verdict = if share > LITTLE || ends { Verdict::GeneratorLimited } else { Verdict::Degraded };
+        let missing = self.lacks(row);
+        let share = self.share(missing);
+        let verdict = if share > LITTLE { Verdict::GeneratorLimited } else { Verdict::Degraded };
         let lacks = format!("{:.1} % of the load", 100.0 * share);
         match &row.gone {
             Some(gone) => {
@@ -328,7 +371,7 @@ impl Running for Many {
     }
 
     fn watch(&mut self, each: &mut dyn FnMut(running::News<'_>)) {
-        let mut looked = 0;
+        let (mut looked, mut has_missed) = (0, false);
         while !self.gather.is_over() {
             self.forward();
             let news = self.crew.next(PATIENCE).is_some_and(|news| self.learn(news));
@@ -337,6 +380,9 @@ impl Running for Many {
             let is_time = now.saturating_sub(looked) >= nanos(PATIENCE);
             if is_time {
                 looked = now;
+            }
+            if now > BEGUN && !std::mem::replace(&mut has_missed, true) {
+                self.miss();
             }
             if news | (is_time && self.pods.look(now)) {
                 each(running::News::Pods);

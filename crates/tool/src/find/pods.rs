@@ -22,6 +22,7 @@ use seawall_search::seen::{Block, Seen};
 use seawall_search::target::Target;
 
 use super::progress::Observer;
+use crate::on::WhenPodFails;
 use crate::on::crew::{self, Crew};
 
 /// Longest wait for news before it is looked whether anything is to end.
@@ -44,6 +45,7 @@ pub(super) struct Pods {
     crew: Crew<Work, Blocks, Done>,
     stop: Stop,
     observer: Option<Observer>,
+    when_pod_fails: WhenPodFails,
     /// Most pods.
     most: usize,
     /// What each can send, and keep busy; none before that was found out.
@@ -64,8 +66,13 @@ struct Heard {
 
 impl Pods {
     /// Of pods that are ready, of which there may be so many in the end; tells of each offer while it goes on.
-    pub(super) fn new(crew: Crew<Work, Blocks, Done>, most: usize, observer: Option<Observer>) -> Self {
-        Self { crew, stop: Stop::default(), observer, most, each: None, refused: None }
+    pub(super) fn new(
+        crew: Crew<Work, Blocks, Done>,
+        when_pod_fails: WhenPodFails,
+        most: usize,
+        observer: Option<Observer>,
+    ) -> Self {
+        Self { crew, stop: Stop::default(), observer, when_pod_fails, most, each: None, refused: None }
     }
 
     /// What ends everything at once.
@@ -147,6 +154,9 @@ impl Pods {
                 let name = self.crew.fleet.name(pod);
                 heard.there.retain(|&there| there != pod);
                 crew::tell(&format!("{name} is gone: {why}"));
+                if self.when_pod_fails == WhenPodFails::End {
+                    self.stop.now();
+                }
                 heard.invalid.get_or_insert_with(|| format!("{name} is gone: {why}"));
             }
             _ => {}

@@ -13,7 +13,7 @@ use super::asked::Command;
 
 /// What the user's program does itself, beside where the load comes from ([`OnArgs`]): what is shown and written, and what was begun before.
 /// `targets` and `output` are said anew where they are others in pods.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "page",
     "control",
     "live",
@@ -25,6 +25,7 @@ const OURS: [&str; 11] = [
     "json",
     "html",
     "from",
+    "max-errors",
 ];
 
 /// The same of `find`: the target's own side is asked once, and not by pods.
