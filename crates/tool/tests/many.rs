@@ -481,3 +481,42 @@ fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_repor
     assert_eq!(browser.value("document.documentElement.scrollWidth <= innerWidth"), true, "a narrow window");
     assert!(!file.contains("token="));
 }
+
+/// All of them: the end of the last was taken for the end of the load, and nothing was missing of it.
+#[test]
+fn a_load_of_which_all_pods_are_lost_is_not_sound() {
+    let (server, _) = witness();
+    let run = Under::begun(|| {
+        let words = ["--concurrency", "3", "-duration", "20s", "--slo", "errors<1%"];
+        let mut command = command("lost", &server, &words);
+        command.args(LINES);
+        command
+    });
+    for pod in run.pods() {
+        kill_process(pod, Signal::KILL).unwrap();
+    }
+    let (out, code, said) = run.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &summary["verdict"]), (4, &Value::from("generator-limited")), "{said}");
+    assert!(summary["findings"].to_string().contains("3 of 3 pods were gone or late"), "{out}");
+}
+
+/// A pod's share of them, which may be none, ended the load.
+#[test]
+fn errors_are_those_of_the_whole() {
+    let (server, _) = witness();
+    let nowhere = "http://127.0.0.1:1/";
+    let targets = tempfile::tempdir().unwrap();
+    let file = targets.path().join("targets");
+    std::fs::write(&file, format!("GET {nowhere}\n{}", format!("GET {}\n", server.url("/7")).repeat(29)))
+        .unwrap();
+    let output = over(|| {
+        let words = ["-rate", "60", "--requests", "120", "--max-errors", "5"];
+        let mut command = command("errors", &server, &words);
+        command.args(LINES).arg("-targets").arg(&file);
+        command
+    });
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "four errors of five: {summary}");
+    assert_eq!((&summary["offered"], &summary["good"]), (&120.into(), &116.into()), "{summary}");
+}
