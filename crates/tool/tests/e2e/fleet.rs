@@ -341,8 +341,8 @@ fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
 fn what_four_pods_send_at_forty_thousand_a_second() {
     let Ok(rate) = std::env::var("SEAWALL_BENCH_RATE") else { return };
     let node = node();
-    let url = planted_with(&node, "server", "850m");
-    let words = ["--rate", &rate, "--duration", "10s", "--cpu", "250m", "--memory", "64Mi"];
+    let url = planted_with(&node, "server", "800m");
+    let words = ["--rate", &rate, "--duration", "10s", "--cpu", "280m", "--memory", "128Mi"];
     let Said { code, json, .. } = done(&mut attack(&node, &url, 4, &words));
     let [offered, sent, good] = ["offered", "sent", "good"].map(|name| figure(&json, name));
     let pods = json["pods"].as_array().unwrap();
