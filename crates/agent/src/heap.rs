@@ -6,7 +6,7 @@
 //! so hardly anybody waits for the one lock.
 //!
 //! glibc reads how many heaps it may have before `main`, from the environment, and has no call for it that safe Rust can
-//! make. So the program starts itself anew with the variable, once.
+//! make. So the program starts itself anew with the variable, once. musl, which the image is built with, has one heap as it is.
 
 use std::env;
 use std::os::unix::process::CommandExt;

@@ -19,6 +19,7 @@ mod dialect;
 mod entitlements;
 mod follow;
 mod forward;
+#[cfg(target_env = "gnu")]
 mod heap;
 mod held;
 mod identity;
@@ -124,6 +125,7 @@ fn main() -> ExitCode {
     let first = args.first().cloned().unwrap_or_default();
     match command(args) {
         Ok(Command::Serve(path)) => {
+            #[cfg(target_env = "gnu")]
             heap::share();
             match start(&path) {
                 Ok((loaded, log, loudness)) => serve(loaded, &log, loudness),
