@@ -36,7 +36,7 @@ check: toolchain deny-tool ebpf-tools ## Formatting, lints, dependency rules, do
 check-each: toolchain ## Each crate alone, all of them (before a release)
 	scripts/check-each --all
 
-bench: image ## Figures of what ships beside its peers', as ratios from one run (installs ab and wrk)
+bench: image build ## Figures of what ships beside its peers', as ratios from one run (installs ab and wrk)
 	benches/run
 
 scenarios: programs ## Stories from the field, retold and done better (root; 23 minutes, seven with SHORT=1)
