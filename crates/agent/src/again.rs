@@ -84,7 +84,9 @@ impl Request {
     /// Whether it is what stands at the beginning of `bytes`, asked of the same dialects. A head ends with an empty line, so
     /// nothing that follows can be part of it.
     fn begins(&self, bytes: &[u8], dialects: &Rc<Dialects>) -> bool {
-        bytes.starts_with(&self.bytes) && std::ptr::eq(self.dialects.as_ptr(), Rc::as_ptr(dialects))
+        // musl's memcmp goes byte by byte, which is a quarter of what the whole answer costs.
+        memchr::arch::all::is_prefix(bytes, &self.bytes)
+            && std::ptr::eq(self.dialects.as_ptr(), Rc::as_ptr(dialects))
     }
 }
 
