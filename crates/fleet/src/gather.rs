@@ -148,19 +148,6 @@ impl Gather {
         Some(Gathered { interval: Interval { from, to, stats: cell.stats }, missing })
     }
 
-    /// When an interval is to be asked for again at the latest, as a time of the run; none while nothing waits.
-    #[must_use]
-    pub fn due(&self) -> Option<Nanos> {
-        self.cells.first().map(|cell| cell.to.saturating_add(PATIENCE))
-    }
-
-    /// Pods of which nothing has come for so long that their next interval of this length is late.
-    pub fn late(&self, now: Nanos, cadence: Nanos) -> impl Iterator<Item = usize> {
-        let by = move |pod: &Pod| pod.to.saturating_add(cadence).saturating_add(PATIENCE);
-        let late = move |(_, pod): &(usize, &Pod)| pod.state == State::Here && now >= by(pod);
-        self.pods.iter().enumerate().filter(late).map(|(at, _)| at)
-    }
-
     /// Whether every pod has come to its end, or is gone, and all of it was told.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -269,9 +256,7 @@ mod tests {
             gather.add(pod, &seconds(0, 1, 5)).unwrap();
         }
         let due = SECOND + PATIENCE;
-        assert_eq!(gather.due(), Some(due));
         assert_eq!(told(&mut gather, due - 1), []);
-        assert_eq!(gather.late(due, SECOND).collect::<Vec<_>>(), [2]);
         assert_eq!(told(&mut gather, due), [(0, 1, 10, vec![2])]);
         gather.add(2, &seconds(0, 1, 5)).unwrap();
         assert_eq!(told(&mut gather, due), [], "what was told stays as it was");

@@ -470,11 +470,6 @@ impl Elsewhere {
         self.0.check_errors();
     }
 
-    /// One of those who send has spent its share of the errors that there may be: all are to end.
-    pub fn spend(&self) {
-        self.0.command(Command::Drain, Early::ErrorBudget);
-    }
-
     /// All have come to the end of the schedule, or were told of an end.
     pub fn over(&self) {
         self.0.one_is_over();

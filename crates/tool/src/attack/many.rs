@@ -174,20 +174,12 @@ impl Many {
             self.gather.over(pod);
         }
         let is_news = self.pods.note(pod, Seen::Done(Box::new(part)));
-        match early {
-            // What is too much for one is for all of them.
-            Some(Early::ErrorBudget) => {
-                self.gather.over(pod);
-                self.run.spend();
-                is_news
-            }
-            Some(_) => {
-                self.cut.insert(pod);
-                self.unnamed.insert(pod);
-                self.gone(pod, "ended before its load did".into(), at)
-            }
-            None => is_news,
+        if early.is_none() {
+            return is_news;
         }
+        self.cut.insert(pod);
+        self.unnamed.insert(pod);
+        self.gone(pod, "ended before its load did".into(), at)
     }
 
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.

@@ -16,7 +16,7 @@ use seawall_lab::remote::load::Part;
 use seawall_lab::remote::{Quota, most_in_flight};
 use seawall_lab::selfcheck;
 use seawall_load::clock::SECOND;
-use seawall_load::control::{Control, ErrorBudget};
+use seawall_load::control::Control;
 use seawall_load::engine::{Load, Plan, Results, Session};
 use seawall_load::fault::Fault;
 use seawall_load::files::Files;
@@ -27,7 +27,7 @@ use seawall_probe::System;
 use super::ears::Ears;
 use super::hand::{Grip, Hand};
 use super::records::{self, Lines};
-use super::share::{errors, share};
+use super::share::share;
 use super::voice::Voice;
 use super::{Place, ready, serve};
 use crate::attack::helm::Command;
@@ -48,7 +48,7 @@ const AROUND: usize = 256;
 /// Gets ready, and carries out what is ordered until the end.
 pub(super) fn run(args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    let (clients, most_errors) = (whole(&args), args.max_errors.map(|most| most.0));
+    let clients = whole(&args);
     let mut args = args;
     take_share(&mut args, (place.index % place.of, place.of));
     let mut plan = plan::plan(&args, cpus, &Files::default(), 1)?;
@@ -70,7 +70,7 @@ pub(super) fn run(args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> 
     let threads = setup.threads;
     let session = Session::open(setup)?;
     let voice = Arc::clone(voice);
-    let mut sender = Sender { args, session, load, clients, most_errors, room, threads, place, hand, voice };
+    let mut sender = Sender { args, session, load, clients, room, threads, place, hand, voice };
     let connections = sender.session.warm(warm)?;
     sender.voice.tell(&Told::<(), ()>::Ready(ready(place, connections)));
     let (hand, voice) = (Arc::clone(&sender.hand), Arc::clone(&sender.voice));
@@ -115,7 +115,6 @@ struct Sender {
     load: Load,
     /// Clients or workers of the whole.
     clients: Option<u64>,
-    most_errors: Option<ErrorBudget>,
     /// Most clients that this machine can have.
     room: usize,
     threads: usize,
@@ -150,7 +149,6 @@ impl Sender {
         let (index, of) = begin.slice;
         let mut load = self.load.clone();
         (load.slice, load.start_at) = (Slice::new(index, of)?, Some(begin.at));
-        load.errors = self.most_errors.map(|most| errors(most, begin.slice));
         if let Some(clients) = self.clients {
             let share = usize::try_from(share(clients, begin.slice)).unwrap_or(usize::MAX);
             load.in_flight.most = share.min(self.room);
