@@ -1,8 +1,8 @@
 //! What a run is held to: `p99<100ms,errors<0.1%`.
 //!
 //! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
-//! slower than any bound ([`Judged`]); a mean is that of the good answers, and without any none. Errors are all offered hits
-//! without a good answer. Used by `attack --slo`, and by `find --slo` as the goal of a search.
+//! slower than any bound ([`Judged`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
+//! says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer. Used by `attack --slo`, and by `find --slo` as the goal of a search.
 
 use std::fmt;
 use std::str::FromStr;
@@ -152,13 +152,18 @@ impl Quantile {
 }
 
 impl Objective {
-    fn check(&self, summary: &Summary) -> Option<Missed> {
+    /// What is missed of it, where other objectives bound errors or do not.
+    fn check(&self, summary: &Summary, has_error_bound: bool) -> Option<Missed> {
         let judged = &summary.judged;
         let (met, measured) = match *self {
             Self::Quantile { quantile, below } => in_time(quantile.of(judged), below, judged),
-            Self::Mean { below } => in_time(judged.mean, below, judged),
+            Self::Mean { below } => {
+                let is_whole = judged.good >= judged.offered || has_error_bound;
+                in_time(judged.mean.filter(|_| is_whole), below, judged)
+            }
             Self::Errors { below } => {
-                (summary.error_ratio < below || summary.error_ratio == 0.0, percent(summary.error_ratio))
+                let ratio = summary.error_ratio;
+                (ratio < below || ratio == 0.0, percent(rounded(ratio, below)))
             }
         };
         // A run without a hit meets nothing.
@@ -171,7 +176,14 @@ impl Objective {
 fn in_time(latency: Option<Nanos>, below: Nanos, judged: &Judged) -> (bool, String) {
     let without =
         || format!("{} of {} hits had no good answer", judged.offered - judged.good, judged.offered);
-    (latency.is_some_and(|latency| latency < below), latency.map_or_else(without, time))
+    let measured = |latency: Nanos| time(rounded(latency as f64, below as f64) as Nanos);
+    (latency.is_some_and(|latency| latency < below), latency.map_or_else(without, measured))
+}
+
+/// A figure with as few digits, at least three, as leave it on its own side of a bound.
+fn rounded(figure: f64, bound: f64) -> f64 {
+    let written = |digits: usize| format!("{figure:.digits$e}").parse().unwrap_or(figure);
+    (2..15).map(written).find(|shown| (*shown < bound) == (figure < bound)).unwrap_or(figure)
 }
 
 impl fmt::Display for Objective {
@@ -197,7 +209,8 @@ impl Objectives {
     /// Those that a run missed.
     #[must_use]
     pub fn missed(&self, summary: &Summary) -> Vec<Missed> {
-        self.0.iter().filter_map(|objective| objective.check(summary)).collect()
+        let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors { .. }));
+        self.0.iter().filter_map(|objective| objective.check(summary, has_error_bound)).collect()
     }
 }
 
@@ -314,6 +327,25 @@ mod tests {
         assert_eq!(missed("errors<0.02"), 0);
     }
 
+    #[test]
+    fn a_mean_alone_is_missed_while_one_request_fails() {
+        let limited = summary(19, 181, 200, Fault::Timeout);
+        let missed = missed_by("mean<1s", &limited);
+        assert_eq!(missed[0].measured, "181 of 200 hits had no good answer");
+        assert_eq!(missed_by("mean<1s,errors<95%", &limited), []);
+        assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, Fault::Timeout)), []);
+    }
+
+    #[test]
+    fn what_was_measured_is_rounded_but_never_across_its_bound() {
+        assert_eq!(missed_by("errors<0.1%", &summary(77, 4, 81, Fault::Timeout))[0].measured, "4.94 %");
+        assert_eq!(rounded(0.049_382_716_049, 0.001), 0.0494);
+        assert_eq!(rounded(253_089_016.0, 100_000_000.0), 253_000_000.0);
+        assert_eq!(rounded(0.001_000_04, 0.001), 0.001_000_04);
+        assert_eq!(rounded(99_999_999.0, 100_000_000.0), 99_999_999.0);
+        assert_eq!(rounded(0.0, 0.001), 0.0);
+    }
+
     /// Refused connections are quick.
     #[test]
     fn a_hit_without_a_good_answer_is_slower_than_any_bound() {
@@ -321,7 +353,8 @@ mod tests {
             let dead = summary(0, 200, 200, fault);
             assert_eq!(missed_by("p50<1h,p99<1h,max<1h,mean<1h", &dead).len(), 4, "{fault:?}");
             let cut = summary(99, 2, 101, fault);
-            assert_eq!(missed_by("p50<2ms,p95<2ms,mean<2ms", &cut), [], "{fault:?}");
+            assert_eq!(missed_by("p50<2ms,p95<2ms,mean<2ms,errors<3%", &cut), [], "{fault:?}");
+            assert_eq!(missed_by("mean<2ms", &cut).len(), 1, "{fault:?}");
             assert_eq!(missed_by("p99<1h", &cut).len(), 1, "{fault:?}");
         }
     }

@@ -49,9 +49,6 @@ fn options_that_contradict_each_other_are_named_all_at_once() {
         assert!(said.contains(part), "{part}: {said}");
     }
     for (words, part) in [
-        ("--compare a.json b.json --quick", "--compare sends nothing"),
-        ("http://a/ --compare a.json b.json", "--compare sends nothing"),
-        ("--compare a.json b.json --json c.json", "--compare sends nothing"),
         ("http://a/ --json x --html x", "two files"),
         ("http://a/ --json x --html ./x", "two files"),
         ("http://a/ --json - --html -", "two files"),
@@ -60,12 +57,34 @@ fn options_that_contradict_each_other_are_named_all_at_once() {
         ("http://a/ --closed --arrivals poisson", "users who do not wait"),
         ("http://a/ --closed --from a.json", "is not continued"),
         ("http://a/ --max-clients 5", "--max-clients is for --closed"),
-        ("--compare a.json b.json --closed", "--compare sends nothing"),
         ("http://a/ -redirects=-2", "-redirects must be"),
         ("http://a/ -header nonsense", "nonsense"),
     ] {
         let said = refused(&format!("find {words}"));
         assert!(said.contains(part), "{words}: {said}");
+    }
+}
+
+/// Some sixty flags were taken and did nothing.
+#[test]
+fn a_comparison_takes_no_other_flag() {
+    for words in [
+        "http://a/",
+        "--quick",
+        "--json c.json",
+        "--closed",
+        "--insecure",
+        "--seed 7",
+        "--timeout 5s",
+        "--header a:b",
+        "--arrivals poisson",
+        "--redirects 3",
+        "--targets x",
+        "--page 127.0.0.1:0",
+    ] {
+        let output = seawall(&format!("find {words} --compare a.json b.json"), Path::new("."));
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(text(&output.stderr).contains("--compare <BEFORE> <AFTER>' cannot be used with"), "{words}");
     }
 }
 

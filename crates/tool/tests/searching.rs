@@ -192,7 +192,6 @@ fn refused(words: &str, place: &Path) -> String {
 fn a_page_of_what_sends_nothing_or_for_others_is_refused() {
     let place = tempfile::tempdir().unwrap();
     for (words, why) in [
-        ("find --page 127.0.0.1:0 --compare a.json b.json", "--compare sends nothing"),
         ("find http://127.0.0.1:9/ --page 0.0.0.0:0", "is reached by other machines"),
         ("isolate http://127.0.0.1:9/ --vary keep-alive --page 0.0.0.0:0", "is reached by other machines"),
     ] {

@@ -103,7 +103,8 @@ pub(crate) fn warnings(judgement: &Judgement, summary: &Summary) -> String {
     out
 }
 
-/// Every distribution that has values, in columns under one head.
+/// Every distribution that has values, in columns under one head. A percentile that so few values do not have is a dash: 99.9 % of four
+/// is the largest by another name.
 fn latencies(summary: &Summary) -> String {
     let mut rows = "\tmin\tmean\t50 %\t90 %\t95 %\t99 %\t99.9 %\tmax\n".to_owned();
     let phases = [
@@ -121,8 +122,11 @@ fn latencies(summary: &Summary) -> String {
     let [response, service, lag] = whole.map(named);
     let all = std::iter::once(response).chain(classes).chain([service, lag]).chain(phases.map(named));
     for (name, times) in all.filter(|(_, times)| times.count > 0) {
-        let Latencies { min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
-        let values = [min, mean, p50, p90, p95, p99, p999, max].map(brief).join("\t");
+        let Latencies { count, min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
+        let columns =
+            [(1, min), (1, mean), (2, p50), (10, p90), (20, p95), (100, p99), (1_000, p999), (1, max)];
+        let shown = |(least, value)| if count < least { "-".to_owned() } else { brief(value) };
+        let values = columns.map(shown).join("\t");
         // Writing to a string cannot fail.
         let _ = writeln!(rows, "{name}\t{values}");
     }
@@ -166,6 +170,15 @@ mod tests {
             });
         }
         Outcome { scheduled: Some(3), elapsed: 30 * SECOND, ..Outcome::of(total, SECOND) }
+    }
+
+    #[test]
+    fn a_percentile_that_the_values_do_not_have_is_a_dash() {
+        let summary = Summary::new(&outcome());
+        let table = latencies(&summary);
+        let row = table.lines().find(|line| line.starts_with("Response time")).unwrap();
+        let cells: Vec<_> = row.split('\t').skip(3).collect();
+        assert_eq!(cells, ["988ms", "-", "-", "-", "-", "30.0s"], "{table}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// Send nothing: hold the second of two runs that --json has written beside the first
-    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"])]
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     pub(crate) compare: Vec<PathBuf>,
     /// Targets file
     #[arg(long, value_name = "FILE", default_value = "stdin")]
@@ -163,9 +163,6 @@ pub(crate) fn goal(slo: Option<&Objectives>) -> Result<Goal, Unsearchable> {
     slo.map_or(Ok(Goal::CLIFF), Objectives::goal)
 }
 
-/// What is in the files of two runs is all that a comparison needs.
-const ALONE: &str = "--compare sends nothing: of all other flags it takes none";
-
 impl Args {
     /// What no single flag can know. All of it is said at once.
     ///
@@ -179,20 +176,6 @@ impl Args {
                 mistakes.push(text.to_owned());
             }
         };
-        let targets = self.url.is_some() || self.targets != "stdin";
-        let written = self.json.is_some() || self.html.is_some() || self.from.is_some();
-        let asked = self.quick
-            || self.thorough
-            || self.no_cause
-            || self.metrics.is_some()
-            || !self.cgroup.is_empty()
-            || self.closed
-            || self.budget.is_some()
-            || self.max_rate.is_some()
-            || self.page.is_some()
-            || self.on.is_asked()
-            || self.slo.is_some();
-        refuse(!self.compare.is_empty() && (targets || written || asked), ALONE);
         refuse(self.quick && self.thorough, "--quick and --thorough are two profiles: one of them");
         refuse(
             self.url.is_some() && self.targets != "stdin",

@@ -126,11 +126,6 @@ impl On {
 }
 
 impl OnArgs {
-    /// Whether the load comes from elsewhere.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.on.is_some()
-    }
-
     /// What is asked for, if anything is, beside a command of which this is unlike what pods can do.
     ///
     /// # Errors

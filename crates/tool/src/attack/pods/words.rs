@@ -67,8 +67,11 @@ pub(crate) fn problem(row: &Row, now: Nanos) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// A line per pod, under one head.
+/// A line per pod, under one head; nothing of a load without pods.
 pub(crate) fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let mut out = "Pods\tsent\tgood\t99 %\town lag 99 %\tclock\tbegan\t\n".to_owned();
     for row in rows {
         let told = match (&row.gone, row.missing) {
