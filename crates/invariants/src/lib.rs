@@ -5,15 +5,15 @@
 
 #[cfg(feature = "broker")]
 pub mod broker;
-#[cfg(feature = "cloud")]
-pub mod cloud;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "kube")]
 pub mod kube;
 #[cfg(feature = "lab")]
 pub mod lab;
 #[cfg(feature = "load")]
 pub mod load;
+#[cfg(feature = "protocols")]
+pub mod protocols;
 #[cfg(feature = "redirect")]
 pub mod redirect;
-#[cfg(feature = "wire")]
-pub mod wire;
