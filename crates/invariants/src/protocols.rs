@@ -8,13 +8,13 @@ pub mod aws;
 use std::sync::LazyLock;
 
 use seawall_http::{
-    Framing, Header, Limits, Parsed, RequestHead, Version, parse_request, parse_response, request,
+    Frame, Framing, Header, Limits, Parsed, Refusal, RequestHead, Version, parse_request, parse_response,
+    path, request,
 };
 use seawall_protocols::google::{
     self, AccessToken, Account, AccountScopes, Credential, Forward, Node, Query, Server, Text, Tree, What,
     facts,
 };
-use seawall_protocols::{Frame, Refusal, path};
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

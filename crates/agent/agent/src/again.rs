@@ -14,8 +14,7 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 
 use seawall_core::Moment;
-use seawall_http::Version;
-use seawall_protocols::Frame;
+use seawall_http::{Frame, Version};
 
 use crate::callers::Caller;
 use crate::dialect::Dialects;

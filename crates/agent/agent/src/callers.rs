@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use seawall_attest::{Attestation, Ends, Reason, Verdict};
 use seawall_core::PodUid;
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 use crate::cloud::names::CloudName;
 use crate::ready::ProbeAddress;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use seawall_broker::{Fault, Unavailable};
 use seawall_cluster::{Complaint, PodRecord, Reporter};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 /// One pod's voice; none in `static` identity.
 #[derive(Clone, Debug, Default)]

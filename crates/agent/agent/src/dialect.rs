@@ -12,9 +12,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use seawall_core::Moment;
-use seawall_http::RequestHead;
-use seawall_protocols::path::{self, Alphabet};
-use seawall_protocols::{Frame, Refusal};
+use seawall_http::path::{self, Alphabet};
+use seawall_http::{Frame, Refusal, RequestHead};
 
 use crate::again::Again;
 use crate::callers::Caller;

@@ -17,7 +17,7 @@ use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 use crate::connections::Cap;
 use crate::long_polls::{LongPolls, PollPlace};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use seawall_core::share;
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 use crate::connections::{Cap, Permit};
 use crate::lifecycle::Stop;

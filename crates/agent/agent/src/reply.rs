@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use seawall_core::Moment;
-use seawall_protocols::{Frame, Length};
+use seawall_http::{Frame, Length};
 
 use crate::forward::Rest;
 use crate::route::Route;

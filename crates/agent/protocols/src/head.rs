@@ -3,7 +3,7 @@
 
 use seawall_http::{Framing, RequestHead};
 
-use crate::Refusal;
+use seawall_http::Refusal;
 
 /// The refusal of a request that announces a body. Its bytes are still in the connection: close it.
 pub const BODY: Refusal =

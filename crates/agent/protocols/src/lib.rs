@@ -6,13 +6,7 @@
 //! *which credential* answers is decided after.
 
 pub mod aws;
-mod frame;
 pub mod google;
 pub mod head;
 mod hex;
 mod json;
-pub mod path;
-mod refusal;
-
-pub use frame::{Frame, Length};
-pub use refusal::Refusal;

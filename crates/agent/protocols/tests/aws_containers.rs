@@ -2,13 +2,13 @@
 
 mod support;
 
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
+use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::aws::containers::{
     ADDRESSES, BAD_AUTHORIZATION, HOST, MAX_TOKEN, METHOD, NO_AUTHORIZATION, claims,
 };
 use seawall_protocols::aws::{Containers, NOT_FOUND, REPEATED_HEADER};
 use seawall_protocols::head::{BODY, RELAYED};
-use seawall_protocols::path::{BAD_PATH, BAD_TARGET};
 use support::aws::container;
 use support::{body, header, status, with_head};
 

@@ -4,7 +4,8 @@ mod support;
 
 use std::borrow::Cow;
 
-use seawall_http::{Limits, RequestError, Version, parse_request, request::header_room};
+use seawall_http::path::{BAD_PATH, canonicalise_in};
+use seawall_http::{Frame, Limits, Refusal, RequestError, Version, parse_request, request::header_room};
 use seawall_protocols::aws::imds::{
     BAD_TTL, METHOD, NO_ROLE, NO_TOKEN, TOKEN_METHOD, TOKEN_VERSION, WRONG_ROLE, claims, goes_on_after,
     respond,
@@ -14,8 +15,6 @@ use seawall_protocols::aws::{
     ALPHABET, Asked, NOT_FOUND, REPEATED_HEADER, RoleName, Shape, UnixTime, Visitor, What,
 };
 use seawall_protocols::head::{BODY, RELAYED};
-use seawall_protocols::path::{BAD_PATH, canonicalise_in};
-use seawall_protocols::{Frame, Refusal};
 use support::aws::{NOW, POD_ADDRESS, Scene, credentials, pod, put, request};
 use support::{DATE, body, header, status};
 

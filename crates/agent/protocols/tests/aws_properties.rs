@@ -7,9 +7,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use seawall_http::{Framing, Header, RequestHead, Version};
+use seawall_http::{Framing, Header, Refusal, RequestHead, Version};
 use seawall_invariants::protocols::aws as invariants;
-use seawall_protocols::Refusal;
 use seawall_protocols::aws::session::BAD_TOKEN;
 use seawall_protocols::aws::{Asked, What};
 use support::aws::{Scene, request};

@@ -2,7 +2,8 @@
 
 mod support;
 
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
+use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::google::conceal::{
     BINDING, CONCEALED, DIRECTORY_ALT, METHOD, RECURSION, UNKNOWN_PATH,
 };
@@ -10,7 +11,6 @@ use seawall_protocols::google::head::NO_FLAVOR;
 use seawall_protocols::google::query::{BAD_VALUE, BOUND_TOKEN, REPEATED_KEY, UNKNOWN_KEY};
 use seawall_protocols::google::scopes::BAD_SCOPES;
 use seawall_protocols::head::{BODY, RELAYED};
-use seawall_protocols::path::{BAD_PATH, BAD_TARGET};
 use support::{admit, forward, get, with};
 
 /// The directories of the three API versions that correspond to `instance/`.

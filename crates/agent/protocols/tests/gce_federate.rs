@@ -7,15 +7,14 @@ mod support;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use seawall_protocols::Frame;
-use seawall_protocols::Refusal;
+use seawall_http::path::BAD_PATH;
+use seawall_http::{Frame, Refusal};
 use seawall_protocols::google::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
 use seawall_protocols::google::head::NO_FLAVOR;
 use seawall_protocols::google::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
 use seawall_protocols::google::scopes::BAD_SCOPES;
 use seawall_protocols::google::{Alt, Credential, Node, Query, Scopes, Server, Text, Tree, What};
 use seawall_protocols::head::{BODY, RELAYED};
-use seawall_protocols::path::BAD_PATH;
 use support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 
 fn v1(tree: &Tree, path: &str) -> String {

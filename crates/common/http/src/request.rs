@@ -6,10 +6,9 @@ use httparse::{Header, Status};
 use memchr::{memchr, memchr_iter, memchr2, memchr3, memmem};
 
 use crate::body::Framing;
-use crate::bytes;
 use crate::fields::{Ambiguous, Fields};
 use crate::limits::{Limits, MAX_HEADERS};
-use crate::{Parsed, Version};
+use crate::{Parsed, Version, bytes};
 
 /// Room for the headers of one head; lives on the caller's stack.
 pub type HeaderRoom<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];

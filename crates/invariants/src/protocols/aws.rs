@@ -8,14 +8,13 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use seawall_core::{PodUid, Secret};
-use seawall_http::{Header, Limits, Parsed, RequestHead, parse_request, request};
+use seawall_http::{Frame, Header, Limits, Parsed, Refusal, RequestHead, parse_request, request};
 use seawall_protocols::aws::imds::respond::{self, RoleInfo};
 use seawall_protocols::aws::imds::{NO_ROLE, same_role};
 use seawall_protocols::aws::{
     Asked, Bearer, Containers, Credentials, Grant, Imds, Keys, Longest, Node, Pattern, Query, RoleName,
     Sessions, Stamp, Tokens, UnixTime, Visitor, What, containers, session,
 };
-use seawall_protocols::{Frame, Refusal};
 
 use super::{check_response, head, percent_decoded};
 

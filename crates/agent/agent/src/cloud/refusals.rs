@@ -3,7 +3,7 @@
 //! The statuses are the words' too, because a cloud's clients decide what they make of one.
 
 use seawall_broker::{Fault, Unavailable};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 /// One cloud's words.
 pub(super) struct Words {

@@ -9,7 +9,7 @@ use seawall_http::request::header_room;
 use seawall_http::{Limits, Parsed, parse_request};
 use serde_json::json;
 
-use seawall_protocols::Frame;
+use seawall_http::Frame;
 
 use super::*;
 use crate::callers::Caller;
@@ -337,7 +337,7 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let world = runtime.block_on(async { World::new() });
     let mut out = Vec::new();
-    let refusal = seawall_protocols::Refusal::new(400, "malformed", "no");
+    let refusal = seawall_http::Refusal::new(400, "malformed", "no");
     world.dialects.first().refuse(&refusal, &Frame::closing(DATE), 1, &mut out);
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }

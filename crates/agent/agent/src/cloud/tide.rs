@@ -10,8 +10,7 @@ use seawall_broker::{Broker, Exchange, ExchangeFuture, Holder, HolderSpec, Issue
 use seawall_config::Node;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Floor, Lease, Secret, ServiceAccount};
-use seawall_http::RequestHead;
-use seawall_protocols::{Frame, Refusal};
+use seawall_http::{Frame, Refusal, RequestHead};
 use serde::Serialize;
 use tokio::runtime::Handle;
 

@@ -32,7 +32,7 @@ use self::connection::Connection;
 use self::unsettled::Unsettled;
 use self::work::Work;
 use seawall_core::{Clock, clock};
-use seawall_protocols::{Frame, Refusal};
+use seawall_http::{Frame, Refusal};
 use tokio::task::{JoinError, LocalSet};
 
 use crate::callers::Callers;

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use seawall_core::Moment;
 use seawall_http::request::header_room;
-use seawall_http::{Framing, Parsed, RequestHead, Version, parse_request};
-use seawall_protocols::{Frame, Refusal};
+use seawall_http::{Frame, Framing, Parsed, Refusal, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
 use crate::again::Request;

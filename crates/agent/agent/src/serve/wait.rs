@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use seawall_attest::Ends;
-use seawall_protocols::{Frame, Length};
+use seawall_http::{Frame, Length};
 
 use super::connection::{Connection, poll_turn_to_read};
 use super::socket::Found;

@@ -7,8 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use seawall_http::RequestError;
-use seawall_protocols::Refusal;
+use seawall_http::{Refusal, RequestError};
 use seawall_testkit::agent::process::run;
 use tempfile::TempDir;
 

@@ -11,8 +11,8 @@ use seawall_http::RequestHead;
 use super::credentials::Credentials;
 use super::{ALPHABET, NOT_FOUND, fields, refuse};
 use crate::head::without_body;
-use crate::path::{self, BAD_TARGET};
-use crate::{Frame, Refusal};
+use seawall_http::path::{self, BAD_TARGET};
+use seawall_http::{Frame, Refusal};
 
 /// The addresses to which clients send a token over plain http (SDK sources; 170.23 and the IPv6 address are EKS's, 170.2 is ECS's).
 pub const ADDRESSES: [IpAddr; 3] = [

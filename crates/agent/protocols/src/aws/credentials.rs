@@ -1,7 +1,7 @@
 //! Credentials as both endpoints write them: JSON, written by hand and without a copy, because nearly every answer is one.
 
 use super::time::Stamp;
-use crate::Frame;
+use seawall_http::Frame;
 
 /// Credentials about to be written. No text in it holds a character that JSON escapes; the broker saw to that when it got them.
 ///

@@ -3,8 +3,8 @@
 use seawall_http::RequestHead;
 
 use super::REPEATED_HEADER;
-use crate::Refusal;
 use crate::head::{RELAYED, is_relay_mark};
+use seawall_http::Refusal;
 
 /// The value of a header that may come once; names match in any case (the SDK for C++ writes them in lower case).
 ///

@@ -26,8 +26,8 @@ pub use role::RoleName;
 pub use session::{Bearer, Grant, Keys, KeysError, Longest, Visitor};
 pub use time::{Stamp, UnixTime};
 
-use crate::Refusal;
-use crate::path::Alphabet;
+use seawall_http::Refusal;
+use seawall_http::path::Alphabet;
 
 /// What AWS's paths hold: beside the plain characters those of role names (IAM user guide, "IAM and AWS STS quotas").
 pub static ALPHABET: Alphabet = Alphabet::with(b"+=,");

@@ -3,7 +3,7 @@
 
 use crate::hex::hex;
 use crate::json::write_string;
-use crate::{Frame, Refusal};
+use seawall_http::{Frame, Refusal};
 
 /// Writes a refusal. Nothing of the request is in it.
 ///

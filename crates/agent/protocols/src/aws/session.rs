@@ -20,7 +20,7 @@ use ring::{digest, hmac};
 use seawall_core::{PodUid, Secret};
 
 use super::time::UnixTime;
-use crate::Refusal;
+use seawall_http::Refusal;
 
 /// Longest life of a token (EC2 user guide, "Use IMDSv2"): 1 to 21600 seconds may be asked for.
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);

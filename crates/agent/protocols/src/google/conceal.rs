@@ -6,7 +6,7 @@
 //! known query keys; recursion only below `service-accounts`. They deny by default.
 //!
 //! The security argument. The request that goes upstream is *built*, not passed on: a path of the alphabet of
-//! [`crate::path`], and query values that were each parsed and are written anew in characters that need no encoding.
+//! [`seawall_http::path`], and query values that were each parsed and are written anew in characters that need no encoding.
 //! It holds no `%`, `+`, `;` or doubled slash, so decoding it once more, or any number of times, yields the same
 //! text, and the rules judged exactly what the real server reads. The real server takes names in any case, so rules that
 //! deny compare without regard to case (and to punctuation, for good measure), while the one rule that grants
@@ -18,9 +18,9 @@ use seawall_http::RequestHead;
 
 use super::head::{self, Marks};
 use super::query::{Alt, Hold, Params, UNKNOWN_KEY, Unknown};
-use crate::Refusal;
 use crate::head::without_body;
-use crate::path::{self, Path};
+use seawall_http::Refusal;
+use seawall_http::path::{self, Path};
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(403, "method", "Pods may only read metadata, with GET or HEAD.");

@@ -12,7 +12,7 @@ use seawall_http::RequestHead;
 
 use super::facts::Node;
 use super::federate::{Text, Tree, What};
-use crate::path;
+use seawall_http::path;
 
 /// The paths that say nothing but what this is.
 const ASKED: [&str; 5] = [

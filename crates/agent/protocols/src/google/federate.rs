@@ -18,9 +18,9 @@ use super::head::{self, Marks};
 use super::query::{Alt, Hold, Params, Unknown};
 use super::scopes::Scopes;
 use super::tree::{Directory, Found, Leaf};
-use crate::Refusal;
 use crate::head::without_body;
-use crate::path::{self, Path, Target};
+use seawall_http::Refusal;
+use seawall_http::path::{self, Path, Target};
 
 /// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
 /// every SDK; a 403 would send people looking for a missing permission.

@@ -2,8 +2,8 @@
 
 use seawall_http::RequestHead;
 
-use crate::Refusal;
 use crate::head::{RELAYED, is_relay_mark};
+use seawall_http::Refusal;
 
 /// The refusal of a request without the flavour header.
 pub const NO_FLAVOR: Refusal =

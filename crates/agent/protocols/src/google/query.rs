@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::scopes::{self, Scopes};
-use crate::Refusal;
-use crate::path::encoded_byte;
+use seawall_http::Refusal;
+use seawall_http::path::encoded_byte;
 
 /// Longest a request is held. The real server holds without end when no `timeout_sec` is given; a bound costs a
 /// watcher one early reply with unchanged content, which the protocol has anyway, every five minutes.

@@ -10,7 +10,7 @@ use super::etag::ETag;
 use super::federate::{Known, Redirect};
 use super::query::Alt;
 use crate::hex::hex;
-use crate::{Frame, Length, Refusal};
+use seawall_http::{Frame, Length, Refusal};
 
 /// Which server the response claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

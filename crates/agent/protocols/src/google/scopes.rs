@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::Refusal;
+use seawall_http::Refusal;
 
 /// Most scopes in one request. Google's consent screens stop at fewer; a workload names under ten.
 const MAX_SCOPES: usize = 32;

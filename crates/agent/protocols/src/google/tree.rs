@@ -256,7 +256,7 @@ fn write_joined<T>(out: &mut String, items: impl Iterator<Item = T>, mut write: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::canonicalise;
+    use seawall_http::path::canonicalise;
 
     fn sample() -> Directory {
         let account = Directory::new(

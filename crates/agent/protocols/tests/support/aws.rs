@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 
 use seawall_core::{PodUid, Secret};
-use seawall_http::RequestHead;
+use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::aws::imds::respond::{self, RoleInfo};
 use seawall_protocols::aws::imds::{NO_ROLE, Sessions, same_role};
 use seawall_protocols::aws::{
     Asked, Bearer, Containers, Credentials, Imds, Keys, Longest, Node, Pattern, RoleName, Stamp, Tokens,
     UnixTime, Visitor, What, containers,
 };
-use seawall_protocols::{Frame, Refusal};
 
 use super::{DATE, body, with_head};
 

@@ -6,9 +6,7 @@
 pub(crate) mod aws;
 pub(crate) mod spelling;
 
-use seawall_http::{Framing, Limits, Parsed, RequestHead, Version, parse_request, request};
-use seawall_protocols::Frame;
-use seawall_protocols::Refusal;
+use seawall_http::{Frame, Framing, Limits, Parsed, Refusal, RequestHead, Version, parse_request, request};
 use seawall_protocols::google::{
     self, AccessToken, Account, Credential, ETag, Forward, Node, Query, Server, Text, Tree, What,
 };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use seawall_core::Pod;
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::aws::UnixTime;
 use seawall_protocols::aws::containers::BAD_AUTHORIZATION;
 use serde::Deserialize;

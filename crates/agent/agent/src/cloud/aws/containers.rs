@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use seawall_broker::aws::Credential;
 use seawall_core::{Clock, Lease, Moment};
-use seawall_http::RequestHead;
+use seawall_http::path::Alphabet;
+use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::aws::containers::{self as endpoint, claims};
 use seawall_protocols::aws::{ALPHABET, Containers, Credentials, UnixTime};
-use seawall_protocols::path::Alphabet;
-use seawall_protocols::{Frame, Refusal};
 
 use super::wait::{self, Deadline};
 use super::{Entitlement, Own, Standing, bearer, lend, routes};

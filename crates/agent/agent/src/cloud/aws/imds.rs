@@ -10,14 +10,13 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use seawall_broker::aws::Credential;
 use seawall_core::{Clock, Lease, Moment};
-use seawall_http::RequestHead;
+use seawall_http::path::Alphabet;
+use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::aws::imds::{NO_TOKEN, goes_on_after, respond, same_role};
 use seawall_protocols::aws::{
     ALPHABET, Asked as Wanted, Bearer, Imds, Longest, Query, RoleName, Sessions, Shape, Stamp, Tokens,
     UnixTime, Visitor, What, imds,
 };
-use seawall_protocols::path::Alphabet;
-use seawall_protocols::{Frame, Refusal};
 
 use super::config::Section;
 use super::lend::{self, Dates};

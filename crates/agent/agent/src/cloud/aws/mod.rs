@@ -40,7 +40,7 @@ use prometheus_client::registry::Registry;
 use seawall_broker::aws::{Access, AwsExchange, Broker, Config, Credential, Holder, HolderSpec, SETTINGS};
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, Lease};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::aws::{Bearer, Containers, RoleName};
 use tokio::runtime::Handle;
 

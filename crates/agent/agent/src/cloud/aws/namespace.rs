@@ -6,7 +6,7 @@
 //! KIAM puts `^` and `$` around the text, which leaves one side of `a|b` open, and kube2iam's are open on both.
 
 use seawall_core::facts::{Annotations, Text};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::aws::Pattern;
 
 use super::annotations::{ALLOWED_ROLES, PERMITTED};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use seawall_core::{Clock, Gcra, Moment, Secret};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::aws::imds::respond;
 use tokio::sync::Mutex;
 

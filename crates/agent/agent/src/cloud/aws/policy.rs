@@ -18,7 +18,7 @@ use seawall_broker::aws::{ClusterName, ExternalId, SessionName, Tags};
 use seawall_cluster::Complaint;
 use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::{Facts, Pod};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::aws::imds::NO_ROLE;
 
 use super::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};

@@ -1,6 +1,6 @@
 //! What a pod is told when there are no credentials, in words for AWS's users.
 
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 use crate::cloud::refusals::Words;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use seawall_broker::Unavailable;
 use seawall_broker::aws::Credential;
 use seawall_core::{Lease, Moment};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 
 use super::{Entitlement, Own, refusals};
 use crate::cloud::names::CloudName;

@@ -9,10 +9,9 @@ use std::time::Duration;
 use seawall_broker::google::{Want, WantRef};
 use seawall_cluster::Complaint;
 use seawall_core::Moment;
-use seawall_http::RequestHead;
+use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::google::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_protocols::google::{Alt, Credential, Detection, Hold, Look, Server, Text, Tree, What};
-use seawall_protocols::{Frame, Refusal};
 
 use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};

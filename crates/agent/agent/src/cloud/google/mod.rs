@@ -25,7 +25,7 @@ use seawall_broker::google::{
 use seawall_cluster::Complaint;
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, ServiceAccount};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::google::{self, Server};
 use tokio::runtime::Handle;
 

@@ -7,9 +7,8 @@
 use std::time::Duration;
 
 use http::Method;
-use seawall_http::RequestHead;
+use seawall_http::{Frame, Length, Refusal, RequestHead};
 use seawall_protocols::google::{self, Server};
-use seawall_protocols::{Frame, Length, Refusal};
 
 use super::routes;
 use crate::forward::{Forward, Forwarded, Forwarder};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use seawall_broker::Unavailable;
 use seawall_broker::google::{Credential, WantRef};
 use seawall_core::{Lease, Moment};
-use seawall_protocols::Refusal;
+use seawall_http::Refusal;
 use seawall_protocols::google::{Alt, Hold, Known, Look, Server};
 
 use super::write::{Came, tag};

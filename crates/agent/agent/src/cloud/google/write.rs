@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use seawall_broker::google::{Credential, Want};
 use seawall_core::{Lease, Moment};
+use seawall_http::{Frame, Refusal};
 use seawall_protocols::google::{AccessToken, Alt, ETag, Known, Server};
-use seawall_protocols::{Frame, Refusal};
 
 use crate::reply::{Reply, Writing, Written};
 

@@ -17,15 +17,14 @@ use seawall_http::RequestHead;
 
 use super::credentials::Shape;
 use super::facts::{Facts, Node};
-use super::fields;
 use super::pattern::Pattern;
 use super::role::is_role_name;
 use super::session::{Grant, Keys, Longest, MAX_TTL, Visitor};
 use super::time::UnixTime;
-use super::{ALPHABET, NOT_FOUND};
-use crate::Refusal;
+use super::{ALPHABET, NOT_FOUND, fields};
 use crate::head::without_body;
-use crate::path::{self, Path};
+use seawall_http::Refusal;
+use seawall_http::path::{self, Path};
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");

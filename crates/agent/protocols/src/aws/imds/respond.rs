@@ -11,7 +11,7 @@ use super::super::role::RoleName;
 use super::super::session::Grant;
 use super::super::time::Stamp;
 use super::{Known, TOKEN_METHOD, TTL};
-use crate::{Frame, Refusal};
+use seawall_http::{Frame, Refusal};
 
 /// The headers of every answer, as the real service names itself.
 const ALWAYS: &[u8] = b"Server: EC2ws\r\n";

@@ -1,6 +1,6 @@
 //! Why a request is not answered with what it asked for: a status, a label for metrics, and one sentence.
 
-use seawall_http::RequestError;
+use crate::RequestError;
 
 /// A refusal. Each dialect names its own as constants; the agent adds those that arise behind the dialect
 /// (pod unknown, upstream down).

@@ -1,7 +1,7 @@
 //! What every dialect's answers have in common: the request's version, the moment, whether the connection goes on, and how the
 //! end of a body is told. What else stands in a head is a dialect's own.
 
-use seawall_http::{RequestHead, Version, write};
+use crate::{RequestHead, Version, write};
 
 /// What a response needs to know about its request and its moment.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl<'a> Frame<'a> {
 
     /// The same with a body of `length` bytes that is written by `body`: of parts whose lengths are known when this is compiled, nearly
     /// half of what [`end`](Self::end) takes.
-    pub(crate) fn end_with(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
+    pub fn end_with(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
         write::length_and_end(out, length as u64);
         if !self.head_only {
             let start = out.len();

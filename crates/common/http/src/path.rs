@@ -59,7 +59,7 @@ impl<'b> Path<'b> {
 }
 
 /// The names between the slashes, none of them empty.
-pub(crate) fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
+pub fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
@@ -213,7 +213,7 @@ fn decode(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
 }
 
 /// The byte that the two hexadecimal digits after a percent sign spell, in either case.
-pub(crate) fn encoded_byte(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
+pub fn encoded_byte(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let value = digit()? << 4 | digit()?;
     u8::try_from(value).ok()
