@@ -316,7 +316,7 @@ mod tests {
         let publish = || roster.publish(Box::new([world.pod().clone()]));
         publish();
         assert!(matches!(at(&callers), Caller::Pod(_)));
-        assert!(callers.currently_at(ends(), CloudName::Tide).await.is_some());
+        assert!(callers.currently_at(ends(), CloudName::Aws).await.is_some());
         assert_eq!(callers.why_nobody(&ends(), CloudName::Google).code, "unknown_pod");
 
         let mut settled = Box::pin(callers.settled(ends(), CloudName::Google));

@@ -213,7 +213,7 @@ mod tests {
         let world = world();
         assert_eq!(standing(&world), "federated");
         let (between, is_made) = change(&world, &with_passthrough(), true).await;
-        assert!(between.is_pending(CloudName::Google) && !between.is_pending(CloudName::Tide));
+        assert!(between.is_pending(CloudName::Google) && !between.is_pending(CloudName::Aws));
         assert!(is_made);
         assert_eq!(standing(&world), "passthrough");
     }

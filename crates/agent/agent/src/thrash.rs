@@ -346,6 +346,7 @@ pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud::aws::tests::start;
     use crate::cloud::tests::{BOTH_BROKERED, World};
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -480,13 +481,11 @@ mod tests {
     /// Its head is gone when it is given, and was taken for one that names nobody.
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
-        let world = World::of(BOTH_BROKERED);
-        let (pod, tide) = (world.pod(), CloudName::Tide);
-        let own = pod.fetches.of(tide);
+        let (world, _sts) = start(60 * MINUTE).await;
+        let own = world.pod().fetches.of(CloudName::Aws);
         own.is_asked.store(true, Ordering::Relaxed);
-        let request = head("aws-sdk-java/1.11").replace("GET /", "PUT /tide/pass");
-        let (_, at_once) = world.ask_as(&world.caller, &world.tenant, request.as_bytes()).await;
-        assert!(!at_once);
+        let answer = world.at_containers("aws-sdk-java/1.11").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert_eq!(
             (own.take_agent().as_deref(), own.count.load(Ordering::Relaxed)),
             (Some(&b"aws-sdk-java/1.11"[..]), 1)
@@ -503,25 +502,25 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
         let world = World::of(BOTH_BROKERED);
-        let (found, tide) = (Arc::<Found>::default(), CloudName::Tide);
+        let (found, aws) = (Arc::<Found>::default(), CloudName::Aws);
         let clouds = world.in_force();
         let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..14)
             .map(|_| {
                 (0..7).for_each(|_| {
-                    pods[0].fetches.count(tide);
-                    pods[0].fetches.note(tide, head("a").as_bytes());
+                    pods[0].fetches.count(aws);
+                    pods[0].fetches.note(aws, head("a").as_bytes());
                 });
                 seen.look(&pods);
-                seen.known[&pods[0].pod.uid][tide as usize].stage
+                seen.known[&pods[0].pod.uid][aws as usize].stage
             })
             .collect();
         assert_eq!(stages[..11], [Stage::Calm; 11], "a burst is over by then");
         assert_eq!(stages[11..], [Stage::Asked, Stage::Told, Stage::Told]);
         assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
         seen.look(&[]);
-        assert!(seen.known.is_empty() && found.of(tide) == 0);
+        assert!(seen.known.is_empty() && found.of(aws) == 0);
     }
 
     /// There is one in each pod's record.

@@ -12,7 +12,7 @@ use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
-use crate::entitlements::{CatchUp, Entitlement, Failing, LeaseState};
+use crate::entitlements::{CatchUp, Failing, LeaseState};
 
 /// What one cloud's broker has to tell at a scrape.
 pub(crate) struct Figures {
@@ -180,14 +180,6 @@ fn gauges(
         ConstGauge::new(value).encode(family.encode_family(&[("cloud", cloud)])?)?;
     }
     Ok(())
-}
-
-/// What a pod may have whose cloud tells it from others by its ServiceAccount alone.
-impl<X: Exchange> Entitlement for Arc<Holder<X>> {
-    fn describe(&self, now: Moment) -> Value {
-        let principals = self.principals();
-        json!({ "principals": principals.iter().map(|view| describe(view, now)).collect::<Vec<_>>() })
-    }
 }
 
 /// What fetches by one holder what another of the same pod holds; nothing where they are one.

@@ -13,8 +13,6 @@ pub(crate) mod names;
 mod refusals;
 #[cfg(test)]
 pub(crate) mod tests;
-#[cfg(test)]
-mod tide;
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -47,8 +45,6 @@ pub(crate) use interface::{Applicant, Tools};
 pub(crate) struct Sections {
     pub(crate) google: Option<google::Section>,
     pub(crate) aws: Option<aws::Section>,
-    #[cfg(test)]
-    pub(crate) tide: Option<tide::Section>,
 }
 
 impl Sections {
@@ -56,13 +52,9 @@ impl Sections {
     pub(crate) fn read(root: &Table<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let google = root.key("google");
         let aws = root.key("aws");
-        #[cfg(test)]
-        let tide = root.key("tide");
         Self {
             google: google.is_present().then(|| google::Section::read(&google, base, listen)),
             aws: aws.is_present().then(|| aws::Section::read(&aws, base, listen)),
-            #[cfg(test)]
-            tide: tide.is_present().then(|| tide::Section::read(&tide)),
         }
     }
 
@@ -71,21 +63,13 @@ impl Sections {
         let each: [(_, Option<&dyn Section>); _] = [
             (CloudName::Google, self.google.as_ref().map(|section| section as _)),
             (CloudName::Aws, self.aws.as_ref().map(|section| section as _)),
-            #[cfg(test)]
-            (CloudName::Tide, self.tide.as_ref().map(|section| section as _)),
         ];
         each.into_iter().filter_map(|(name, section)| Some((name, section?))).collect()
     }
 
     /// What an entry in a file of pods may say, whichever are on: a file is checked as a whole.
     pub(crate) fn file_keys() -> Vec<FileKey> {
-        [
-            google::FILE_KEYS,
-            aws::FILE_KEYS,
-            #[cfg(test)]
-            tide::FILE_KEYS,
-        ]
-        .concat()
+        [google::FILE_KEYS, aws::FILE_KEYS].concat()
     }
 
     /// The names of those that are on.

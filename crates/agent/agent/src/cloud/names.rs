@@ -9,26 +9,17 @@ use serde::Serialize;
 pub(crate) enum CloudName {
     Google,
     Aws,
-    #[cfg(test)]
-    Tide,
 }
 
 impl CloudName {
     /// All there are.
-    pub(crate) const ALL: &[Self] = &[
-        Self::Google,
-        Self::Aws,
-        #[cfg(test)]
-        Self::Tide,
-    ];
+    pub(crate) const ALL: &[Self] = &[Self::Google, Self::Aws];
 
     /// As it is written.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Google => "google",
             Self::Aws => "aws",
-            #[cfg(test)]
-            Self::Tide => "tide",
         }
     }
 
@@ -37,8 +28,6 @@ impl CloudName {
         match self {
             Self::Google => "Google",
             Self::Aws => "AWS",
-            #[cfg(test)]
-            Self::Tide => "Tide",
         }
     }
 }
@@ -50,23 +39,11 @@ pub(crate) enum DialectName {
     Google,
     AwsImds,
     AwsContainers,
-    #[cfg(test)]
-    Tide,
-    #[cfg(test)]
-    Ebb,
 }
 
 impl DialectName {
     /// All there are.
-    pub(crate) const ALL: &[Self] = &[
-        Self::Google,
-        Self::AwsImds,
-        Self::AwsContainers,
-        #[cfg(test)]
-        Self::Tide,
-        #[cfg(test)]
-        Self::Ebb,
-    ];
+    pub(crate) const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
 
     /// As it is written, whose it is, at which addresses clients ask it, and whether a listener speaks it that names none.
     fn about(self) -> (&'static str, CloudName, Endpoint, bool) {
@@ -75,10 +52,6 @@ impl DialectName {
             Self::AwsImds => ("aws-imds", CloudName::Aws, Endpoint::Metadata, true),
             // At an address of its own, the only one to which SDKs send a pod's token in the clear.
             Self::AwsContainers => ("aws-containers", CloudName::Aws, Endpoint::Containers, false),
-            #[cfg(test)]
-            Self::Tide => ("tide", CloudName::Tide, Endpoint::Metadata, true),
-            #[cfg(test)]
-            Self::Ebb => ("ebb", CloudName::Tide, Endpoint::Containers, false),
         }
     }
 

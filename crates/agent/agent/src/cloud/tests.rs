@@ -1,4 +1,4 @@
-//! That a cloud is a room: a third one beside Google, in a room of its own, on a listener that both share.
+//! What the list of clouds does for each of them, on a listener that both share; and a pod with its clouds, for other tests.
 
 use seawall_attest::Basis;
 use seawall_config::Document;
@@ -23,11 +23,11 @@ use crate::roster::PodCaller;
 use crate::tenants::{Tenant, Tenants};
 use crate::thrash::{fetched, noted};
 
-const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
+const BOTH: &str = "google: { mode: conceal }\naws: { region: eu-central-1, imds: { tokens: optional } }\n";
 
-/// Both give pods credentials of their own.
+/// Both give pods credentials of their own. AWS decides by the pod alone, Google once its ServiceAccount is read.
 pub(crate) const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
-    provider: \"//iam.googleapis.com/x\" }\ntide: { harbour: north }\n";
+    provider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, ways: [kube2iam], imds: { tokens: optional } }\n";
 
 #[derive(Debug)]
 struct Named;
@@ -236,27 +236,19 @@ fn entitlements(
 const DATE: &[u8; 29] = b"Thu, 01 Jan 2026 00:00:00 GMT";
 
 #[tokio::test]
-async fn a_third_cloud_gives_a_pod_its_own_from_memory_once_it_has_it() {
-    let world = World::new();
-    for at_once in [false, true] {
-        let (answer, was_at_once) = world.ask("PUT /tide/pass").await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\nTide: high\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\nnorth shop/cart+token-for-north"), "{answer}");
-        assert_eq!(was_at_once, at_once);
-    }
-}
-
-#[tokio::test]
 async fn the_path_chooses_among_the_dialects_of_a_listener() {
     let world = World::new();
-    assert!(world.dialects.of("/tide/pass").goes_on_after("PUT"));
+    assert!(world.dialects.of("/latest/api/token").goes_on_after("PUT"));
     assert!(!world.dialects.of("/computeMetadata/v1/").goes_on_after("PUT"));
     let (answer, _) = world.ask("GET /computeMetadata/v1/instance/attributes/kube-env").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
-    let (answer, _) = world.ask("GET /tide/elsewhere").await;
-    assert!(answer.contains("Tide: low") && !answer.contains("Google"), "{answer}");
-    let (answer, _) = world.ask("GET http://a/%74ide/elsewhere").await;
-    assert!(answer.contains("Tide: low"), "however it is spelled: {answer}");
+    let (answer, _) = world.ask("GET /latest/elsewhere").await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"), "{answer}");
+    let (answer, _) = world.ask("GET http://a/%6catest/elsewhere").await;
+    assert!(
+        answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"),
+        "however it is spelled: {answer}"
+    );
     let (answer, _) = world.ask("GET /nobodys").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "the first one refuses what nobody claims: {answer}");
 }
@@ -264,24 +256,22 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
 #[tokio::test]
 async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
     let world = World::of(BOTH_BROKERED);
-    world.ask("PUT /tide/pass").await;
     let shown = world.pod().entitlements().describe(world.clock.now());
     assert_eq!(shown["google"], json!({ "standing": "pending" }));
-    assert_eq!(shown["tide"]["principals"][0]["callInTheAir"], false);
+    assert_eq!(shown["aws"], json!({ "standing": "no_role" }));
     assert!(World::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
 }
 
 #[tokio::test]
 async fn what_the_list_tells_it_tells_of_each_cloud() {
-    let all = format!("{BOTH_BROKERED}aws: {{ region: eu-central-1 }}\n");
-    let world = World::of(&all);
+    let world = World::of(BOTH_BROKERED);
     let floors: Vec<_> = world.clouds.floors().iter().map(|state| (state.cloud, state.is_kept)).collect();
     assert_eq!(floors, CloudName::ALL.iter().map(|cloud| (*cloud, true)).collect::<Vec<_>>());
     let routes = world.clouds.routes();
     for cloud in CloudName::ALL {
         assert!(routes.iter().any(|route| route.cloud() == cloud.as_str()), "{cloud:?}");
     }
-    let document = Document::parse(&all).unwrap();
+    let document = Document::parse(BOTH_BROKERED).unwrap();
     let sections = Sections::read(&document.root(), Path::new("/"), &[]);
     assert_eq!(
         (sections.names(), sections.selections().len()),
@@ -305,7 +295,7 @@ async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
     families.sort_unstable();
     families.dedup();
     assert!(count >= 9 && families.len() == count, "{text}");
-    for sample in [r#"seawall_leases{cloud="google"} 0"#, r#"seawall_leases{cloud="tide"} 0"#] {
+    for sample in [r#"seawall_leases{cloud="google"} 0"#, r#"seawall_leases{cloud="aws"} 0"#] {
         assert!(text.contains(sample), "{text}");
     }
 }
@@ -314,7 +304,7 @@ async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let world = World { caller: Caller::Probe, ..World::new() };
     // In `conceal` the real server answers Google's.
-    for probe in world.clouds.probes(&[DialectName::Tide]) {
+    for probe in world.clouds.probes(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();
         let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -339,15 +339,18 @@ google:
     fn a_listener_speaks_what_it_names_or_what_each_cloud_speaks_by_default() {
         let dialects = |listen: &str| {
             let text = format!(
-                "google: {{ mode: conceal }}\ntide: {{ harbour: north }}\nlisten: [{listen}]\n\
+                "google: {{ mode: conceal }}\naws: {{ region: eu-central-1 }}\nlisten: [{listen}]\n\
                 identity: {{ strategy: static, file: x }}\n"
             );
             parse(&text).map(|config| config.listen[0].dialects.clone())
         };
         let at = |names: &str| format!("{{ address: \"127.0.0.1:1\", dialects: [{names}] }}");
-        assert_eq!(dialects("\"127.0.0.1:1\"").unwrap(), [DialectName::Google, DialectName::Tide]);
-        assert_eq!(dialects(&at("ebb, google")).unwrap(), [DialectName::Ebb, DialectName::Google]);
-        let off = parse(&format!("{LEAST}listen: [{}]\n", at("ebb"))).unwrap_err().to_string();
+        assert_eq!(dialects("\"127.0.0.1:1\"").unwrap(), [DialectName::Google, DialectName::AwsImds]);
+        assert_eq!(
+            dialects(&at("aws-containers, google")).unwrap(),
+            [DialectName::AwsContainers, DialectName::Google]
+        );
+        let off = parse(&format!("{LEAST}listen: [{}]\n", at("aws-containers"))).unwrap_err().to_string();
         assert!(off.contains("a dialect of a cloud that has a section"), "{off}");
     }
 

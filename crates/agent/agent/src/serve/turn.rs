@@ -358,11 +358,11 @@ mod tests {
         &LOAN
     }
 
-    static LOAN: Route = Route::credential(CloudName::Tide, "loan");
+    static LOAN: Route = Route::credential(CloudName::Google, "loan");
 
     impl Dialect for Lender {
         fn cloud(&self) -> CloudName {
-            CloudName::Tide
+            CloudName::Google
         }
 
         fn claims(&self, _: &str) -> bool {
@@ -492,7 +492,7 @@ mod tests {
     async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
         let world = World::new();
         world.pod().connections.close();
-        for request in ["PUT /tide/pass", "GET /computeMetadata/v1/", "GET /nobodys"] {
+        for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
             let (answer, batch) = ask(&world, request);
             assert!(
                 answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"),
@@ -520,7 +520,7 @@ mod tests {
     /// Everything was refused there in the words of the first dialect, with the time to wait that AWS's clients must not be told.
     #[tokio::test]
     async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
-        let world = World::of(&format!("{BOTH_BROKERED}aws: {{ region: eu-central-1 }}\n"));
+        let world = World::of(BOTH_BROKERED);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let put =
             "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
@@ -553,8 +553,8 @@ mod tests {
             matches!(batch.after, After::Settle(CloudName::Google, patience) if patience == half_a_second)
         );
         assert!(answer.is_empty() && batch.taken == 0, "it is looked at again: {answer}");
-        let (_, batch) = ask(&world, "PUT /tide/pass");
-        assert!(matches!(batch.after, After::Later(_)), "at once, as far as Tide goes");
+        let (answer, _) = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "at once, as far as AWS goes: {answer}");
         let (answer, _) = ask(&world, "GET /");
         assert!(answer.starts_with("HTTP/1.1 200 "), "what is anybody's: {answer}");
     }

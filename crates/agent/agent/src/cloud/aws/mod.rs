@@ -26,7 +26,7 @@ mod refusals;
 mod routes;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod token_keys;
 mod wait;
 

@@ -44,7 +44,7 @@ impl SubjectTokens for Tokens {
     }
 }
 
-async fn start(longest: Duration) -> (World, Running) {
+pub(crate) async fn start(longest: Duration) -> (World, Running) {
     start_with(ROLE, "", longest).await
 }
 
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// The same at the endpoint of containers, of which clients have another name than at the listing.
-    async fn at_containers(&self, agent: &str) -> String {
+    pub(crate) async fn at_containers(&self, agent: &str) -> String {
         let token = bearer(self.pod(), seconds(self.clock.wall()));
         let bytes = format!(
             "GET /v1/credentials HTTP/1.1\r\nHost: 169.254.170.23\r\nAuthorization: {token}\r\nUser-Agent: {agent}\r\n\r\n"
