@@ -15,13 +15,13 @@ use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
+use seawall_core::cloud::{CloudName, DialectName};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
 use crate::admin::{Admin, Doors, Sources};
 use crate::captured::{Capture, CaptureCollector};
 use crate::changeover::{Order, Orders};
-use crate::cloud::names::{CloudName, DialectName};
 use crate::cloud::{Clouds, CloudsInForce, Tools};
 use crate::config::{Config, Identity};
 use crate::connections::{Cap, Timeouts};

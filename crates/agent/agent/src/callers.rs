@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use seawall_attest::{Attestation, Ends, Reason, Verdict};
 use seawall_core::PodUid;
+use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
 
-use crate::cloud::names::CloudName;
 use crate::ready::ProbeAddress;
 use crate::roster::{PodCaller, Roster};
 

@@ -15,10 +15,10 @@
 
 use std::sync::Arc;
 
+use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cloud::Clouds;
-use crate::cloud::names::CloudName;
 use crate::entitlements::{CatchUp, Entitlements};
 use crate::roster::PodCaller;
 

@@ -12,12 +12,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
 use seawall_http::path::{self, Alphabet};
 use seawall_http::{Frame, Refusal, RequestHead};
 
 use crate::again::Again;
 use crate::callers::Caller;
-use crate::cloud::names::CloudName;
 use crate::reply::Later;
 use crate::route::Route;
 use crate::tenants::Tenant;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use seawall_broker::Fault;
 use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
 use serde_json::{Map, Value, json};
 
-use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 
 /// Something to be fetched.

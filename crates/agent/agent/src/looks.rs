@@ -11,9 +11,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_core::Clock;
+use seawall_core::cloud::CloudName;
 
 use crate::callers::Callers;
-use crate::cloud::names::CloudName;
 use crate::roster::PodCaller;
 
 /// Who looks at all pods.

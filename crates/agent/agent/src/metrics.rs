@@ -234,8 +234,7 @@ pub(crate) fn gauge(
 #[cfg(test)]
 mod tests {
     use prometheus_client::registry::Registry;
-
-    use crate::cloud::names::CloudName;
+    use seawall_core::cloud::CloudName;
 
     use super::*;
 

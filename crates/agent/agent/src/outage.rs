@@ -16,11 +16,11 @@ use std::time::{Duration, SystemTime};
 
 use seawall_broker::Fault;
 use seawall_cluster::Complaint;
+use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Moment, PodUid};
 
 use crate::clients::First;
 use crate::cloud::CloudsInForce;
-use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 use crate::entitlements::{Failing, LeaseState};
 use crate::looks::{Found, FoundCollector, Looker};

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use seawall_attest::Basis;
+use seawall_core::cloud::CloudName;
 use seawall_core::{Pod, PodUid};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
-use crate::cloud::names::CloudName;
 use crate::connections::Cap;
 use crate::entitlements::Entitlements;
 use crate::thrash::Fetches;

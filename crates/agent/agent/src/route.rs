@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::cloud::names::CloudName;
+use seawall_core::cloud::CloudName;
 
 /// A kind of request. There is one value of each, which is told from others by where it stands in memory.
 #[derive(Debug)]

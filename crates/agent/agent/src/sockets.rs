@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
 use seawall_attest::{Maker, Pair};
+use seawall_core::cloud::DialectName;
+use seawall_core::endpoint::{CONTAINERS, Endpoint, METADATA, PORT};
 use seawall_core::{Clock, Gcra, PodUid};
-use seawall_redirect::{CONTAINERS, Endpoint, Error, METADATA, PORT, Pods, Site};
+use seawall_redirect::{Error, Pods, Site};
 
-use crate::cloud::names::DialectName;
 use crate::config::Redirect;
 
 /// Looks for groups in a second: some 0.2 ms each with ten pods on the node's network.

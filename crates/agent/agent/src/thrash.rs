@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use seawall_cluster::Complaint;
+use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Moment, PodUid};
 
 use crate::callers::Caller;
 use crate::clients::{Client, Clients};
 use crate::cloud::CloudsInForce;
-use crate::cloud::names::CloudName;
 use crate::entitlements::{LeaseState, Lending};
 use crate::looks::{Found, FoundCollector, Looker};
 use crate::roster::PodCaller;

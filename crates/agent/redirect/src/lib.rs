@@ -37,7 +37,6 @@ pub use counts::{Connects, Counters, Counts};
 pub use error::Error;
 pub use gate::Gate;
 pub use hook::Hook;
-pub use net::{CONTAINERS, DNS, Endpoint, METADATA, PORT};
 pub use pins::Pins;
 pub use pods::Pods;
 pub use prerequisites::maps_take_a_right;

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use seawall_core::PodUid;
+use seawall_core::endpoint::{DNS, Endpoint, PORT};
 
 use crate::error::Error;
-use crate::net::{DNS, Endpoint, PORT};
 use crate::pods::directory;
 use crate::site::Site;
 use crate::target::Agent;

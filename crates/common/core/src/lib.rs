@@ -5,7 +5,9 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod cloud;
 pub mod duration;
+pub mod endpoint;
 pub mod facts;
 pub mod file;
 pub mod foreign;

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-use seawall_redirect::{Agent, Endpoint};
-
-use crate::cloud::names::DialectName;
+use seawall_core::cloud::DialectName;
+use seawall_core::endpoint::Endpoint;
+use seawall_redirect::Agent;
 
 type Listener<'a> = (SocketAddr, &'a [DialectName]);
 

@@ -18,11 +18,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
 use seawall_core::Clock;
+use seawall_core::cloud::DialectName;
 use seawall_redirect::{
     Agent, Attachment, Callers, Counters, Error, Gate, Pins, Pods, Site, Standing, status,
 };
 
-use crate::cloud::names::DialectName;
 use crate::config::Kernel;
 use crate::lifecycle::{Stop, Stopper};
 pub(crate) use answering::answering;

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
+use seawall_core::cloud::DialectName;
 use seawall_core::facts::Selection;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Facts, Floor, Pod};
 use tokio::runtime::Handle;
 
 use super::brokered::Brokered;
-use super::names::DialectName;
 use crate::clients::Clients;
 use crate::complain::Complainer;
 use crate::dialect::Dialect;

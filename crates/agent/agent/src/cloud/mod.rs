@@ -2,14 +2,13 @@
 //!
 //! A room has the cloud's section of the configuration ([`Section`]), what a pod is entitled to, its dialect on a traffic thread,
 //! what it counts and shows, and how its readiness is asked ([`Cloud`]). Everything else in the agent goes through the functions
-//! here. The list itself is four: [`names`], [`Sections`], [`Sections::all`] and [`Sections::file_keys`] each name every cloud once.
+//! here. The list itself is four: `core::cloud`, [`Sections`], [`Sections::all`] and [`Sections::file_keys`] each name every cloud once.
 
 mod ahead;
 pub(crate) mod aws;
 mod brokered;
 pub(crate) mod google;
 mod interface;
-pub(crate) mod names;
 mod refusals;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -24,6 +23,7 @@ use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use seawall_attest::FileKey;
 use seawall_config::Table;
+use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor};
 use serde::Serialize;
@@ -36,7 +36,6 @@ use crate::ready::Probe;
 use crate::route::Route;
 use brokered::{BrokerCollector, Brokered};
 use interface::{Cloud, Section};
-use names::{CloudName, DialectName};
 
 pub(crate) use interface::{Applicant, Tools};
 

@@ -169,9 +169,9 @@ mod tests {
     use std::path::Path;
 
     use seawall_core::PodUid;
+    use seawall_core::cloud::CloudName;
 
     use super::*;
-    use crate::cloud::names::CloudName;
     use crate::config::{DEFAULT, Downward};
 
     fn parse(text: &str) -> Config {

@@ -17,11 +17,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use seawall_config::{Document, Mistakes, Node, Table};
+use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::file;
 use serde::Serialize;
 
 use crate::cloud::Sections;
-use crate::cloud::names::{CloudName, DialectName};
 use crate::sandbox::{Needs, Seccomp};
 
 pub(crate) use door::Door;

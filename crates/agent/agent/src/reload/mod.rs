@@ -26,13 +26,13 @@ use anyhow::Context;
 use futures_util::future::join_all;
 use ring::digest::{SHA256, digest};
 use seawall_cluster::{Cluster, Complaint};
+use seawall_core::cloud::CloudName;
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, PodUid};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::changeover::{self, CatchUps, Order};
-use crate::cloud::names::CloudName;
 use crate::cloud::{Clouds, CloudsInForce};
 use crate::config::{self, Config, ConfigError, Downward};
 use crate::lifecycle::Stop;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
 use seawall_http::request::header_room;
 use seawall_http::{Frame, Framing, Parsed, Refusal, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
 use crate::again::Request;
 use crate::callers::Caller;
-use crate::cloud::names::CloudName;
 use crate::connections::State;
 use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use seawall_attest::Ends;
+use seawall_core::cloud::CloudName;
 use seawall_http::{Frame, Length};
 
 use super::connection::{Connection, poll_turn_to_read};
@@ -16,7 +17,6 @@ use super::socket::Found;
 use super::turn::{After, Pending};
 use super::{FULL, READ};
 use crate::callers::Caller;
-use crate::cloud::names::CloudName;
 use crate::connections::State;
 use crate::forward::Rest;
 use crate::held::Held;

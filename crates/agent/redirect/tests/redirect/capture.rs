@@ -45,10 +45,10 @@ fn each_address_of_an_endpoint_leads_to_the_endpoints_port() {
     let containers = Agent::saying(&lab, "containers");
     gate(&lab).point(at_node(Some(metadata.port), Some(containers.port))).unwrap();
     let mut one = lab.pod(ONE);
-    for at in seawall_redirect::METADATA {
+    for at in seawall_core::endpoint::METADATA {
         assert_eq!(one.get(&at.to_string()), "metadata:one", "{at}");
     }
-    for at in seawall_redirect::CONTAINERS {
+    for at in seawall_core::endpoint::CONTAINERS {
         assert_eq!(one.get(&at.to_string()), "containers:one", "{at}");
     }
     assert_eq!(one.get("::ffff:169.254.170.23"), "containers:one");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use seawall_broker::aws::Credential;
+use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::Alphabet;
 use seawall_http::{Frame, Refusal, RequestHead};
@@ -26,7 +27,6 @@ use super::wait::{self, Deadline};
 use super::{Entitlement, Own, Standing, routes};
 use crate::again::Again;
 use crate::callers::Caller;
-use crate::cloud::names::CloudName;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::Decided;
 use crate::ready::Probe;

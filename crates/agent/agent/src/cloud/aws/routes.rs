@@ -1,6 +1,7 @@
 //! What is asked of AWS's endpoints, by kind.
 
-use crate::cloud::names::CloudName::Aws;
+use seawall_core::cloud::CloudName::Aws;
+
 use crate::route::Route;
 
 /// A session token of the metadata service.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use seawall_core::cloud::CloudName;
 use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
@@ -16,7 +17,6 @@ use serde_json::Value;
 use super::Entitlement;
 use super::annotations::ROLE_ARN;
 use super::pairs::{bearer, seconds};
-use crate::cloud::names::CloudName;
 use crate::cloud::tests::World;
 use crate::complain::Complainer;
 use crate::entitlements::Decided;

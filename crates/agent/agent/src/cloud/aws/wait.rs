@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use seawall_broker::Unavailable;
 use seawall_broker::aws::Credential;
+use seawall_core::cloud::CloudName;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 
 use super::{Entitlement, Own, refusals};
-use crate::cloud::names::CloudName;
 use crate::entitlements::Decided;
 use crate::roster::PodCaller;
 

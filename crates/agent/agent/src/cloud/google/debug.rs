@@ -2,11 +2,11 @@
 
 use seawall_broker::google::{PrincipalView, Want};
 use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
 use serde_json::{Value, json};
 
 use super::{Entitlement, Federated};
 use crate::cloud::brokered;
-use crate::cloud::names::CloudName;
 use crate::entitlements::{self, CatchUp, Decided, Entitlements, Lending};
 
 impl entitlements::Entitlement for Entitlement {

@@ -23,6 +23,7 @@ use seawall_broker::google::{
     Broker, Config as ExchangeConfig, GoogleExchange, Holder, HolderSpec, SETTINGS,
 };
 use seawall_cluster::Complaint;
+use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, ServiceAccount};
 use seawall_http::Refusal;
@@ -32,7 +33,6 @@ use tokio::runtime::Handle;
 use super::ahead::Ahead;
 use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
-use super::names::{CloudName, DialectName};
 use crate::clients::Clients;
 use crate::complain::Complainer;
 use crate::config::values::named_file;

@@ -1,8 +1,8 @@
 //! What is asked of Google's metadata server, by kind.
 
 use seawall_broker::google::WantRef;
+use seawall_core::cloud::CloudName::Google;
 
-use crate::cloud::names::CloudName::Google;
 use crate::route::Route;
 
 /// An access token.

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use seawall_broker::Unavailable;
 use seawall_broker::google::{Credential, WantRef};
+use seawall_core::cloud::CloudName;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 use seawall_protocols::google::{Alt, Hold, Known, Look, Server};
 
 use super::write::{Came, tag};
 use super::{Entitlement, Federated, refusals, routes};
-use crate::cloud::names::CloudName;
 use crate::entitlements::Decided;
 use crate::lifecycle::Stop;
 use crate::long_polls::{LongPolls, PollPlace};

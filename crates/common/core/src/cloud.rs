@@ -1,22 +1,28 @@
-//! The names of the clouds and of their dialects. Part of the list, and apart from it so that whoever names one need not know its room.
+//! The names of the clouds and of their dialects, as configuration, metrics and logs write them.
+//!
+//! Knows of a cloud its name and of a dialect where clients look for it; what they say is in `protocols` and `clouds`. Every crate of the
+//! agent names clouds by these.
 
-use seawall_redirect::Endpoint;
 use serde::Serialize;
+
+use crate::endpoint::Endpoint;
 
 /// A cloud by its name: that of its section, and in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum CloudName {
+pub enum CloudName {
+    /// Google Cloud.
     Google,
+    /// Amazon Web Services.
     Aws,
 }
 
 impl CloudName {
     /// All there are.
-    pub(crate) const ALL: &[Self] = &[Self::Google, Self::Aws];
+    pub const ALL: &[Self] = &[Self::Google, Self::Aws];
 
     /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Google => "google",
             Self::Aws => "aws",
@@ -24,7 +30,7 @@ impl CloudName {
     }
 
     /// As its users call it.
-    pub(crate) fn title(self) -> &'static str {
+    pub fn title(self) -> &'static str {
         match self {
             Self::Google => "Google",
             Self::Aws => "AWS",
@@ -35,15 +41,18 @@ impl CloudName {
 /// A dialect by its name on a listener. A cloud may have several, for clients that look for it in different places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum DialectName {
+pub enum DialectName {
+    /// Google's metadata server.
     Google,
+    /// AWS's instance metadata service.
     AwsImds,
+    /// AWS's credentials endpoint of containers (EKS Pod Identity).
     AwsContainers,
 }
 
 impl DialectName {
     /// All there are.
-    pub(crate) const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
+    pub const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
 
     /// As it is written, whose it is, at which addresses clients ask it, and whether a listener speaks it that names none.
     fn about(self) -> (&'static str, CloudName, Endpoint, bool) {
@@ -56,22 +65,22 @@ impl DialectName {
     }
 
     /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.about().0
     }
 
     /// Whose it is.
-    pub(crate) fn cloud(self) -> CloudName {
+    pub fn cloud(self) -> CloudName {
         self.about().1
     }
 
     /// Which of the addresses that are captured clients ask it at.
-    pub(crate) fn endpoint(self) -> Endpoint {
+    pub fn endpoint(self) -> Endpoint {
         self.about().2
     }
 
     /// Whether a listener speaks it that names none.
-    pub(crate) fn is_spoken_by_default(self) -> bool {
+    pub fn is_spoken_by_default(self) -> bool {
         self.about().3
     }
 }
