@@ -28,7 +28,7 @@ use seawall_core::{Clock, Gcra};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::lifecycle::Stop;
+use seawall_core::shutdown::Stop;
 use crate::ready::Readiness;
 use door::Door;
 pub(crate) use door::Doors;

@@ -27,7 +27,8 @@ use crate::config::{Config, Identity};
 use crate::connections::{Cap, Timeouts};
 use crate::identity::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::lanes::Lanes;
-use crate::lifecycle::{self, Alive, AllGone, Asked, Signals, Stop, Stopper};
+use crate::signals::{Asked, Signals};
+use seawall_core::shutdown::{self, Alive, AllGone, Stop, Stopper};
 use crate::listen::{self, Lane, Listeners};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::long_polls::LongPolls;
@@ -70,7 +71,7 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
 
     let identity = strategy.name();
-    let (stopper, stop) = lifecycle::switch();
+    let (stopper, stop) = shutdown::switch();
     let (orders, obeyed) = mpsc::channel(1);
     let (parts, hearing) = Parts::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
     let routes = parts.clouds.now().routes();
@@ -81,7 +82,7 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
-    let (alive, all_gone) = lifecycle::threads(threads, &stopper);
+    let (alive, all_gone) = shutdown::threads(threads, &stopper);
     let (tell, changes): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
     let speaking = parts.speaking(config, &stop);
     let own = listeners.of_thread.into_iter().zip(metrics).zip(alive).zip(changes);

@@ -29,7 +29,7 @@ use crate::complain::Complainer;
 use crate::config::{ByCluster, Config, Identity};
 use crate::entitlements::Entitlements;
 use crate::follow::Follower;
-use crate::lifecycle::{self, Stop, Stopper};
+use seawall_core::shutdown::{self, Stop, Stopper};
 use crate::metrics::gauge;
 use crate::ready::ProbeAddress;
 use crate::roster::{PodCaller, Roster};
@@ -289,8 +289,8 @@ impl ClusterThread {
         body: impl FnOnce(Stop) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
         // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
-        let (alive, _) = lifecycle::threads(1, stopper);
-        let (end, ended) = lifecycle::switch();
+        let (alive, _) = shutdown::threads(1, stopper);
+        let (end, ended) = shutdown::switch();
         let body = move || {
             let _alive = alive;
             body(ended)
@@ -477,11 +477,11 @@ mod tests {
     async fn the_agent_ends_with_its_cluster_thread_however_that_ends() {
         let panics = |_| std::panic::resume_unwind(Box::new("died"));
         let fails = |_| Err(anyhow::anyhow!("a watch has ended"));
-        let (stopper, mut stop) = lifecycle::switch();
+        let (stopper, mut stop) = shutdown::switch();
         let thread = ClusterThread::spawn(&stopper, panics).unwrap();
         stop.begun().await;
         assert!(thread.end().unwrap_err().to_string().contains("panic"));
-        let (stopper, mut stop) = lifecycle::switch();
+        let (stopper, mut stop) = shutdown::switch();
         let thread = ClusterThread::spawn(&stopper, fails).unwrap();
         stop.begun().await;
         assert_eq!(thread.end().unwrap_err().to_string(), "a watch has ended");
@@ -489,7 +489,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_cluster_thread_outlives_the_stop_and_ends_when_told() {
-        let (stopper, stop) = lifecycle::switch();
+        let (stopper, stop) = shutdown::switch();
         let until_ended = |mut end: Stop| {
             let runtime = tokio::runtime::Builder::new_current_thread().build()?;
             runtime.block_on(end.begun());

@@ -41,7 +41,7 @@ const LINES: usize = 1024;
 const KEPT: usize = 4 * 1024;
 
 /// How often the end looks whether the last lines are written: ten looks at a pipe that nobody reads are its patience (half a
-/// second, which with `lifecycle::DRAIN` stays below 5 s), sixty where somebody reads and the writing thread lacks only CPU.
+/// second, which with `serve::DRAIN` stays below 5 s), sixty where somebody reads and the writing thread lacks only CPU.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS_UNREAD: usize = 10;
 const LOOKS: usize = 60;

@@ -6,7 +6,7 @@ use seawall_core::share;
 use seawall_http::Refusal;
 
 use crate::connections::{Cap, Permit};
-use crate::lifecycle::Stop;
+use seawall_core::shutdown::Stop;
 
 /// How many may wait.
 #[derive(Clone, Debug)]

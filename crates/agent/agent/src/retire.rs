@@ -13,7 +13,7 @@ use seawall_cluster::{Access, Retirement};
 use seawall_core::{Clock, duration};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::lifecycle::Signals;
+use crate::signals::Signals;
 
 pub(crate) const HELP: &str = "\
 seawall-agent retire: takes the agent out of a cluster. `helm uninstall` has it done; each step waits, and says on which nodes in vain.

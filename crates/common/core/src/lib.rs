@@ -17,6 +17,8 @@ pub mod names;
 pub mod pod;
 pub mod secret;
 pub mod share;
+#[cfg(feature = "sleep")]
+pub mod shutdown;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};

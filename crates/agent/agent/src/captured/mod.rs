@@ -24,7 +24,7 @@ use seawall_redirect::{
 };
 
 use crate::config::Kernel;
-use crate::lifecycle::{Stop, Stopper};
+use seawall_core::shutdown::{Stop, Stopper};
 pub(crate) use answering::answering;
 pub(crate) use metrics::CaptureCollector;
 pub(crate) use notes::Noted;

@@ -15,7 +15,7 @@ use super::*;
 use crate::callers::Caller;
 use crate::complain::Complainer;
 use crate::dialect::{Asked, Step};
-use crate::lifecycle;
+use seawall_core::shutdown;
 use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::reply::Writing;
@@ -74,7 +74,7 @@ impl World {
         let clouds = Arc::new(Clouds::start(&sections, &clock, &Handle::current()).unwrap());
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
-        let (_, stop) = lifecycle::switch();
+        let (_, stop) = shutdown::switch();
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
         let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject, Complainer::default());

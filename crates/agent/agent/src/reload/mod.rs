@@ -35,7 +35,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::changeover::{self, CatchUps, Order};
 use crate::cloud::{Clouds, CloudsInForce};
 use crate::config::{self, Config, ConfigError, Downward};
-use crate::lifecycle::Stop;
+use seawall_core::shutdown::Stop;
 use crate::log::Loudness;
 use crate::serve::{Allowance, Change, Speak};
 pub(crate) use bulletin::{Bulletin, BulletinCollector};

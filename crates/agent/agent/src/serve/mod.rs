@@ -40,7 +40,7 @@ use crate::connections::{Cap, Connections, SWEEP, Timeouts};
 use crate::date::Date;
 use crate::dialect::{Dialects, Spoken};
 use crate::lanes::{KnownLanes, Lanes};
-use crate::lifecycle::{DRAIN, LAST_ANSWERS, Stop};
+use seawall_core::shutdown::Stop;
 use crate::metrics::Traffic;
 use crate::pace::Pace;
 use crate::tenants::Tenants;
@@ -75,6 +75,14 @@ pub(crate) struct Allowance {
     pub(crate) connections: u32,
     pub(crate) timeouts: Timeouts,
 }
+
+/// How long requests under way may take once stopping has begun: listeners close, idle connections close (where another agent has taken
+/// over, after one more answer, if they ask in time), requests under way are answered and then their connections close. What is left
+/// then is cut. With the rest of the shutdown it stays below 5 s.
+pub(crate) const DRAIN: Duration = Duration::from_secs(4);
+
+/// How long idle connections may ask once more where whoever comes anew reaches another agent: it is part of [`DRAIN`].
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
 

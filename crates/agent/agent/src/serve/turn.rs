@@ -291,7 +291,7 @@ mod tests {
     use crate::callers::Callers;
     use crate::cloud::tests::{BOTH_BROKERED, World};
     use crate::connections::Timeouts;
-    use crate::lifecycle;
+    use seawall_core::shutdown;
     use crate::metrics::Traffic;
     use crate::ready::ProbeAddress;
     use crate::serve::{Allowance, Bounds, Shared};
@@ -308,7 +308,7 @@ mod tests {
         };
         let allowance = Allowance { connections: 8, timeouts };
         let routes: Vec<_> = world.clouds.routes().into_iter().chain([&LOAN]).collect();
-        Thread::new(shared, Vec::new(), allowance, Arc::new(Traffic::new(&routes)), lifecycle::switch().1, 0)
+        Thread::new(shared, Vec::new(), allowance, Arc::new(Traffic::new(&routes)), shutdown::switch().1, 0)
             .unwrap()
     }
 

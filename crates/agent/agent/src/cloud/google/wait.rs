@@ -15,7 +15,7 @@ use seawall_protocols::google::{Alt, Hold, Known, Look, Server};
 use super::write::{Came, tag};
 use super::{Entitlement, Federated, refusals, routes};
 use crate::entitlements::Decided;
-use crate::lifecycle::Stop;
+use seawall_core::shutdown::Stop;
 use crate::long_polls::{LongPolls, PollPlace};
 use crate::reply::{Later, Reply, Writing, Written};
 use crate::roster::PodCaller;
