@@ -24,11 +24,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
+use seawall_core::shutdown::Stop;
 use seawall_core::{Clock, Gcra};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use seawall_core::shutdown::Stop;
 use crate::ready::Readiness;
 use door::Door;
 pub(crate) use door::Doors;

@@ -16,6 +16,7 @@ use rustix::thread::CapabilitySet;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
+use seawall_core::shutdown::{self, Alive, AllGone, Stop, Stopper};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
@@ -27,8 +28,6 @@ use crate::config::{Config, Identity};
 use crate::connections::{Cap, Timeouts};
 use crate::identity::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::lanes::Lanes;
-use crate::signals::{Asked, Signals};
-use seawall_core::shutdown::{self, Alive, AllGone, Stop, Stopper};
 use crate::listen::{self, Lane, Listeners};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::long_polls::LongPolls;
@@ -41,6 +40,7 @@ use crate::reload::{BulletinCollector, Loaded, Reach, Reloader, Speaking};
 use crate::room::Room;
 use crate::sandbox::Seccomp;
 use crate::serve::{Allowance, Bounds, Change, Changes, Shared, Speak, Thread};
+use crate::signals::{Asked, Signals};
 use crate::sockets::Sockets;
 use crate::{debug, looks, outage, reload, sandbox, thrash};
 

@@ -8,8 +8,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use seawall_attest::{Attestation, Ends, Reason, Verdict};
+use seawall_attest::{Attestation, Reason, Verdict};
 use seawall_core::PodUid;
+use seawall_core::attestation::Ends;
 use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
 
@@ -222,7 +223,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Context, Wake, Waker};
 
-    use seawall_attest::{Basis, Wait};
+    use seawall_core::attestation::{Basis, Wait};
     use seawall_core::facts::{Annotations, Beside};
     use tokio::sync::watch;
 

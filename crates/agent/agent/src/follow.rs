@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
-use seawall_attest::{Basis, Founding, Sighting};
+use seawall_attest::{Founding, Sighting};
 use seawall_cluster::{Cluster, PodRecord, Snapshot};
+use seawall_core::attestation::Basis;
 
 use crate::changeover::{Keeper, Orders, Prepared};
 use crate::cloud::{Applicant, Clouds};

@@ -15,9 +15,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_attest::{
     AllPods, Attestation, Attested, Founding, Kernel, NoPod, NodePods, SockDiag, SourceIp, StaticIdentity,
-    Wait,
 };
 use seawall_cluster::{Access, Cluster, Hearing};
+use seawall_core::attestation::Wait;
+use seawall_core::shutdown::{self, Stop, Stopper};
 use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
@@ -29,7 +30,6 @@ use crate::complain::Complainer;
 use crate::config::{ByCluster, Config, Identity};
 use crate::entitlements::Entitlements;
 use crate::follow::Follower;
-use seawall_core::shutdown::{self, Stop, Stopper};
 use crate::metrics::gauge;
 use crate::ready::ProbeAddress;
 use crate::roster::{PodCaller, Roster};

@@ -21,12 +21,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt as fmt_layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields};
-use tracing_subscriber::layer::Layered;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{Registry, reload};
+use tracing_subscriber::layer::{Layered, SubscriberExt};
+use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
 use crate::metrics::counter;
 use crate::sandbox;

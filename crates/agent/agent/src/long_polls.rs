@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use seawall_core::share;
+use seawall_core::shutdown::Stop;
 use seawall_http::Refusal;
 
 use crate::connections::{Cap, Permit};
-use seawall_core::shutdown::Stop;
 
 /// How many may wait.
 #[derive(Clone, Debug)]

@@ -57,6 +57,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+
 use ask::Asked;
 use config::{Config, Door, Downward};
 use import::Request;

@@ -219,7 +219,7 @@ pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
 mod tests {
     use std::sync::Mutex;
 
-    use seawall_attest::Basis;
+    use seawall_core::attestation::Basis;
     use seawall_core::{ManualClock, Pod, ServiceAccount};
     use serde_json::Value;
 

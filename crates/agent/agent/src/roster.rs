@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use seawall_attest::Basis;
+use seawall_core::attestation::Basis;
 use seawall_core::cloud::CloudName;
 use seawall_core::{Pod, PodUid};
 use tokio::sync::futures::Notified;

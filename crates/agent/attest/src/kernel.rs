@@ -19,8 +19,9 @@ use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 
 use seawall_core::PodUid;
+use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::{Attestation, Basis, Ends, Founding, NoPod, Pods, Reason, Sighting, Verdict, Wait};
+use crate::{Attestation, Founding, NoPod, Pods, Reason, Sighting, Verdict};
 
 /// The two ends of a connection, as the one who accepted it sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,11 +145,15 @@ impl<P: AllPods, N: Notes> Attestation for Kernel<P, N> {
     /// A pod on the node's network rests on none of its addresses, and no other pod on that network.
     fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
         let is_the_nodes = pair(ends).is_some_and(is_the_nodes);
-        if is_the_nodes { basis.0.is_empty() } else { basis.0.contains(&ends.peer.ip().to_canonical()) }
+        if is_the_nodes {
+            basis.addresses().is_empty()
+        } else {
+            basis.addresses().contains(&ends.peer.ip().to_canonical())
+        }
     }
 
     fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
-        &basis.0
+        basis.addresses()
     }
 }
 
@@ -156,7 +161,7 @@ impl<P: AllPods, N: Notes> Founding for Kernel<P, N> {
     /// The addresses that this pod alone claims; none for one on the node's network.
     fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
-        Some(Basis(own.collect()))
+        Some(Basis::of(own))
     }
 }
 

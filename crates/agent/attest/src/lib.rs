@@ -13,15 +13,15 @@ mod static_identity;
 mod token_file;
 
 use std::fmt::Debug;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::net::IpAddr;
 
 use seawall_core::PodUid;
+use seawall_core::attestation::{Basis, Ends, Wait};
 
 pub use kernel::{AllPods, Kernel, Notes, Owner, Pair};
 pub use sock_diag::{Maker, NodePods, SockDiag, Sockets};
 pub use source_ip::{NoPod, Pods, SourceIp};
-pub use static_identity::{Attested, ByFile, Carrier, FileKey, IdentityError, StaticIdentity};
+pub use static_identity::{Attested, ByFile, IdentityError, StaticIdentity};
 pub use token_file::TokenFile;
 
 /// Who is at the other end.
@@ -53,23 +53,6 @@ pub enum Reason {
     /// The kernel kept no word of it that fits the pod at this address.
     NotNoted,
 }
-
-/// A connection, as far as it tells who is at its other end: the same for all that is asked about it.
-#[derive(Clone, Copy)]
-pub struct Ends<'a> {
-    /// The other end.
-    pub peer: SocketAddr,
-    /// This end, which costs a call of the system: for those who need it.
-    pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
-}
-
-/// What it rests on that a pod is told from others. Opaque to whoever keeps pods: when it is another, all that was decided for
-/// the pod is decided anew.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Basis(Box<[IpAddr]>);
-
-/// A future that [`Attestation`] and [`Pods`] return.
-pub type Wait<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A way of attestation at work, asked by all traffic threads.
 pub trait Attestation: Debug + Send + Sync {

@@ -16,9 +16,10 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 
 use seawall_core::PodUid;
+use seawall_core::attestation::{Basis, Ends, Wait};
 
 use crate::kernel::{Pair, is_the_nodes, pair};
-use crate::{Attestation, Basis, Ends, Founding, Pods, Reason, Sighting, SourceIp, Verdict, Wait};
+use crate::{Attestation, Founding, Pods, Reason, Sighting, SourceIp, Verdict};
 
 /// Who made the socket at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,13 +104,13 @@ impl<P: NodePods, S: Sockets> Attestation for SockDiag<P, S> {
     /// A pod on the node's network rests on none of its addresses, and no other pod on that network.
     fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
         match of_the_node(ends) {
-            Some(_) => basis.0.is_empty(),
+            Some(_) => basis.addresses().is_empty(),
             None => self.addressed.rests_on(basis, ends),
         }
     }
 
     fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
-        &basis.0
+        basis.addresses()
     }
 }
 

@@ -11,8 +11,9 @@ use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 
 use seawall_core::PodUid;
+use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::{Attestation, Basis, Ends, Founding, Reason, Sighting, Verdict, Wait};
+use crate::{Attestation, Founding, Reason, Sighting, Verdict};
 
 /// The pods of this node by their addresses, as last told.
 pub trait Pods: Debug + Send + Sync {
@@ -104,11 +105,11 @@ impl<P: Pods> Attestation for SourceIp<P> {
     /// What is kept of the pod may be from a view in which this address was not yet, or no longer, its own. If that were let
     /// pass, and the pod lost the address before whoever keeps pods looks again, nobody would end this connection.
     fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
-        basis.0.contains(&ends.peer.ip().to_canonical())
+        basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
 
     fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
-        &basis.0
+        basis.addresses()
     }
 }
 
@@ -120,7 +121,7 @@ impl<P: Pods> Founding for SourceIp<P> {
     /// address was its own, and end with it or when somebody else claims the address.
     fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
-        (!pod.host_network).then(|| Basis(own().collect()))
+        (!pod.host_network).then(|| Basis::of(own()))
     }
 }
 
@@ -242,14 +243,12 @@ mod tests {
         let one = seen(false, &|claimed| claimed == ip(OWN)).unwrap();
         assert_eq!((pods.addresses(&both), pods.addresses(&one)), (&addresses[..], &addresses[..1]));
         assert_ne!(both, one, "when it loses one, what was decided is decided anew");
-        assert!(one.rests(&pods, OWN) && one.rests(&pods, "::ffff:10.4.0.7"));
-        assert!(!one.rests(&pods, "fd00::7") && both.rests(&pods, "fd00::7"));
+        assert!(rests_on(&pods, &one, OWN) && rests_on(&pods, &one, "::ffff:10.4.0.7"));
+        assert!(!rests_on(&pods, &one, "fd00::7") && rests_on(&pods, &both, "fd00::7"));
         assert_eq!(seen(true, &|_| true), None, "no address tells it apart");
     }
 
-    impl Basis {
-        fn rests(&self, pods: &SourceIp<View>, from: &str) -> bool {
-            pods.rests_on(self, &self::from(from))
-        }
+    fn rests_on(pods: &SourceIp<View>, basis: &Basis, address: &str) -> bool {
+        pods.rests_on(basis, &from(address))
     }
 }

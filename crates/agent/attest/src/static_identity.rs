@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use seawall_config::{Document, Mistakes, Node, Table};
+use seawall_core::attestation::{Basis, Carrier, Ends, FileKey, Wait};
 use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::names::{is_dns_label, is_dns_subdomain};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
 
-use crate::{Attestation, Basis, Ends, Reason, TokenFile, Verdict, Wait};
+use crate::{Attestation, Reason, TokenFile, Verdict};
 
 /// Largest identity file, in bytes: some thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
@@ -36,39 +37,6 @@ pub struct Attested {
 #[derive(Debug, Default)]
 pub struct StaticIdentity {
     pods: HashMap<IpAddr, Arc<Attested>>,
-}
-
-/// What carries an annotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
-    /// The pod itself.
-    Pod,
-    /// Its ServiceAccount.
-    ServiceAccount,
-    /// Its namespace.
-    Namespace,
-}
-
-/// What an entry may say beside who the pod is: a key in the file that stands for an annotation, as there are no objects here
-/// that could carry one. Each cloud names its own.
-#[derive(Clone, Copy, Debug)]
-pub struct FileKey {
-    /// As it is written in the file.
-    pub name: &'static str,
-    /// What would carry the annotation that it stands for.
-    pub of: Carrier,
-    /// That annotation.
-    pub annotation: &'static str,
-    /// What is to stand there, for whoever wrote something else.
-    pub expected: &'static str,
-    /// Whether a text is that.
-    pub is_good: fn(&str) -> bool,
-}
-
-impl FileKey {
-    fn read(&self, table: &Table<'_>) -> Option<Text> {
-        table.key(self.name).text(self.expected, |text| (self.is_good)(text).then(|| text.into()))
-    }
 }
 
 /// Why an identity file cannot be used.
@@ -126,7 +94,7 @@ impl StaticIdentity {
 
     /// Every pod with what it rests on, in no order.
     pub fn pods(&self) -> impl Iterator<Item = (Basis, &Arc<Attested>)> {
-        self.pods.iter().map(|(address, pod)| (Basis([*address].into()), pod))
+        self.pods.iter().map(|(address, pod)| (Basis::of([*address]), pod))
     }
 
     /// What names its pods.
@@ -157,11 +125,11 @@ impl Attestation for ByFile {
     }
 
     fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
-        basis.0.contains(&ends.peer.ip().to_canonical())
+        basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
 
     fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
-        &basis.0
+        basis.addresses()
     }
 }
 
@@ -178,6 +146,11 @@ fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     None
 }
 
+/// The annotation that this key stands for, if the entry has it.
+fn annotation(table: &Table<'_>, key: &FileKey) -> Option<Text> {
+    table.key(key.name).text(key.expected, |text| (key.is_good)(text).then(|| text.into()))
+}
+
 /// The rest of an entry, read to its end so that all of its mistakes are noted.
 fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[FileKey]) -> Option<Attested> {
     let read = |key, what: &str, is_good: fn(&str) -> bool| {
@@ -189,7 +162,7 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[Fil
         read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", is_dns_subdomain);
     let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
     let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
-    let said: Vec<_> = keys.iter().filter_map(|key| Some((key, key.read(table)?))).collect();
+    let said: Vec<_> = keys.iter().filter_map(|key| Some((key, annotation(table, key)?))).collect();
     let of = |carrier| -> Annotations {
         let its = said.iter().filter(|(key, _)| key.of == carrier);
         its.map(|(key, text)| (key.annotation, text.clone())).collect()

@@ -3,6 +3,7 @@
 //! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`mod@file`] ask the system anything
 //! (the time; a named file, which three crates must read with the same care). ARCHITECTURE's words and this crate's names are the same on purpose.
 
+pub mod attestation;
 pub mod backoff;
 pub mod clock;
 pub mod cloud;

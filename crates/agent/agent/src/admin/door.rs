@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use seawall_core::shutdown::Stop;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::Admin;
-use seawall_core::shutdown::Stop;
 
 /// How often an address that is taken is tried again. It is free when the last agent has ended.
 const TRY_AGAIN: Duration = Duration::from_millis(250);

@@ -19,12 +19,12 @@ use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
 use seawall_core::Clock;
 use seawall_core::cloud::DialectName;
+use seawall_core::shutdown::{Stop, Stopper};
 use seawall_redirect::{
     Agent, Attachment, Callers, Counters, Error, Gate, Pins, Pods, Site, Standing, status,
 };
 
 use crate::config::Kernel;
-use seawall_core::shutdown::{Stop, Stopper};
 pub(crate) use answering::answering;
 pub(crate) use metrics::CaptureCollector;
 pub(crate) use notes::Noted;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
-use seawall_attest::FileKey;
 use seawall_config::Table;
+use seawall_core::attestation::FileKey;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor};

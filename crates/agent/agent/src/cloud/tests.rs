@@ -1,21 +1,18 @@
 //! What the list of clouds does for each of them, on a listener that both share; and a pod with its clouds, for other tests.
 
-use seawall_attest::Basis;
 use seawall_config::Document;
+use seawall_core::attestation::Basis;
 use seawall_core::facts::{Annotations, Beside};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
-use seawall_core::{Facts, ManualClock, Pod, PodUid, Secret, ServiceAccount};
+use seawall_core::{Facts, ManualClock, Pod, PodUid, Secret, ServiceAccount, shutdown};
 use seawall_http::request::header_room;
-use seawall_http::{Limits, Parsed, parse_request};
+use seawall_http::{Frame, Limits, Parsed, parse_request};
 use serde_json::json;
-
-use seawall_http::Frame;
 
 use super::*;
 use crate::callers::Caller;
 use crate::complain::Complainer;
 use crate::dialect::{Asked, Step};
-use seawall_core::shutdown;
 use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::reply::Writing;

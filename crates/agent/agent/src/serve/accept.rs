@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use seawall_attest::Ends;
+use seawall_core::attestation::Ends;
 
 use super::connection::{Connection, Who};
 use super::socket::Socket;

@@ -28,19 +28,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use self::change::{Change, Changes, Speak};
-use self::connection::Connection;
-use self::unsettled::Unsettled;
-use self::work::Work;
+use seawall_core::shutdown::Stop;
 use seawall_core::{Clock, clock};
 use seawall_http::{Frame, Refusal};
 use tokio::task::{JoinError, LocalSet};
 
+use self::connection::Connection;
+use self::unsettled::Unsettled;
+use self::work::Work;
 use crate::callers::Callers;
 use crate::connections::{Cap, Connections, SWEEP, Timeouts};
 use crate::date::Date;
 use crate::dialect::{Dialects, Spoken};
 use crate::lanes::{KnownLanes, Lanes};
-use seawall_core::shutdown::Stop;
 use crate::metrics::Traffic;
 use crate::pace::Pace;
 use crate::tenants::Tenants;

@@ -286,12 +286,13 @@ mod tests {
     use std::cell::Cell;
     use std::io::{Read, Write};
 
+    use seawall_core::shutdown;
+
     use super::*;
     use crate::again::Again;
     use crate::callers::Callers;
     use crate::cloud::tests::{BOTH_BROKERED, World};
     use crate::connections::Timeouts;
-    use seawall_core::shutdown;
     use crate::metrics::Traffic;
     use crate::ready::ProbeAddress;
     use crate::serve::{Allowance, Bounds, Shared};

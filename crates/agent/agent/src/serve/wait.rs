@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use seawall_attest::Ends;
+use seawall_core::attestation::Ends;
 use seawall_core::cloud::CloudName;
 use seawall_http::{Frame, Length};
 

@@ -6,8 +6,8 @@
 //! Of the EKS webhook's, `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` are known and have no effect: they are about
 //! a token and an endpoint in the pod, and here the token is the agent's (`identity.tokenLifetime`) and the endpoint that of `aws.stsUrl`.
 
-use seawall_attest::{Carrier, FileKey};
 use seawall_broker::aws::ExternalId;
+use seawall_core::attestation::{Carrier, FileKey};
 use seawall_core::facts::Selection;
 
 use super::{arn, session};

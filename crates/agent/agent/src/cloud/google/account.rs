@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use seawall_attest::{Carrier, FileKey};
 use seawall_core::Facts;
+use seawall_core::attestation::{Carrier, FileKey};
 use seawall_core::facts::{Beside, Selection, Text};
 
 /// On a ServiceAccount: the Google account it stands for. Source: Google Cloud documentation, "Authenticate to
