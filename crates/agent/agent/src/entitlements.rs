@@ -12,9 +12,8 @@ use std::time::Duration;
 use seawall_broker::Fault;
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
+use seawall_core::events::Complainer;
 use serde_json::{Map, Value, json};
-
-use crate::complain::Complainer;
 
 /// Something to be fetched.
 pub(crate) type CatchUp = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -14,7 +14,6 @@ use seawall_core::attestation::Basis;
 
 use crate::changeover::{Keeper, Orders, Prepared};
 use crate::cloud::{Applicant, Clouds};
-use crate::complain::Complainer;
 use crate::entitlements::Entitlements;
 use crate::roster::{PodCaller, Roster};
 
@@ -125,7 +124,7 @@ impl Follower {
             pod: &record.pod,
             facts: &record.facts,
             subject: &|| self.cluster.tokens_for(record),
-            complainer: Complainer::new(self.cluster.reporter(), record.clone()),
+            complainer: self.cluster.reporter().of_pod(record.clone()),
             ahead: true,
         };
         clouds.entitle(&applicant, before)

@@ -18,6 +18,7 @@ use seawall_attest::{
 };
 use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::attestation::Wait;
+use seawall_core::events::Complainer;
 use seawall_core::shutdown::{self, Stop, Stopper};
 use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
@@ -26,7 +27,6 @@ use crate::callers::Callers;
 use crate::captured::Noted;
 use crate::changeover::{self, Keeper, Orders};
 use crate::cloud::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
-use crate::complain::Complainer;
 use crate::config::{ByCluster, Config, Identity};
 use crate::entitlements::Entitlements;
 use crate::follow::Follower;

@@ -15,13 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use seawall_broker::Fault;
-use seawall_cluster::Complaint;
 use seawall_core::cloud::CloudName;
+use seawall_core::events::{Complainer, Complaint};
 use seawall_core::{Clock, Moment, PodUid};
 
 use crate::clients::First;
 use crate::cloud::CloudsInForce;
-use crate::complain::Complainer;
 use crate::entitlements::{Failing, LeaseState};
 use crate::looks::{Found, FoundCollector, Looker};
 use crate::roster::PodCaller;

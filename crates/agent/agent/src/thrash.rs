@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use seawall_cluster::Complaint;
 use seawall_core::cloud::CloudName;
+use seawall_core::events::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
 use crate::callers::Caller;

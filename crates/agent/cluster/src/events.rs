@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use seawall_core::events::{Complainer, Complaint, Voice};
 use seawall_core::{Gcra, Moment, Pod};
 use seawall_kube::{Failure, Link, request};
 use serde::de::IgnoredAny;
@@ -17,40 +18,6 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::index::PodRecord;
-
-/// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Complaint {
-    /// The agent's own policy.
-    RefusedByPolicy,
-    /// The cloud.
-    RefusedByCloud,
-    /// The ServiceAccount's annotation is malformed.
-    MalformedAccount,
-    /// The API server gave no token for the pod.
-    NoToken,
-    /// The pod is given credentials, and fetches them over and over.
-    FetchedTooOften,
-    /// The pod's credentials could not be renewed in time.
-    NotRenewed,
-    /// Of the agent itself: another configuration was refused, and the one in force stays.
-    ConfigurationRefused,
-}
-
-impl Complaint {
-    /// As the event's `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RefusedByPolicy => "CredentialsRefusedByPolicy",
-            Self::RefusedByCloud => "CredentialsRefusedByCloud",
-            Self::MalformedAccount => "MalformedCloudAccount",
-            Self::NoToken => "NoServiceAccountToken",
-            Self::FetchedTooOften => "CredentialsFetchedTooOften",
-            Self::NotRenewed => "CredentialsNotRenewed",
-            Self::ConfigurationRefused => "ConfigurationRefused",
-        }
-    }
-}
 
 /// The same complaint about the same pod is not repeated for this long.
 const QUIET: Duration = Duration::from_secs(600);
@@ -70,6 +37,19 @@ const LONGEST: usize = 500;
 /// Reports refusals. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Reporter(Arc<Inner>);
+
+/// An event on one pod.
+#[derive(Debug)]
+struct PodVoice {
+    reporter: Reporter,
+    record: Arc<PodRecord>,
+}
+
+impl Voice for PodVoice {
+    fn says(&self, complaint: Complaint, message: &str) -> bool {
+        self.reporter.report(&self.record, complaint, message)
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -103,6 +83,11 @@ impl Reporter {
         // Weak in effect: the queue closes with the last reporter, and the poster ends.
         let poster = Poster { node, link: inner.link.clone(), tally: Arc::downgrade(&inner) };
         (Self(inner), poster.run(reports))
+    }
+
+    /// The voice of this pod.
+    pub fn of_pod(&self, record: Arc<PodRecord>) -> Complainer {
+        Complainer::with(Arc::new(PodVoice { reporter: self.clone(), record }))
     }
 
     /// Reports that a pod was refused, unless that was said lately. Returns at once, with whether it is said: if not, there was no
@@ -249,11 +234,12 @@ const AGENT: &str = "seawall-agent";
 
 #[cfg(test)]
 mod tests {
+    use seawall_core::facts::{Annotations, Beside};
+    use seawall_core::{Clock, Facts, PodUid, ServiceAccount};
+
     use super::*;
     use crate::fake::link;
     use crate::index::PodRecord;
-    use seawall_core::facts::{Annotations, Beside};
-    use seawall_core::{Clock, Facts, PodUid, ServiceAccount};
 
     fn record(uid: usize) -> PodRecord {
         let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };

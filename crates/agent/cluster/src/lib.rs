@@ -48,7 +48,7 @@ use tokio::sync::watch as version;
 use tokio::task::JoinSet;
 
 pub use config::{Config, NodeName};
-pub use events::{Complaint, Reporter};
+pub use events::Reporter;
 pub use hearing::{Hearing, Unheard};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;

@@ -13,13 +13,15 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use seawall_cluster::{Access, Complaint, Config, NoPod, NodeName, Pods, Snapshot};
+use seawall_cluster::{Access, Config, NoPod, NodeName, Pods, Snapshot};
+use seawall_core::events::Complaint;
 use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
-use support::*;
 use tokio::io::AsyncBufReadExt;
+
+use support::*;
 
 const AUDIENCE: &str =
     "//iam.googleapis.com/projects/123/locations/global/workloadIdentityPools/pool/providers/cluster";

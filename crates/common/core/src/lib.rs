@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cloud;
 pub mod duration;
 pub mod endpoint;
+pub mod events;
 pub mod facts;
 pub mod file;
 pub mod foreign;

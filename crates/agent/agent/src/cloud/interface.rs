@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use seawall_core::cloud::DialectName;
+use seawall_core::events::Complainer;
 use seawall_core::facts::Selection;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Facts, Floor, Pod};
@@ -14,7 +15,6 @@ use tokio::runtime::Handle;
 
 use super::brokered::Brokered;
 use crate::clients::Clients;
-use crate::complain::Complainer;
 use crate::dialect::Dialect;
 use crate::entitlements::{Entitlement, Entitlements};
 use crate::long_polls::LongPolls;

@@ -2,6 +2,7 @@
 
 use seawall_config::Document;
 use seawall_core::attestation::Basis;
+use seawall_core::events::Complainer;
 use seawall_core::facts::{Annotations, Beside};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Facts, ManualClock, Pod, PodUid, Secret, ServiceAccount, shutdown};
@@ -11,7 +12,6 @@ use serde_json::json;
 
 use super::*;
 use crate::callers::Caller;
-use crate::complain::Complainer;
 use crate::dialect::{Asked, Step};
 use crate::long_polls::LongPolls;
 use crate::places::Places;

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Weak};
 
 use seawall_broker::aws::Holder;
+use seawall_core::events::Complainer;
 
 use super::refusals;
 use crate::cloud::ahead;
-use crate::complain::Complainer;
+use crate::complain;
 
 /// First credentials to be fetched.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl ahead::First for First {
     async fn fetch(self) {
         let Some(holder) = self.holder.upgrade() else { return };
         if let Err(unavailable) = holder.lease(()).await {
-            self.complainer.unavailable(&unavailable, &refusals::WORDS.of(&unavailable));
+            complain::unavailable(&self.complainer, &unavailable, &refusals::WORDS.of(&unavailable));
         }
     }
 }

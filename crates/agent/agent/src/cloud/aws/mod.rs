@@ -39,6 +39,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use seawall_broker::aws::{Access, AwsExchange, Broker, Config, Credential, Holder, HolderSpec, SETTINGS};
 use seawall_core::cloud::{CloudName, DialectName};
+use seawall_core::events::Complainer;
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, Lease};
 use seawall_http::Refusal;
@@ -49,7 +50,7 @@ use super::ahead::Ahead;
 use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
 use crate::clients::Clients;
-use crate::complain::Complainer;
+use crate::complain;
 use crate::config::values::named_file;
 use crate::dialect::Dialect;
 use crate::entitlements::{self, Decided, Entitlements};
@@ -227,7 +228,7 @@ impl Cloud for Aws {
             Err(Denied::NotYet) => return None,
             Err(Denied::NoRole(refusal)) => Standing::Refused(refusal),
             Err(Denied::Refused(complaint, refusal)) => {
-                applicant.complainer.refused(complaint, &refusal);
+                complain::refused(&applicant.complainer, complaint, &refusal);
                 Standing::Refused(refusal)
             }
         };

@@ -247,13 +247,13 @@ mod tests {
     use std::sync::Mutex;
 
     use seawall_core::Facts;
+    use seawall_core::events::Complainer;
     use seawall_core::facts::{Annotations, Beside};
     use seawall_testkit::server::{Peer, Server};
 
     use super::*;
     use crate::cloud::interface::Applicant;
     use crate::cloud::tests::World;
-    use crate::complain::Complainer;
     use crate::entitlements::Entitlements;
 
     const FACT: &str = "/latest/meta-data/instance-id";

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use seawall_broker::aws::{ClusterName, ExternalId, SessionName, Tags};
-use seawall_cluster::Complaint;
+use seawall_core::events::Complaint;
 use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::{Facts, Pod};
 use seawall_http::Refusal;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use seawall_core::cloud::CloudName;
+use seawall_core::events::Complainer;
 use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
@@ -18,7 +19,6 @@ use super::Entitlement;
 use super::annotations::ROLE_ARN;
 use super::pairs::{bearer, seconds};
 use crate::cloud::tests::World;
-use crate::complain::Complainer;
 use crate::entitlements::Decided;
 use crate::outage::Seen;
 use crate::roster::PodCaller;

@@ -10,6 +10,7 @@ use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 
 use super::{Entitlement, Own, refusals};
+use crate::complain;
 use crate::entitlements::Decided;
 use crate::roster::PodCaller;
 
@@ -68,6 +69,6 @@ fn own(pod: &PodCaller) -> Result<Option<Own>, Refusal> {
 
 fn refused(own: &Own, unavailable: &Unavailable) -> Refusal {
     let refusal = refusals::WORDS.of(unavailable);
-    own.complainer.unavailable(unavailable, &refusal);
+    complain::unavailable(&own.complainer, unavailable, &refusal);
     refusal
 }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use seawall_broker::google::{Holder, WantRef};
+use seawall_core::events::Complainer;
 use seawall_protocols::google::Tree;
 
 use super::refusals;
 use crate::cloud::ahead;
-use crate::complain::Complainer;
+use crate::complain;
 
 /// A first credential to be fetched.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl ahead::First for First {
         let Some(holder) = self.holder.upgrade() else { return };
         let want = WantRef::AccessToken { scopes: self.tree.default_scopes() };
         if let Err(unavailable) = holder.lease(want).await {
-            self.complainer.unavailable(&unavailable, &refusals::WORDS.of(&unavailable));
+            complain::unavailable(&self.complainer, &unavailable, &refusals::WORDS.of(&unavailable));
         }
     }
 }

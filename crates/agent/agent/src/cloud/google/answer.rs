@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_broker::google::{Want, WantRef};
-use seawall_cluster::Complaint;
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
+use seawall_core::events::Complaint;
 use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::google::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_protocols::google::{Alt, Credential, Detection, Hold, Look, Server, Text, Tree, What};
@@ -19,6 +19,7 @@ use super::wait::{self, Waits, Wanted};
 use super::{Entitlement, Federated, routes, write};
 use crate::again::Again;
 use crate::callers::Caller;
+use crate::complain;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::Decided;
 use crate::long_polls::PollPlace;
@@ -155,7 +156,7 @@ impl GoogleDialect {
     ) -> Result<Step, Refusal> {
         let query = own.tree.query(asked.head).inspect_err(|refusal| {
             if *refusal == NO_IDENTITY {
-                own.complainer.refused(Complaint::RefusedByPolicy, refusal);
+                complain::refused(&own.complainer, Complaint::RefusedByPolicy, refusal);
             }
         })?;
         let hold = self.place(query.hold, asked)?;

@@ -22,8 +22,8 @@ use anyhow::Context;
 use seawall_broker::google::{
     Broker, Config as ExchangeConfig, GoogleExchange, Holder, HolderSpec, SETTINGS,
 };
-use seawall_cluster::Complaint;
 use seawall_core::cloud::{CloudName, DialectName};
+use seawall_core::events::{Complainer, Complaint};
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, ServiceAccount};
 use seawall_http::Refusal;
@@ -34,7 +34,7 @@ use super::ahead::Ahead;
 use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
 use crate::clients::Clients;
-use crate::complain::Complainer;
+use crate::complain;
 use crate::config::values::named_file;
 use crate::dialect::Dialect;
 use crate::entitlements::{self, Decided, Entitlements};
@@ -226,7 +226,7 @@ impl Federation {
             return Some(Entitlement::Passthrough);
         }
         let refused = |complaint, refusal: Refusal| {
-            applicant.complainer.refused(complaint, &refusal);
+            complain::refused(&applicant.complainer, complaint, &refusal);
             Some(Entitlement::Refused(self.trees.bare(), refusal))
         };
         match account::of(applicant.facts) {

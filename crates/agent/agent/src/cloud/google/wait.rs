@@ -15,6 +15,7 @@ use seawall_protocols::google::{Alt, Hold, Known, Look, Server};
 
 use super::write::{Came, tag};
 use super::{Entitlement, Federated, refusals, routes};
+use crate::complain;
 use crate::entitlements::Decided;
 use crate::long_polls::{LongPolls, PollPlace};
 use crate::reply::{Later, Reply, Writing, Written};
@@ -201,6 +202,6 @@ pub(super) fn cold_lease(own: &Federated, wanted: Wanted<'_>, came: Moment) -> L
 /// The refusal, told to the pod's owner, too.
 fn refused(own: &Federated, unavailable: &Unavailable) -> Refusal {
     let refusal = refusals::WORDS.of(unavailable);
-    own.complainer.unavailable(unavailable, &refusal);
+    complain::unavailable(&own.complainer, unavailable, &refusal);
     refusal
 }
