@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use seawall_config::Document;
+use seawall_config::{Document, values};
 
-use super::{ADDRESS, ConfigError, loopback, text_of, values};
+use super::{ADDRESS, ConfigError, loopback, text_of};
 
 /// Where the socket file is in the manifests that have one, where a file says nothing that can be read.
 const USUAL: &str = "/run/seawall/admin.sock";

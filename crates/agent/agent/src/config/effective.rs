@@ -3,7 +3,6 @@
 //! Each section says by serde what it is; this writes that, table by table, with JSON's scalars and lists, which are YAML's, too.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -35,11 +34,6 @@ fn write(value: &Value, depth: usize, out: &mut String) {
         };
         write(value, depth + 1, out);
     }
-}
-
-/// A duration as its section reads it.
-pub(super) fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_args!("{}ms", span.as_millis()))
 }
 
 /// `auto` for what is not set.

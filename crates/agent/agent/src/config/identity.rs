@@ -5,12 +5,11 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use seawall_cluster::NodeName;
+use seawall_config::values::{dns_name, duration, path, span};
 use seawall_config::{Node, Table};
 use seawall_core::PodUid;
 use serde::{Serialize, Serializer};
 
-use super::effective::span;
-use super::values::{dns_name, duration, path};
 use super::{Downward, Listen};
 use crate::captured;
 use crate::cloud::Sections;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use seawall_config::Table;
+use seawall_config::values::{duration, span};
 use serde::Serialize;
 
-use super::effective::{count_or_auto, span};
-use super::values::duration;
+use super::effective::count_or_auto;
 
 /// What a pod may hold open, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize)]

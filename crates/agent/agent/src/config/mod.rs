@@ -11,12 +11,11 @@ mod downward;
 mod effective;
 mod identity;
 mod limits;
-pub(crate) mod values;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use seawall_config::{Document, Mistakes, Node, Table};
+use seawall_config::{Document, Mistakes, Node, Table, values};
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::file;
 use serde::Serialize;

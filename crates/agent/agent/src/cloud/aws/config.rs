@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_broker::aws::{
     ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE,
 };
-use seawall_config::{Node, Table};
+use seawall_config::{Node, Table, values};
 use seawall_core::names::is_dns_label;
 use seawall_protocols::aws::session::{MAX_TTL, SHORT_TTL};
 use seawall_protocols::aws::{Longest, Node as Facts, Pattern, PatternError, Tokens, containers};
@@ -22,7 +22,6 @@ use super::arn::{self, Base, NamedRole};
 use super::namespace::{self, Format, Kube2iam};
 use super::policy::Rules;
 use super::session::{self, Tag};
-use crate::config::values;
 
 /// How AWS's endpoints are answered.
 #[derive(Clone, Debug, PartialEq)]

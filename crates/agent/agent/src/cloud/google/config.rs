@@ -6,13 +6,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use seawall_broker::google::{Config as ExchangeConfig, Shape};
-use seawall_config::{Node, Table};
+use seawall_config::{Node, Table, values};
 use seawall_core::ServiceAccount;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
-
-use crate::config::values;
 
 /// How Google's metadata server is answered.
 #[derive(Clone, Debug, PartialEq)]

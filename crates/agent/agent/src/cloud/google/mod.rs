@@ -22,6 +22,7 @@ use anyhow::Context;
 use seawall_broker::google::{
     Broker, Config as ExchangeConfig, GoogleExchange, Holder, HolderSpec, SETTINGS,
 };
+use seawall_config::values::named_file;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::events::{Complainer, Complaint};
 use seawall_core::facts::Selection;
@@ -35,7 +36,6 @@ use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
 use crate::clients::Clients;
 use crate::complain;
-use crate::config::values::named_file;
 use crate::dialect::Dialect;
 use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;

@@ -1,5 +1,6 @@
-//! What values of the configuration may be: text to checked values, or nothing; and the files that it names. Knows no keys; what
-//! was expected is said where a key is read.
+//! What values of the agent's configuration may be: text to checked values, or nothing; and the files that it names.
+//!
+//! Knows no keys; what was expected is said where a key is read. Used by each section of the agent's configuration.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,15 +8,17 @@ use std::time::Duration;
 
 use seawall_core::names::{is_dns_subdomain, is_loopback};
 use seawall_core::{ServiceAccount, file};
+use serde::Serializer;
 
 /// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
 /// take a quarter of it.
-pub(crate) const LARGEST: usize = 1024 * 1024;
+pub const LARGEST: usize = 1024 * 1024;
 
 /// Longest name or URL part that is accepted; clouds' own names are far shorter.
 const NAME_LENGTH: usize = 253;
 
-pub(crate) fn name(text: &str) -> Option<String> {
+/// A name, or a part of a URL: letters, digits, `-`, `_`, `.` and `:`.
+pub fn name(text: &str) -> Option<String> {
     let fits = !text.is_empty()
         && text.len() <= NAME_LENGTH
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
@@ -23,13 +26,13 @@ pub(crate) fn name(text: &str) -> Option<String> {
 }
 
 /// A path, relative ones from `base`.
-pub(crate) fn path(text: &str, base: &Path) -> Option<PathBuf> {
+pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
     (!text.is_empty()).then(|| base.join(text))
 }
 
 /// An upstream's base URL. A Kubernetes token or a cloud credential travels in every request to it, so plain http is
 /// accepted only where the traffic cannot leave the machine.
-pub(crate) fn sealed_url(text: &str) -> Option<String> {
+pub fn sealed_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
         Some("http") => url.host().is_some_and(is_loopback),
@@ -39,7 +42,7 @@ pub(crate) fn sealed_url(text: &str) -> Option<String> {
 }
 
 /// A base URL of plain http: a metadata server's, which never leaves the node, or a proxy's.
-pub(crate) fn plain_url(text: &str) -> Option<String> {
+pub fn plain_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
 
@@ -52,13 +55,13 @@ fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
 }
 
 /// Whether the URL's host is this machine's loopback.
-pub(crate) fn is_near(url: &str) -> bool {
+pub fn is_near(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
 }
 
 /// Whether a URL is at one of these listeners. An agent that is its own upstream would ask itself for each answer, until no
 /// place is left.
-pub(crate) fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
+pub fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
     let is_own = |own: &SocketAddr| {
@@ -69,29 +72,37 @@ pub(crate) fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
 }
 
 /// `namespace/name`.
-pub(crate) fn service_account(text: &str) -> Option<ServiceAccount> {
+pub fn service_account(text: &str) -> Option<ServiceAccount> {
     let (namespace, name) = text.split_once('/')?;
     let (namespace, name) = (dns_name(namespace)?, dns_name(name)?);
     Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
 }
 
 /// A name as Kubernetes has them.
-pub(crate) fn dns_name(text: &str) -> Option<String> {
+pub fn dns_name(text: &str) -> Option<String> {
     is_dns_subdomain(text).then(|| text.to_owned())
 }
 
 /// A positive duration with one unit, up to a day.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let span = matches!(unit, "ms" | "s" | "m" | "h").then(|| seawall_core::duration::parse(text))??;
     (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span).then_some(span)
+}
+
+/// Writes a duration as [`duration`] reads it.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{}ms", span.as_millis()))
 }
 
 /// The text of a file that the configuration names.
 ///
 /// # Errors
 /// Which file cannot be read, and why.
-pub(crate) fn named_file(path: &Path) -> anyhow::Result<String> {
+pub fn named_file(path: &Path) -> anyhow::Result<String> {
     let text = file::read(path, LARGEST)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
     Ok(text.expose().clone())
