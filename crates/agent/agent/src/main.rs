@@ -1,55 +1,16 @@
 //! `seawall-agent`, the node's metadata server. Three words on the command line, read by hand: a parser
 //! crate would be larger than what it parses.
 
-mod admin;
-mod again;
-mod ask;
-mod build;
-mod callers;
-mod captured;
-mod changeover;
-mod clients;
-mod cloud;
-mod complain;
+mod app;
+mod cli;
+mod clouds;
 mod config;
-mod connections;
-mod date;
-mod debug;
-mod dialect;
-mod entitlements;
-mod follow;
-mod forward;
-mod heap;
-mod held;
 mod identity;
-mod import;
-mod lanes;
-mod listen;
 mod log;
-mod long_polls;
-mod looks;
-mod machine;
-mod metrics;
-mod outage;
-mod pace;
-mod places;
-mod poller;
-mod ready;
-mod redirect;
+mod observe;
 mod reload;
-mod reply;
-mod retire;
-mod room;
-mod roster;
-mod route;
 mod sandbox;
-mod seal;
-mod serve;
-mod signals;
-mod sockets;
-mod tenants;
-mod thrash;
-mod turns;
+mod server;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -58,9 +19,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use ask::Asked;
+use app::heap;
+use cli::import::Request;
+use cli::probe::Asked;
+use cli::{import, probe, redirect, uninstall};
 use config::{Config, Door, Downward};
-use import::Request;
 use log::{Log, Loudness, complain};
 use reload::Loaded;
 
@@ -116,7 +79,7 @@ enum Command {
     CheckOffline(PathBuf),
     Import(Request),
     Redirect(redirect::Request),
-    Retire(retire::Request),
+    Retire(uninstall::Request),
     Print(String),
 }
 
@@ -137,7 +100,7 @@ fn main() -> ExitCode {
         Ok(Command::CheckOffline(path)) => done(check_offline(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
-        Ok(Command::Retire(request)) => done(retire::run(&request).and_then(|text| say(&text))),
+        Ok(Command::Retire(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
             complain(&format!("{mistake}\n\n{}", help_of(&first)));
@@ -150,7 +113,7 @@ fn main() -> ExitCode {
 fn help_of(word: &OsString) -> String {
     match word.to_str() {
         Some("redirect") => redirect::HELP.to_owned(),
-        Some("retire") => retire::HELP.to_owned(),
+        Some("retire") => uninstall::HELP.to_owned(),
         _ => help(),
     }
 }
@@ -158,8 +121,12 @@ fn help_of(word: &OsString) -> String {
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     // They have a help of their own.
     match args.split_first().map(|(word, rest)| (word.to_str(), rest)) {
-        Some((Some("redirect"), rest)) => return redirect::Request::parse(rest).map(Command::Redirect),
-        Some((Some("retire"), rest)) => return retire::Request::parse(rest).map(Command::Retire),
+        Some((Some("redirect"), rest)) => {
+            return redirect::Request::parse(rest).map(Command::Redirect);
+        }
+        Some((Some("retire"), rest)) => {
+            return uninstall::Request::parse(rest).map(Command::Retire);
+        }
         _ => {}
     }
     // With whatever word it comes; what stands behind `--` belongs to another program.
@@ -217,7 +184,7 @@ fn start(path: &Path) -> anyhow::Result<(Loaded, Log, Loudness)> {
 
 /// Serves until told to stop. The last lines are given a moment to be read, and nothing waits for a reader beyond it.
 fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> ExitCode {
-    let result = build::serve(loaded, log, loudness);
+    let result = app::serve(loaded, log, loudness);
     if let Err(error) = &result {
         log.say(&format!("seawall-agent: {error:#}\n"));
     }
@@ -227,7 +194,7 @@ fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> ExitCode {
 
 fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
-    let remarks = build::check(&config).context(
+    let remarks = app::check(&config).context(
         "the configuration itself has no mistake, but what it needs of this machine is not right (`check --offline` looks at the \
          configuration alone)",
     )?;
@@ -236,11 +203,11 @@ fn check(path: &Path) -> anyhow::Result<()> {
 }
 
 fn probe(path: &Path, asked: Asked) -> anyhow::Result<()> {
-    ask::probe(&Door::of(path)?, asked)
+    probe::probe(&Door::of(path)?, asked)
 }
 
 fn status(path: &Path) -> anyhow::Result<()> {
-    say(&ask::status(&Door::of(path)?)?)
+    say(&probe::status(&Door::of(path)?)?)
 }
 
 /// For whoever has the file and not the node: what is said here about credentials and files would be about the wrong machine.

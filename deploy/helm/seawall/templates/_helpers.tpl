@@ -190,7 +190,7 @@ securityContext:
 {{- toYaml (mergeOverwrite $config $decided) -}}
 {{- end }}
 
-{{/* Of the configuration, what a running agent refuses to change (crates/agent/agent/src/config/classes.rs). */}}
+{{/* Of the configuration, what a running agent refuses to change (crates/agent/agent/src/config/reloadable.rs). */}}
 {{- define "seawall.ofTheProcess" -}}
 {{- $config := include "seawall.config" . | fromYaml -}}
 {{- $imds := dig "aws" "imds" dict $config -}}

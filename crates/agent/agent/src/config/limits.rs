@@ -6,7 +6,7 @@ use seawall_config::Table;
 use seawall_config::values::{duration, span};
 use serde::Serialize;
 
-use super::effective::count_or_auto;
+use super::dump::count_or_auto;
 
 /// What a pod may hold open, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize)]

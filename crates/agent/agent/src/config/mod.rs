@@ -5,12 +5,10 @@
 //! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
 //! `config-default`; a test keeps it equal to the defaults here.
 
-mod classes;
-mod door;
-mod downward;
-mod effective;
-mod identity;
+mod admin_address;
+mod dump;
 mod limits;
+mod reloadable;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,13 +18,13 @@ use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::file;
 use serde::Serialize;
 
-use crate::cloud::Sections;
+use crate::clouds::Sections;
 use crate::sandbox::{Needs, Seccomp};
 
-pub(crate) use door::Door;
-pub(crate) use downward::Downward;
-pub(crate) use effective::{effective, yaml};
-pub(crate) use identity::{ByCluster, Identity, Kernel, Redirect};
+pub(crate) use crate::identity::config::{ByCluster, Identity, Kernel, Redirect};
+pub(crate) use crate::identity::downward_api::Downward;
+pub(crate) use admin_address::Door;
+pub(crate) use dump::{effective, yaml};
 pub(crate) use limits::Limits;
 
 /// The documented default, as `config-default` prints it.
@@ -46,7 +44,7 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) threads: Threads,
     pub(crate) seccomp: Seccomp,
-    #[serde(serialize_with = "effective::level")]
+    #[serde(serialize_with = "dump::level")]
     pub(crate) log_level: tracing::Level,
 }
 
@@ -211,7 +209,7 @@ fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Optio
 
 /// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
 fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
-    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(door::ADMIN_PORT));
+    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(admin_address::ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
         let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
         own.port() == admin.port()

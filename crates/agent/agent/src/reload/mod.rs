@@ -1,11 +1,11 @@
 //! Another configuration while the agent runs: no connection ends for it, no request fails, and a bad one changes nothing.
 //!
-//! Runs on the control thread and is the only one that changes what is in force. A file is looked at once a second ([`look`]), and when
+//! Runs on the control thread and is the only one that changes what is in force. A file is looked at once a second ([`file_watch`]), and when
 //! SIGHUP asks for it. What is read is in force as a whole or not at all: it is refused for a mistake, for a key that only another process
 //! can take ([`Config::needing_restart`]), and for a file that it names and that cannot be used; then the one in force stays, and that is said in
-//! the log, as an event (once for each content) and in metrics ([`bulletin`]).
+//! the log, as an event (once for each content) and in metrics ([`status`]).
 //!
-//! A change is made in this order ([`crate::changeover`] has the argument): the next clouds are made, taking over what the sections do not say
+//! A change is made in this order ([`crate::identity::entitlement_swap`] has the argument): the next clouds are made, taking over what the sections do not say
 //! differently (a broker with all its leases, keys of session tokens, paces, counts); leases that have to be fetched anew are, while the
 //! old configuration answers; it is not known for a moment what pods may have of the clouds that changed; each traffic thread speaks
 //! by the next configuration; the pods have what it gives. What a file takes away is taken at the change: at once where no lease has to be
@@ -14,8 +14,8 @@
 //! One at a time: a file that changes meanwhile is read afterwards. A stop ends the looking; a change that is under way then is made
 //! to its end, because between two of its steps pods wait. Refuses to know what a key means; knows no pod.
 
-mod bulletin;
-mod look;
+mod file_watch;
+mod status;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,14 +34,16 @@ use seawall_core::{Clock, PodUid};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::changeover::{self, CatchUps, Order};
-use crate::cloud::{Clouds, CloudsInForce};
-use crate::config::{self, Config, ConfigError, Downward};
+use crate::clouds::{Clouds, CloudsInForce};
+use crate::config;
+use crate::config::{Config, ConfigError, Downward};
+use crate::identity::entitlement_swap;
+use crate::identity::entitlement_swap::{CatchUps, Order};
 use crate::log::Loudness;
-use crate::serve::{Allowance, Change, Speak};
-pub(crate) use bulletin::{Bulletin, BulletinCollector};
-use bulletin::{Outcome, Refused, stamp};
-use look::{Looks, Seen};
+use crate::server::thread::{Allowance, Change, Speak};
+use file_watch::{Looks, Seen};
+pub(crate) use status::{Bulletin, BulletinCollector};
+use status::{Outcome, Refused, stamp};
 
 /// How long credentials are fetched ahead that pods hold and must have anew: a full node's at the pace of a broker's start. What has not come
 /// by then is fetched for who asks for it, as at a first request.
@@ -176,7 +178,7 @@ impl Reloader {
         loop {
             tokio::select! {
                 () = stop.begun() => return,
-                () = clock.sleep(look::EVERY) => {
+                () = clock.sleep(file_watch::EVERY) => {
                     if looks.found(Seen::at(&self.path)) {
                         self.read(false).await;
                     }
@@ -301,7 +303,8 @@ impl Reloader {
         self.fetch_ahead(&clouds).await?;
         let ((closed, is_closed), (spoken, is_spoken)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
-        let change = changeover::Change { clouds: clouds.clone(), changed, closed, spoken: is_spoken, made };
+        let change =
+            entitlement_swap::Change { clouds: clouds.clone(), changed, closed, spoken: is_spoken, made };
         self.reach.orders.send(Order::Change(change)).await.ok()?;
         is_closed.await.ok()?;
         self.speak(next, &clouds).await;

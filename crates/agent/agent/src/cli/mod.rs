@@ -1,0 +1,6 @@
+//! The words of the command line beside serving: one file for each. `main` reads which one is asked for.
+
+pub(crate) mod import;
+pub(crate) mod probe;
+pub(crate) mod redirect;
+pub(crate) mod uninstall;

@@ -1,0 +1,300 @@
+//! The `identity` section: by which strategy callers are told apart, and what that strategy needs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use seawall_cluster::NodeName;
+use seawall_config::values::{dns_name, duration, path, span};
+use seawall_config::{Node, Table};
+use seawall_core::PodUid;
+use serde::{Serialize, Serializer};
+
+use super::redirect;
+use crate::clouds::Sections;
+use crate::config::{Downward, Listen};
+
+/// Who is calling.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "strategy", rename_all = "kebab-case")]
+pub(crate) enum Identity {
+    Static { file: PathBuf },
+    SourceIp(Box<ByCluster>),
+    SockDiag(Box<BySockets>),
+    Kernel(Box<Kernel>),
+    Anyone,
+}
+
+impl Identity {
+    /// Whether pods, and what is written on them, are heard of from the API server.
+    pub(crate) fn is_by_cluster(&self) -> bool {
+        match self {
+            Self::Static { .. } | Self::Anyone => false,
+            Self::SourceIp(_) | Self::SockDiag(_) | Self::Kernel(_) => true,
+        }
+    }
+}
+
+/// Pods are known from the API server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ByCluster {
+    /// The node whose pods are served.
+    #[serde(serialize_with = "node_name")]
+    pub(crate) node: NodeName,
+    /// How to reach the API server; `None`: as any pod does.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How long the pods' Kubernetes tokens are asked to live.
+    #[serde(serialize_with = "span")]
+    pub(crate) token_lifetime: Duration,
+    /// The key of the taint to take off the node once ready.
+    pub(crate) taint: Option<String>,
+}
+
+/// The same, and those on the node's network by who made their sockets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct BySockets {
+    #[serde(flatten)]
+    pub(crate) cluster: ByCluster,
+    pub(crate) redirect: Redirect,
+}
+
+/// The same, and told apart by what the kernel noted of their connections, too.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Kernel {
+    #[serde(flatten)]
+    pub(crate) cluster: ByCluster,
+    pub(crate) redirect: Redirect,
+    /// The agent's own pod.
+    #[serde(skip)]
+    pub(crate) own: PodUid,
+    /// The node's address, for listeners at all addresses.
+    #[serde(skip)]
+    pub(crate) node: Option<IpAddr>,
+}
+
+/// Where the redirect's programs and the pods' groups are, as this process sees them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Redirect {
+    /// The mount point of a BPF file system.
+    pub(crate) bpffs: PathBuf,
+    /// That of the tree of control groups.
+    pub(crate) cgroups: PathBuf,
+    /// The pods' group below it; `None` is where kubelets usually put it.
+    pub(crate) kubepods: Option<PathBuf>,
+}
+
+fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(node.as_str())
+}
+
+/// As the file names it.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Static,
+    SourceIp,
+    SockDiag,
+    Kernel,
+    Anyone,
+}
+
+impl Wanted {
+    fn read(text: &str) -> Option<Self> {
+        Some(match text {
+            "static" => Self::Static,
+            "source-ip" => Self::SourceIp,
+            "sock-diag" => Self::SockDiag,
+            "kernel" => Self::Kernel,
+            "anyone" => Self::Anyone,
+            _ => return None,
+        })
+    }
+}
+
+impl Identity {
+    /// Reads the section. `downward` has what it leaves out, `listen` is what the section is about.
+    pub(crate) fn read(
+        root: &Table<'_>,
+        clouds: &Sections,
+        base: &Path,
+        listen: &[Listen],
+        downward: &Downward,
+    ) -> Self {
+        let table = root.key("identity").table();
+        let strategy = table.key("strategy");
+        let wanted = strategy.text("static, source-ip, sock-diag, kernel or anyone", Wanted::read);
+        let file = table.key("file").text("the path of the identity file", |t| path(t, base));
+        // Read whichever strategy is on, so that a file prepared for all is checked as a whole.
+        let cluster = ByCluster::read(&table, base, downward, wanted);
+        let redirect = Redirect::read(&table.key("redirect").table());
+        match (wanted, cluster) {
+            (Some(Wanted::Anyone), _) => {
+                // Handing every caller credentials of its own needs to know the caller; there is no default pod.
+                if clouds.must_know_pods() {
+                    strategy.mistake(
+                        "static, source-ip, sock-diag or kernel, because whoever gives credentials must know each pod",
+                    );
+                }
+                Self::Anyone
+            }
+            (Some(Wanted::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
+            (Some(Wanted::SockDiag), Some(cluster)) => {
+                Self::SockDiag(Box::new(BySockets { cluster, redirect }))
+            }
+            (Some(Wanted::Kernel), Some(cluster)) => {
+                Self::Kernel(Box::new(Kernel::read(root, &strategy, cluster, redirect, listen, downward)))
+            }
+            // Without a node it was noted as a mistake.
+            _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
+        }
+    }
+}
+
+/// The API server accepts no shorter one (kubernetes, pkg/apis/authentication/validation).
+const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
+
+impl ByCluster {
+    fn read(table: &Table<'_>, base: &Path, downward: &Downward, wanted: Option<Wanted>) -> Option<Self> {
+        let name = table.key("node");
+        let node = name.text("the node's name", NodeName::parse);
+        let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
+        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::SockDiag | Wanted::Kernel));
+        if is_wanted && node.is_none() && !name.is_present() {
+            name.mistake(format!("the node's name, here or in the environment variable {}", Downward::NODE));
+        }
+        let lifetime = table
+            .key("tokenLifetime")
+            .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
+        let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
+        let taint = table.key("taint").text("a taint's key such as seawall.dev/not-ready", taint);
+        table.moved("passthrough", "this key is now google.passthrough");
+        let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
+        node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
+    }
+}
+
+impl Kernel {
+    fn read(
+        root: &Table<'_>,
+        strategy: &Node<'_>,
+        cluster: ByCluster,
+        redirect: Redirect,
+        listen: &[Listen],
+        downward: &Downward,
+    ) -> Self {
+        if downward.pod.is_none() {
+            strategy.mistake(format!(
+                "the UID of the agent's own pod in the environment variable {}",
+                Downward::POD
+            ));
+        }
+        // With ports as they will be, or any in their place.
+        let spoken = listen.iter().map(|listen| {
+            let port = listen.address.port().max(1);
+            (SocketAddr::new(listen.address.ip(), port), &listen.dialects[..])
+        });
+        if let Err(reason) = redirect::answering(spoken, downward.address) {
+            root.key("listen").mistake(format!("{reason}, because the strategy is kernel"));
+        }
+        let own = downward.pod.clone().unwrap_or_else(|| PodUid("".into()));
+        Self { cluster, redirect, own, node: downward.address }
+    }
+}
+
+impl Redirect {
+    fn read(table: &Table<'_>) -> Self {
+        let absolute = |key: &'static str, default: &str| {
+            let is_absolute = |text: &str| text.starts_with('/').then(|| PathBuf::from(text));
+            table.key(key).text("an absolute path", is_absolute).unwrap_or_else(|| default.into())
+        };
+        let is_plain = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+        let below = |text: &str| Some(PathBuf::from(text)).filter(is_plain);
+        let kubepods = table.key("kubepods").text("the path of the pods' group below the tree's root", below);
+        Self {
+            bpffs: absolute("bpffs", "/sys/fs/bpf"),
+            cgroups: absolute("cgroups", "/sys/fs/cgroup"),
+            kubepods: kubepods.filter(|path| !path.as_os_str().is_empty()),
+        }
+    }
+}
+
+/// A qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
+fn taint(text: &str) -> Option<String> {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let fits = (1..=63).contains(&name.len()) && name.bytes().all(plain);
+    (fits && prefix.is_none_or(|prefix| dns_name(prefix).is_some())).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const NODE: &str = "listen: [\"node:0\"]\nidentity: { strategy: kernel";
+
+    fn downward() -> Downward {
+        let pod = Some(PodUid("5eaf".into()));
+        Downward { address: "10.0.0.1".parse().ok(), pod, ..Downward::on("n1") }
+    }
+
+    fn read(text: &str, downward: &Downward) -> Result<Config, String> {
+        let text = format!("google: {{ mode: conceal }}\n{text} }}\n");
+        Config::parse(&text, Path::new("/etc"), downward).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
+        let config = read(NODE, &downward()).unwrap();
+        assert_eq!(config.listen[0].address.to_string(), "10.0.0.1:0");
+        let Identity::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
+        assert_eq!((kernel.cluster.node.as_str(), &*kernel.own.0), ("n1", "5eaf"));
+        let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
+        assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroups, kernel.redirect.kubepods), usual);
+    }
+
+    #[test]
+    fn sockets_are_asked_about_with_the_pods_groups_and_no_other_place() {
+        let text = "identity: { strategy: sock-diag, redirect: { cgroups: /host, kubepods: a/kubepods }";
+        let config = read(text, &Downward::on("n1")).unwrap();
+        let Identity::SockDiag(section) = config.identity else { panic!("{:?}", config.identity) };
+        assert_eq!(
+            (section.redirect.cgroups, section.redirect.kubepods),
+            ("/host".into(), Some("a/kubepods".into()))
+        );
+        let mistakes = read("identity: { strategy: sock-diag", &Downward::default()).unwrap_err();
+        assert!(mistakes.contains("identity.node"), "{mistakes}");
+    }
+
+    #[test]
+    fn what_the_manifest_does_not_tell_is_named_all_at_once() {
+        let mistakes = read(NODE, &Downward::default()).unwrap_err();
+        for place in ["listen[0]", "NODE_IP", "identity.node", "NODE_NAME"] {
+            assert!(mistakes.contains(place), "{place} in {mistakes}");
+        }
+        let mistakes = read(NODE, &Downward { pod: None, ..downward() }).unwrap_err();
+        assert!(mistakes.contains("identity.strategy") && mistakes.contains("POD_UID"), "{mistakes}");
+    }
+
+    #[test]
+    fn places_of_the_redirect_and_listeners_that_no_pod_can_reach_are_named() {
+        let redirect = "redirect: { bpffs: bpf, cgroups: \"\", kubepods: ../x }";
+        let mistakes = read(&format!("{NODE}, {redirect}"), &downward()).unwrap_err();
+        for key in ["redirect.bpffs", "redirect.cgroups", "redirect.kubepods"] {
+            assert!(mistakes.contains(key), "{key} in {mistakes}");
+        }
+        let loopback = NODE.replace("node:0", "127.0.0.1:8988");
+        let mistakes = read(&loopback, &downward()).unwrap_err();
+        assert!(mistakes.contains("listen: ") && mistakes.contains("pods can reach"), "{mistakes}");
+    }
+
+    #[test]
+    fn a_taints_key_is_one_that_kubernetes_takes() {
+        for good in ["seawall.dev/not-ready", "not-ready", "a"] {
+            assert!(taint(good).is_some(), "{good}");
+        }
+        for wrong in ["", "/", "Seawall.dev/x", "seawall.dev/", "a b", "a/b/c"] {
+            assert!(taint(wrong).is_none(), "{wrong:?}");
+        }
+    }
+}

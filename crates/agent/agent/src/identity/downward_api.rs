@@ -1,0 +1,55 @@
+//! What a pod is told of itself by Kubernetes' downward API, which can put it into environment variables and nowhere else that a
+//! file for all nodes could refer to.
+
+use std::net::IpAddr;
+
+use seawall_core::PodUid;
+
+/// Where the agent runs, as far as its pod's manifest has it told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Downward {
+    /// `spec.nodeName`.
+    pub(crate) node: Option<String>,
+    /// `status.hostIP`.
+    pub(crate) address: Option<IpAddr>,
+    /// `metadata.uid`.
+    pub(crate) pod: Option<PodUid>,
+}
+
+impl Downward {
+    /// Names of the variables.
+    pub(crate) const NODE: &str = "NODE_NAME";
+    pub(crate) const ADDRESS: &str = "NODE_IP";
+    pub(crate) const POD: &str = "POD_UID";
+
+    /// As this process is told. What is no address is none.
+    pub(crate) fn here() -> Self {
+        let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Self {
+            node: told(Self::NODE),
+            address: told(Self::ADDRESS).and_then(|text| text.parse().ok()),
+            pod: told(Self::POD).map(|uid| PodUid(uid.into())),
+        }
+    }
+
+    /// The agent's own pod, as far as it is told.
+    pub(crate) fn own_pod(&self) -> Option<&PodUid> {
+        self.pod.as_ref()
+    }
+
+    /// With something in the place of what is not told, where only the configuration is looked at and nobody tells it.
+    pub(crate) fn or_any(self) -> Self {
+        // An address of documentation (RFC 5737).
+        const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+        Self {
+            node: self.node.or_else(|| Some("node".into())),
+            address: self.address.or(Some(ANY)),
+            pod: self.pod.or_else(|| Some(PodUid("pod".into()))),
+        }
+    }
+
+    /// On a node of this name.
+    pub(crate) fn on(node: &str) -> Self {
+        Self { node: Some(node.into()), ..Self::default() }
+    }
+}

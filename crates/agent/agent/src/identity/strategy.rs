@@ -1,0 +1,515 @@
+//! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use seawall_attest::{
+    AllPods, Attestation, Attested, Founding, Kernel, NoPod, NodePods, SockDiag, SourceIp, StaticIdentity,
+};
+use seawall_cluster::{Access, Cluster, Hearing};
+use seawall_core::attestation::Wait;
+use seawall_core::events::Complainer;
+use seawall_core::shutdown::{self, Stop, Stopper};
+use seawall_core::{Clock, Floor, PodUid};
+use tokio::runtime::Runtime;
+
+use super::entitlement_swap;
+use super::entitlement_swap::{Keeper, Orders};
+use super::pod_registry::{PodCaller, Roster};
+use super::reconcile::Follower;
+use super::redirect::Noted;
+use super::resolver::Callers;
+use super::socket_owner::Sockets;
+use crate::clouds::entitlements::Entitlements;
+use crate::clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
+use crate::config::{ByCluster, Config, Identity};
+use crate::observe::readiness::ProbeAddress;
+use crate::server::thread_metrics::gauge;
+
+/// A strategy whose files are read and nothing of which runs.
+#[derive(Debug)]
+pub(crate) enum Strategy {
+    File(StaticIdentity),
+    Cluster(seawall_cluster::Config, Way),
+    Anyone,
+}
+
+/// How pods that the API server tells of are told apart.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    SourceIp,
+    /// The same.
+    SockDiag(Option<Sockets>),
+    /// Open once the process may still open what the kernel keeps ([`Strategy::noting`]).
+    Kernel(Option<Noted>),
+}
+
+impl Way {
+    /// This way over what is told, for connections to ask and for who keeps pods.
+    fn over(self, pods: Told) -> anyhow::Result<(Arc<dyn Attestation>, Arc<dyn Founding>)> {
+        match self {
+            Self::SourceIp => Ok(both(SourceIp::new(pods))),
+            Self::SockDiag(sockets) => {
+                Ok(both(SockDiag::new(pods, sockets.context("the kernel cannot be asked about sockets")?)))
+            }
+            Self::Kernel(noted) => {
+                Ok(both(Kernel::new(pods, noted.context("what the kernel notes is not open")?)))
+            }
+        }
+    }
+}
+
+fn both<A: Attestation + Founding + 'static>(way: A) -> (Arc<dyn Attestation>, Arc<dyn Founding>) {
+    let way = Arc::new(way);
+    (way.clone(), way)
+}
+
+impl Strategy {
+    /// # Errors
+    /// Every mistake in the identity file.
+    pub(crate) fn load(config: &Config) -> anyhow::Result<Self> {
+        Ok(match &config.identity {
+            Identity::Static { file } => Self::File(StaticIdentity::load(file, &Sections::file_keys())?),
+            Identity::SourceIp(section) => Self::Cluster(cluster(section, &config.clouds), Way::SourceIp),
+            Identity::SockDiag(section) => {
+                Self::Cluster(cluster(&section.cluster, &config.clouds), Way::SockDiag(None))
+            }
+            Identity::Kernel(section) => {
+                Self::Cluster(cluster(&section.cluster, &config.clouds), Way::Kernel(None))
+            }
+            Identity::Anyone => Self::Anyone,
+        })
+    }
+
+    /// Whether the credentials for the API server can be read, for `check`. Asks nobody.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub(crate) fn check(&self, control: &Runtime) -> anyhow::Result<()> {
+        if let Self::Cluster(cluster, _) = self {
+            control.block_on(Cluster::start(cluster.clone(), Clock::system()))?;
+        }
+        Ok(())
+    }
+
+    /// Its name in the configuration.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::File(_) => "static",
+            Self::Cluster(_, Way::SourceIp) => "source-ip",
+            Self::Cluster(_, Way::SockDiag(_)) => "sock-diag",
+            Self::Cluster(_, Way::Kernel(_)) => "kernel",
+            Self::Anyone => "anyone",
+        }
+    }
+
+    /// With what the kernel notes, for the one that asks that.
+    pub(crate) fn noting(self, noted: Option<Noted>) -> Self {
+        match self {
+            Self::Cluster(cluster, Way::Kernel(_)) => Self::Cluster(cluster, Way::Kernel(noted)),
+            other => other,
+        }
+    }
+
+    /// With what tells who made sockets, for the one that asks that.
+    pub(crate) fn asking(self, sockets: Option<Sockets>) -> Self {
+        match self {
+            Self::Cluster(cluster, Way::SockDiag(_)) => Self::Cluster(cluster, Way::SockDiag(sockets)),
+            other => other,
+        }
+    }
+
+    /// Starts it, with a thread of its own where there is something to be heard; the rest on the control thread's runtime.
+    ///
+    /// # Errors
+    /// The credentials for the API server cannot be read. That nobody answers there is none.
+    pub(crate) fn start(
+        self,
+        clouds: &Arc<CloudsInForce>,
+        probe: ProbeAddress,
+        clock: &Clock,
+        control: &Runtime,
+        stopper: &Stopper,
+        orders: Orders,
+    ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
+        match self {
+            Self::Anyone => {
+                control.spawn(entitlement_swap::keep(FixedPods::default(), orders));
+                Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None))
+            }
+            Self::File(identity) => {
+                let pods = FixedPods::of(&identity, &clouds.now());
+                let callers = Callers::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
+                control.spawn(entitlement_swap::keep(pods, orders));
+                Ok((Who::fixed(callers, clouds.clone()), None))
+            }
+            Self::Cluster(cluster, way) => {
+                let (who, hearing, follower) =
+                    Who::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
+                Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
+            }
+        }
+    }
+}
+
+/// The pods of a file, which stay while what they may have changes with the configuration; none, where everybody is served.
+#[derive(Debug, Default)]
+struct FixedPods {
+    roster: Arc<Roster>,
+    /// What the file says of each, by its UID.
+    attested: BTreeMap<PodUid, Arc<Attested>>,
+}
+
+impl FixedPods {
+    fn of(identity: &StaticIdentity, clouds: &Clouds) -> Self {
+        let caller = |(basis, attested): (_, &Arc<Attested>)| {
+            let entitlements = entitle(clouds, attested, &Entitlements::default());
+            PodCaller::new(attested.pod.clone(), basis, entitlements)
+        };
+        let roster = Roster::fixed(identity.pods().map(caller));
+        let attested = identity.pods().map(|(_, attested)| (attested.pod.uid.clone(), attested.clone()));
+        Self { roster, attested: attested.collect() }
+    }
+}
+
+impl Keeper for FixedPods {
+    fn callers(&self) -> Vec<Arc<PodCaller>> {
+        self.roster.pods()
+    }
+
+    fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
+        let pods = self.roster.pods();
+        let attested = pods.get(place).and_then(|caller| self.attested.get(&caller.pod.uid));
+        attested.map(|attested| entitle(clouds, attested, before)).unwrap_or_default()
+    }
+
+    fn wake(&self) {
+        self.roster.publish(self.roster.pods().into());
+    }
+}
+
+fn entitle(clouds: &Clouds, attested: &Attested, before: &Entitlements) -> Entitlements {
+    let applicant = Applicant {
+        pod: &attested.pod,
+        facts: &attested.facts,
+        subject: &|| attested.subject.clone(),
+        complainer: Complainer::default(),
+        ahead: false,
+    };
+    clouds.entitle(&applicant, before)
+}
+
+fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
+    let access = source.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
+    let defaults = seawall_cluster::Config::for_node(source.node.clone());
+    seawall_cluster::Config {
+        access,
+        taint: source.taint.clone(),
+        token_lifetime: source.token_lifetime,
+        selections: clouds.selections(),
+        ..defaults
+    }
+}
+
+/// What `cluster` was told, as attestation asks for it. Each answer is of the latest snapshot.
+#[derive(Debug)]
+struct Told(seawall_cluster::Pods);
+
+impl seawall_attest::Pods for Told {
+    fn uid_at(&self, address: IpAddr) -> Result<PodUid, NoPod> {
+        let snapshot = self.0.snapshot();
+        let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
+        named.map_err(|none| match none {
+            seawall_cluster::NoPod::Ambiguous => NoPod::Ambiguous,
+            seawall_cluster::NoPod::Absent if snapshot.is_complete() => NoPod::Absent,
+            seawall_cluster::NoPod::Absent => NoPod::NotListed,
+        })
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+
+    fn current(&self) -> Wait<'_, ()> {
+        Box::pin(self.0.current())
+    }
+
+    fn newer(&self) -> Wait<'_, ()> {
+        let version = self.0.snapshot().version();
+        Box::pin(async move {
+            self.0.newer_than(version).await;
+        })
+    }
+}
+
+impl AllPods for Told {
+    fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
+        self.0.snapshot().claimant(address).map(|record| record.pod.uid.clone())
+    }
+
+    fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
+        self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
+    }
+}
+
+impl NodePods for Told {
+    fn on_the_nodes_network(&self) -> Vec<PodUid> {
+        let snapshot = self.0.snapshot();
+        let on_node = snapshot.pods().filter(|record| record.host_network);
+        on_node.map(|record| record.pod.uid.clone()).collect()
+    }
+}
+
+/// The thread that hears the API server and follows it. No connection can be decided without it, so it does nothing else, and
+/// the agent ends with it.
+#[derive(Debug)]
+pub(crate) struct ClusterThread {
+    end: Stopper,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl ClusterThread {
+    fn start(hearing: Hearing, follower: Follower, stopper: &Stopper) -> anyhow::Result<Self> {
+        Self::spawn(stopper, move |mut end| {
+            hearing.run(follower.run(), end.begun()).context("nobody hears the API server any more")
+        })
+    }
+
+    fn spawn(
+        stopper: &Stopper,
+        body: impl FnOnce(Stop) -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
+        let (alive, _) = shutdown::threads(1, stopper);
+        let (end, ended) = shutdown::switch();
+        let body = move || {
+            let _alive = alive;
+            body(ended)
+        };
+        let thread = std::thread::Builder::new()
+            .name("cluster".into())
+            .spawn(body)
+            .context("cannot start the cluster thread")?;
+        Ok(Self { end, thread })
+    }
+
+    /// Ends it, once nobody is to be answered any more, and waits for that.
+    ///
+    /// # Errors
+    /// It had ended by itself.
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        self.end.stop();
+        self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread ended in a panic"))?
+    }
+}
+
+/// Everything about who is calling.
+#[derive(Debug)]
+pub(crate) struct Who {
+    pub(crate) callers: Arc<Callers>,
+    /// What tells of the pods, where that is the API server.
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    token_lifetime: Option<Duration>,
+    clouds: Arc<CloudsInForce>,
+}
+
+impl Who {
+    fn fixed(callers: Callers, clouds: Arc<CloudsInForce>) -> Self {
+        Self { callers: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
+    }
+
+    fn of_cluster(
+        config: seawall_cluster::Config,
+        way: Way,
+        clouds: &Arc<CloudsInForce>,
+        probe: ProbeAddress,
+        clock: &Clock,
+        control: &Runtime,
+        orders: Orders,
+    ) -> anyhow::Result<(Self, Hearing, Follower)> {
+        let token_lifetime = Some(config.token_lifetime);
+        let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
+        let cluster = Arc::new(cluster);
+        let roster = Arc::<Roster>::default();
+        let (attestation, founding) = way.over(Told(cluster.pods()))?;
+        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.now(), founding, orders);
+        let callers = Arc::new(Callers::attested(attestation, roster, probe));
+        let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
+        who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
+        Ok((who, hearing, follower))
+    }
+
+    /// Why no pod is known, where pods are to be known from a cluster.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        let cluster = self.cluster.as_ref()?;
+        (!cluster.pods().snapshot().is_complete()).then(|| {
+            let trouble = troubles(cluster).join("; ");
+            format!("the API server has not told of this node's pods yet: {trouble}")
+        })
+    }
+
+    /// What an operator should see though the agent serves.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.floor_remarks();
+        if let Some(cluster) = &self.cluster {
+            remarks.extend(troubles(cluster));
+        }
+        remarks
+    }
+
+    /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
+    fn floors(&self) -> Vec<(FloorState, bool)> {
+        let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.of_exchanged) {
+            (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
+            _ => true,
+        };
+        let floors = self.clouds.now().floors().into_iter();
+        floors
+            .map(|state| {
+                let can = can_be_kept(&state);
+                (state, can)
+            })
+            .collect()
+    }
+
+    fn floor_remarks(&self) -> Vec<String> {
+        let remark = |(state, can_be_kept): (FloorState, bool)| {
+            let (floor, lifetime) = state.of_exchanged.filter(|_| !can_be_kept).zip(self.token_lifetime)?;
+            Some(format!(
+                "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
+                 credentials of {} that end with it above the floor of {} s",
+                lifetime.as_secs(),
+                state.cloud.as_str(),
+                floor.hard.as_secs()
+            ))
+        };
+        self.floors().into_iter().filter_map(remark).collect()
+    }
+}
+
+/// A Kubernetes token is renewed when a fifth of its life is left (`cluster`'s rule, the kubelet's), and a cloud may end a
+/// credential with the token that it was exchanged for.
+fn is_long_enough(token: Duration, floor: Floor) -> bool {
+    floor.is_reachable_with(token / 5)
+}
+
+/// What is wrong with the watches right now.
+fn troubles(cluster: &Cluster) -> Vec<String> {
+    let trouble = |watch: seawall_cluster::WatchHealth| {
+        let trouble = watch.trouble?;
+        let age =
+            watch.age.map_or("never heard".to_owned(), |age| format!("last heard {} s ago", age.as_secs()));
+        Some(format!("the watch of {} is interrupted ({age}): {trouble}", watch.kind))
+    };
+    cluster.health().into_iter().filter_map(trouble).collect()
+}
+
+/// Writes whether credentials can be kept above the floor.
+#[derive(Debug)]
+pub(crate) struct FloorCollector(pub(crate) Arc<Who>);
+
+impl Collector for FloorCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let floors = self.0.floors();
+        if floors.is_empty() {
+            return Ok(());
+        }
+        let help = "1 while configuration and upstream let credentials be kept above the floor";
+        let mut family =
+            encoder.encode_descriptor("seawall_floor_reachable", help, None, MetricType::Gauge)?;
+        for (state, can_be_kept) in floors {
+            let is_reachable = f64::from(u8::from(state.is_kept && can_be_kept));
+            let labels = [("cloud", state.cloud.as_str())];
+            ConstGauge::new(is_reachable).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes what is known of the cluster at each scrape.
+#[derive(Debug)]
+pub(crate) struct ClusterCollector(pub(crate) Arc<Cluster>);
+
+impl Collector for ClusterCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let out = &mut encoder;
+        let pods = self.0.pods();
+        gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
+        if let Some(age) = pods.staleness() {
+            let help = "Seconds since the API server last said anything about this node's pods";
+            gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
+        }
+        let health = self.0.health();
+        let help = "Failed tries of a watch";
+        let mut family = out.encode_descriptor("seawall_watch_failures", help, None, MetricType::Counter)?;
+        for watch in &health {
+            ConstCounter::new(watch.failures).encode(family.encode_family(&[("watch", watch.kind)])?)?;
+        }
+        let help = "Times that a watch began anew with a list";
+        let mut family = out.encode_descriptor("seawall_watch_lists", help, None, MetricType::Counter)?;
+        for watch in &health {
+            ConstCounter::new(watch.lists).encode(family.encode_family(&[("watch", watch.kind)])?)?;
+        }
+        let (posted, lost) = self.0.reporter().tally();
+        let help = "Events about refused pods";
+        let mut family = out.encode_descriptor("seawall_events", help, None, MetricType::Counter)?;
+        for (outcome, count) in [("posted", posted), ("lost", lost)] {
+            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_agent_ends_with_its_cluster_thread_however_that_ends() {
+        let panics = |_| std::panic::resume_unwind(Box::new("died"));
+        let fails = |_| Err(anyhow::anyhow!("a watch has ended"));
+        let (stopper, mut stop) = shutdown::switch();
+        let thread = ClusterThread::spawn(&stopper, panics).unwrap();
+        stop.begun().await;
+        assert!(thread.end().unwrap_err().to_string().contains("panic"));
+        let (stopper, mut stop) = shutdown::switch();
+        let thread = ClusterThread::spawn(&stopper, fails).unwrap();
+        stop.begun().await;
+        assert_eq!(thread.end().unwrap_err().to_string(), "a watch has ended");
+    }
+
+    #[tokio::test]
+    async fn the_cluster_thread_outlives_the_stop_and_ends_when_told() {
+        let (stopper, stop) = shutdown::switch();
+        let until_ended = |mut end: Stop| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            runtime.block_on(end.begun());
+            Ok(())
+        };
+        let thread = ClusterThread::spawn(&stopper, until_ended).unwrap();
+        stopper.stop();
+        assert!(
+            stop.has_begun() && !thread.thread.is_finished(),
+            "who is answered in the drain is decided by it"
+        );
+        thread.end().unwrap();
+    }
+
+    #[test]
+    fn an_hour_of_a_kubernetes_token_meets_the_floor_and_less_does_not() {
+        let keeps = |seconds| is_long_enough(Duration::from_secs(seconds), seawall_broker::google::FLOOR);
+        assert!(keeps(3600));
+        assert!(!keeps(3000));
+        assert!(!keeps(600));
+    }
+}

@@ -1,0 +1,3 @@
+//! What is counted elsewhere, written for Prometheus at a scrape.
+
+pub(crate) mod redirect;

@@ -1,0 +1,490 @@
+//! The open connections of one traffic thread: who holds them, what each is waiting for, since when.
+//!
+//! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. One sweep a
+//! quarter of a second looks at this table and ends what is overdue. The same table answers "which connection is needed least"
+//! when a cap is reached. What stands in it is `serve`'s ([`Entered`]): the table knows how long it waits and for what.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use seawall_core::{Moment, share};
+use slab::Slab;
+
+use super::fairness::scheduler::Key;
+
+/// How often overdue connections are looked for. Timeouts are late by at most this.
+pub(crate) const SWEEP: Duration = Duration::from_millis(250);
+
+/// A response that a client does not read is abandoned after this long without progress.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Candidates among which the least needed connection is chosen: nearly the oldest of all, for a fraction of the cost (Redis
+/// evicts so, too).
+const LOOKED_AT: usize = 64;
+
+/// Places of the table that are walked for them at most, where few connections are candidates.
+const WALKED: usize = 2048;
+
+/// What a connection is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The first byte.
+    Silent,
+    /// The rest of a request head.
+    Head,
+    /// The next request.
+    Idle,
+    /// An answer that is being made (it has its own deadline).
+    Busy,
+    /// The client to read the answer.
+    Write,
+}
+
+/// How long a connection may stay in each state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    pub(crate) head: Duration,
+    pub(crate) idle: Duration,
+}
+
+impl Timeouts {
+    fn allowed(&self, state: State) -> Option<Duration> {
+        match state {
+            State::Silent | State::Head => Some(self.head),
+            State::Idle => Some(self.idle),
+            State::Write => Some(WRITE_TIMEOUT),
+            State::Busy => None,
+        }
+    }
+}
+
+/// A count of open connections with a cap; one for the process, one per caller. Permits give back on drop.
+#[derive(Debug, Default)]
+pub(crate) struct Cap {
+    open: AtomicU32,
+    /// Set once, when the caller is gone: no more are let in, and those that are in are ended.
+    closed: AtomicBool,
+}
+
+impl Cap {
+    /// Whether one more is within its share, while the process has so many open of `most`.
+    ///
+    /// The last quarter is for callers with a few: whoever comes finds room, even if everybody else hoards and gives nothing back.
+    /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::share`], with places an eighth as
+    /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
+    pub(crate) fn may_take(&self, process: &Self, most: u32) -> bool {
+        const FEW: u32 = 8;
+        let free = share::free_for_many(u64::from(most), u64::from(process.open()));
+        self.open() < FEW || share::may_take(u64::from(self.open() / 8), free)
+    }
+
+    /// Counts one more if that stays within `most`.
+    pub(crate) fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
+        if self.is_closed() {
+            return None;
+        }
+        let taken =
+            self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
+        taken.is_ok().then(|| Permit(self.clone()))
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Nobody may come any more, and whoever is in must go: the next sweep of each thread sees to it.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether it was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// One counted connection.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Cap>);
+
+impl Permit {
+    /// Whether this permit was taken from `cap`.
+    fn is_of(&self, cap: &Arc<Cap>) -> bool {
+        Arc::ptr_eq(&self.0, cap)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The permits that a connection holds: one of the process's cap, one of its caller's.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) process: Permit,
+    pub(crate) caller: Permit,
+}
+
+/// What a connection waits for, and since when. It stands with the connection and not in the table, because it is noted at every
+/// turn, when the connection is in the cache and the table is not.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    state: Cell<State>,
+    since: Cell<Moment>,
+}
+
+impl Waits {
+    /// For the first byte.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self { state: Cell::new(State::Silent), since: Cell::new(now) }
+    }
+
+    /// For this from now on.
+    pub(crate) fn note(&self, state: State, now: Moment) {
+        // A partial head keeps the instant of its first byte, or a byte a second would never time out.
+        if !matches!((self.state.get(), state), (State::Head | State::Silent, State::Head)) {
+            self.since.set(now);
+        }
+        self.state.set(state);
+    }
+
+    /// Which is ended first of those at which nobody waits: the silent, and of those the oldest.
+    fn order(&self) -> (bool, Moment) {
+        (self.state.get() != State::Silent, self.since.get())
+    }
+
+    /// Whether it is between two requests.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.get() == State::Idle
+    }
+
+    /// Whether nobody waits at it.
+    fn is_spare(&self) -> bool {
+        matches!(self.state.get(), State::Silent | State::Idle)
+    }
+}
+
+/// What stands in the table.
+pub(crate) trait Entered {
+    /// What it waits for.
+    fn waits(&self) -> &Waits;
+
+    /// Ends what it has under way. Whether somebody still works at it, who will say when that is over
+    /// ([`Connections::leave`]): until then its key must not become another's.
+    fn end(&self) -> bool;
+}
+
+#[derive(Debug)]
+struct Row<C> {
+    /// Gone once it was ended: the row then only waits for who still works at it.
+    connection: Option<C>,
+    permits: Option<Permits>,
+}
+
+/// One thread's connections.
+#[derive(Debug)]
+pub(crate) struct Connections<C> {
+    rows: Slab<Row<C>>,
+    /// Where the next look for a connection that is needed little begins.
+    looked: Key,
+}
+
+impl<C> Default for Connections<C> {
+    fn default() -> Self {
+        Self { rows: Slab::new(), looked: 0 }
+    }
+}
+
+impl<C: Entered> Connections<C> {
+    /// Enters a connection that was just accepted, and is made with its key.
+    pub(crate) fn enter(&mut self, permits: Permits, make: impl FnOnce(Key) -> C) -> Key {
+        let place = self.rows.vacant_entry();
+        let key = place.key();
+        place.insert(Row { connection: Some(make(key)), permits: Some(permits) });
+        key
+    }
+
+    /// A connection that was not ended.
+    pub(crate) fn get(&self, key: Key) -> Option<&C> {
+        self.rows.get(key)?.connection.as_ref()
+    }
+
+    /// Counts a connection against the caller that it turned out to be.
+    pub(crate) fn settle(&mut self, key: Key, caller: Permit) {
+        if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
+            permits.caller = caller;
+        }
+    }
+
+    /// Takes a connection out; its permits are given back.
+    pub(crate) fn leave(&mut self, key: Key) {
+        if self.rows.contains(key) {
+            self.rows.remove(key);
+        }
+    }
+
+    /// Ends a connection that this caller needs little: one that never said anything before one that is idle, and of those the
+    /// oldest. False if it has none such.
+    pub(crate) fn end_least_of(&mut self, caller: &Arc<Cap>) -> bool {
+        let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller)).take(LOOKED_AT);
+        let least = own.min_by_key(|(_, waits, _)| waits.order());
+        let key = least.map(|(key, ..)| key);
+        key.is_some_and(|key| self.end(key))
+    }
+
+    /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
+    pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
+        let others = self.spare().filter(|(_, _, permits)| permits.caller.0.open() > own).take(LOOKED_AT);
+        let least =
+            others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.0.open()), waits.order()));
+        let key = least.map(|(key, ..)| key);
+        key.is_some_and(|key| self.end(key))
+    }
+
+    /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
+    /// look at all of them each time would cost more than accepting them.
+    fn spare(&mut self) -> impl Iterator<Item = (Key, &Waits, &Permits)> {
+        let rows = &self.rows;
+        let (begin, places) = (self.looked, rows.capacity().max(1));
+        self.looked = (begin + LOOKED_AT) % places;
+        let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
+        keys.filter_map(move |key| {
+            let row = rows.get(key)?;
+            let waits = row.connection.as_ref()?.waits();
+            waits.is_spare().then_some((key, waits, row.permits.as_ref()?))
+        })
+    }
+
+    /// Ends connections that waited longer than their state allows, so many at most; how many.
+    pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
+        let is_overdue = |Waits { state, since }: &Waits| {
+            timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
+        };
+        let keys: Vec<Key> = self.waiting(is_overdue).take(most).collect();
+        keys.into_iter().filter(|key| self.end(*key)).count()
+    }
+
+    /// Ends every connection whose caller is gone, whatever it waits for; how many.
+    pub(crate) fn end_closed(&mut self) -> usize {
+        let is_closed =
+            |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
+        let keys: Vec<Key> = self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
+        keys.into_iter().filter(|key| self.end(*key)).count()
+    }
+
+    /// Every connection between two requests.
+    pub(crate) fn idle(&self) -> Vec<C>
+    where
+        C: Clone,
+    {
+        self.waiting(Waits::is_idle).filter_map(|key| self.get(key).cloned()).collect()
+    }
+
+    /// Ends every connection.
+    pub(crate) fn end_all(&mut self) {
+        let keys: Vec<Key> = self.rows.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.end(key);
+        }
+    }
+
+    /// Those that were not ended and wait in such a way.
+    fn waiting(&self, so: impl Fn(&Waits) -> bool) -> impl Iterator<Item = Key> {
+        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.waits()));
+        self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
+    }
+
+    /// How many are open on this thread.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Ends a connection and frees its permits at once. False if it is not there, or was ended already.
+    fn end(&mut self, key: Key) -> bool {
+        let Some(row) = self.rows.get_mut(key) else { return false };
+        let Some(connection) = row.connection.take() else { return false };
+        row.permits = None;
+        if !connection.end() {
+            self.rows.remove(key);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Says whether it was ended, and that nobody works at it.
+    #[derive(Debug)]
+    struct Seen {
+        waits: Waits,
+        is_ended: Cell<bool>,
+    }
+
+    impl Seen {
+        fn is_ended(&self) -> bool {
+            self.is_ended.get()
+        }
+    }
+
+    impl Entered for Rc<Seen> {
+        fn waits(&self) -> &Waits {
+            &self.waits
+        }
+
+        fn end(&self) -> bool {
+            self.is_ended.set(true);
+            false
+        }
+    }
+
+    fn enter(table: &mut Connections<Rc<Seen>>, caller: &Arc<Cap>, state: State, since: Moment) -> Rc<Seen> {
+        let process = Arc::new(Cap::default());
+        let permits = Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap() };
+        let seen = Rc::new(Seen { waits: Waits::new(since), is_ended: Cell::new(false) });
+        seen.waits.note(state, since);
+        table.enter(permits, |_| seen.clone());
+        seen
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
+        let mut table = Connections::default();
+        let (mine, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let foreign = enter(&mut table, &other, State::Idle, at(1));
+        let newer = enter(&mut table, &mine, State::Idle, at(3));
+        let older = enter(&mut table, &mine, State::Idle, at(2));
+        let busy = enter(&mut table, &mine, State::Busy, at(0));
+        assert!(table.end_least_of(&mine));
+        assert!(older.is_ended());
+        assert!(table.end_least_of(&mine));
+        assert!(newer.is_ended());
+        assert!(!table.end_least_of(&mine), "the rest is busy");
+        assert!(!foreign.is_ended() && !busy.is_ended());
+    }
+
+    #[test]
+    fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
+        let mut table = Connections::default();
+        let (hoarder, quiet) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let oldest = enter(&mut table, &quiet, State::Idle, at(1));
+        let idle = enter(&mut table, &hoarder, State::Idle, at(2));
+        let silent = enter(&mut table, &hoarder, State::Silent, at(3));
+        assert!(table.end_least_of_the_largest(1));
+        assert!(silent.is_ended() && !idle.is_ended());
+        assert!(!table.end_least_of_the_largest(1), "nobody has more than one any more");
+        assert!(!oldest.is_ended());
+    }
+
+    #[test]
+    fn hoarders_leave_connections_for_others_and_a_few_are_never_refused() {
+        let process = Arc::new(Cap::default());
+        let mut permits = Vec::new();
+        let mut open = |cap: &Arc<Cap>| {
+            let taken =
+                cap.may_take(&process, 1600).then(|| (cap.take(1600).unwrap(), process.take(1600).unwrap()));
+            taken.map(|pair| permits.push(pair)).is_some()
+        };
+        let hoarders: [Arc<Cap>; 9] = Default::default();
+        // One after the other, and none gives anything back.
+        hoarders.iter().for_each(|hoarder| while open(hoarder) {});
+        assert!((1000..1200).contains(&hoarders[0].open()), "{hoarders:?}");
+        let callers: [Arc<Cap>; 32] = std::array::from_fn(|_| Arc::default());
+        assert!(callers.iter().all(|quiet| (0..8).all(|_| open(quiet))), "{callers:?}");
+    }
+
+    #[test]
+    fn a_slow_head_times_out_though_bytes_keep_coming() {
+        let mut table = Connections::default();
+        let cap = Arc::new(Cap::default());
+        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let one = enter(&mut table, &cap, State::Head, at(0));
+        one.waits.note(State::Head, at(1));
+        one.waits.note(State::Head, at(2));
+        assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
+        let mut table = Connections::default();
+        let cap = Arc::new(Cap::default());
+        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let one = enter(&mut table, &cap, State::Write, at(0));
+        one.waits.note(State::Write, at(9));
+        assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
+        let busy = enter(&mut table, &cap, State::Busy, at(0));
+        assert_eq!(table.end_overdue(&timeouts, at(3600), 8), 0);
+        assert!(!busy.is_ended(), "an answer in the making has its own deadline");
+    }
+
+    #[test]
+    fn a_caller_that_is_gone_takes_its_connections_along_and_no_others() {
+        let mut table = Connections::default();
+        let (gone, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let idle = enter(&mut table, &gone, State::Idle, at(1));
+        let busy = enter(&mut table, &gone, State::Busy, at(1));
+        let foreign = enter(&mut table, &other, State::Idle, at(1));
+        gone.close();
+        assert_eq!(table.end_closed(), 2);
+        assert!(idle.is_ended() && busy.is_ended() && !foreign.is_ended());
+        assert!(gone.take(10).is_none());
+        assert_eq!(gone.open(), 0);
+    }
+
+    #[test]
+    fn a_cap_gives_back_what_is_dropped() {
+        let cap = Arc::new(Cap::default());
+        let first = cap.take(2).unwrap();
+        let _second = cap.take(2).unwrap();
+        assert!(cap.take(2).is_none());
+        drop(first);
+        assert_eq!(cap.open(), 1);
+        assert!(cap.take(2).is_some());
+    }
+
+    /// Somebody works at it until it is told to leave.
+    struct Busy(Waits);
+
+    impl Entered for Busy {
+        fn waits(&self) -> &Waits {
+            &self.0
+        }
+
+        fn end(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_key_is_nobodys_until_who_works_at_its_connection_has_left() {
+        let (process, caller) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let enter = |table: &mut Connections<Busy>| {
+            let permits = Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap() };
+            table.enter(permits, |_| Busy(Waits::new(at(1))))
+        };
+        let mut table = Connections::default();
+        let first = enter(&mut table);
+        table.end_all();
+        assert!(table.get(first).is_none());
+        assert_eq!(process.open(), 0, "its permits are free at once");
+        assert_ne!(enter(&mut table), first);
+        table.leave(first);
+        assert_eq!(enter(&mut table), first);
+    }
+}

@@ -1,0 +1,87 @@
+//! Whose connection it is, for everything that is shared: one [`Tenant`] for each caller on a thread. Used by `serve` only.
+//!
+//! A pod is a caller. So is an address where everybody is served (`anyone`). Those whom nothing is given to (strangers, the
+//! node's own processes, pods not known yet) are *one* caller together: whoever can send from many addresses must not have
+//! many shares for it.
+//!
+//! This is about shares and never about credentials: who somebody is, and what it may have, is decided in `callers`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{buffer_budget, scheduler};
+use crate::identity::pod_registry::PodCaller;
+use crate::identity::resolver::Caller;
+use crate::server::connection_table::Cap;
+use crate::server::replay_cache::Memory;
+
+/// One caller's shares of a thread.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    /// How many connections it has, on all threads.
+    pub(crate) connections: Arc<Cap>,
+    /// How many of its requests wait for a change, on all threads.
+    pub(crate) long_polls: Arc<Cap>,
+    pub(crate) turns: Rc<scheduler::Share>,
+    pub(crate) held: Rc<buffer_budget::Share>,
+    /// What it asked last.
+    pub(crate) memory: Memory,
+}
+
+/// A thread's tenants.
+#[derive(Debug)]
+pub(crate) struct Tenants {
+    budget: Rc<buffer_budget::Budget>,
+    strangers: Rc<Tenant>,
+    /// By the address of the pod's count of connections, which each tenant keeps alive.
+    pods: BTreeMap<usize, Rc<Tenant>>,
+    addresses: HashMap<IpAddr, Rc<Tenant>>,
+}
+
+impl Tenant {
+    fn new(connections: Arc<Cap>, long_polls: Arc<Cap>, budget: &Rc<buffer_budget::Budget>) -> Rc<Self> {
+        let (held, memory) = (buffer_budget::Share::of(budget), Memory::default());
+        Rc::new(Self { connections, long_polls, turns: Rc::default(), held, memory })
+    }
+}
+
+impl Tenants {
+    /// Who may hold `held` bytes together; `strangers` counts the connections of those whom nothing is given to, on all threads.
+    pub(crate) fn new(held: usize, strangers: Arc<Cap>) -> Self {
+        let budget = buffer_budget::Budget::new(held);
+        let strangers = Tenant::new(strangers, Arc::default(), &budget);
+        Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
+    }
+
+    /// The tenant of a caller. `likely` is the pod that an address is thought to be of while that is not certain.
+    pub(crate) fn of(&mut self, caller: &Caller, likely: Option<&Arc<PodCaller>>, ip: IpAddr) -> Rc<Tenant> {
+        match (caller, likely) {
+            (Caller::Pod(pod), _) | (Caller::Unsettled, Some(pod)) => self.pod(pod),
+            (Caller::Anyone | Caller::Probe, _) => {
+                let new = || Tenant::new(Arc::default(), Arc::default(), &self.budget);
+                self.addresses.entry(ip.to_canonical()).or_insert_with(new).clone()
+            }
+            (Caller::Unsettled | Caller::Nobody(_), _) => self.strangers.clone(),
+        }
+    }
+
+    /// The tenant of a pod.
+    pub(crate) fn pod(&mut self, pod: &PodCaller) -> Rc<Tenant> {
+        let key = Arc::as_ptr(&pod.connections) as usize;
+        if let Some(tenant) = self.pods.get(&key) {
+            return tenant.clone();
+        }
+        let tenant = Tenant::new(pod.connections.clone(), pod.long_polls.clone(), &self.budget);
+        self.pods.insert(key, tenant.clone());
+        tenant
+    }
+
+    /// Forgets those without a connection here.
+    pub(crate) fn sweep(&mut self) {
+        let has_connections = |tenant: &Rc<Tenant>| Rc::strong_count(tenant) > 1;
+        self.pods.retain(|_, tenant| has_connections(tenant));
+        self.addresses.retain(|_, tenant| has_connections(tenant));
+    }
+}

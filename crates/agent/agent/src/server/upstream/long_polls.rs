@@ -1,0 +1,40 @@
+//! Bounds on requests that wait for a change: they are cheap, but a pod could open them without end. Knows no dialect.
+
+use std::sync::Arc;
+
+use seawall_core::share;
+use seawall_core::shutdown::Stop;
+use seawall_http::Refusal;
+
+use crate::server::connection_table::{Cap, Permit};
+
+/// How many may wait.
+#[derive(Clone, Debug)]
+pub(crate) struct LongPolls {
+    pub(crate) all: Arc<Cap>,
+    pub(crate) most: u32,
+    pub(crate) most_per_pod: u32,
+    /// A drain answers them with what there is.
+    pub(crate) stop: Stop,
+}
+
+/// The place of one long poll.
+#[derive(Debug)]
+pub(crate) struct PollPlace(#[expect(dead_code, reason = "held for its drop")] (Permit, Permit));
+
+impl LongPolls {
+    const FULL: Refusal =
+        Refusal::new(503, "long_polls", "Too many requests are waiting for a change; try again shortly.");
+
+    /// A place for one more of a caller that has `own`, or 503. Within its cap a caller may have as many as it leaves free
+    /// ([`seawall_core::share`]).
+    pub(crate) fn enter(&self, own: &Arc<Cap>) -> Result<PollPlace, Refusal> {
+        let free = self.most.saturating_sub(self.all.open());
+        if !share::may_take(own.open().into(), free.into()) {
+            return Err(Self::FULL);
+        }
+        let own = own.take(self.most_per_pod).ok_or(Self::FULL)?;
+        let all = self.all.take(self.most).ok_or(Self::FULL)?;
+        Ok(PollPlace((all, own)))
+    }
+}
