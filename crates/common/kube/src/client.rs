@@ -15,7 +15,8 @@ use rustls::crypto::CryptoProvider;
 use seawall_core::Clock;
 use serde::de::DeserializeOwned;
 
-use crate::access::{Access, Endpoint, StartError};
+use crate::access::endpoint::Endpoint;
+use crate::access::{Access, StartError};
 use crate::failure::{Failure, Status};
 use crate::lines::{LARGEST, Lines};
 use crate::patience::Patience;

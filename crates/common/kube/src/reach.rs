@@ -29,9 +29,10 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use tracing::warn;
 
+use crate::access::StartError;
 use crate::access::choice::Chosen;
+use crate::access::endpoint::Papers;
 use crate::access::plugin::Credential;
-use crate::access::{Papers, StartError};
 use crate::failure::Failure;
 use crate::server::{FRESH, READ, tcp};
 

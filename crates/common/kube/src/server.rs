@@ -24,7 +24,7 @@ use rustls::crypto::CryptoProvider;
 use seawall_core::{Clock, Moment};
 use tracing::warn;
 
-use crate::access::{Base, Endpoint};
+use crate::access::endpoint::{Base, Endpoint};
 use crate::failure::Failure;
 
 /// The body of an answer.

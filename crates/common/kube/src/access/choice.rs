@@ -21,9 +21,10 @@ use seawall_core::{Secret, file};
 use serde_json::Value;
 use url::Url;
 
+use super::StartError;
+use super::endpoint::{Base, Endpoint, LARGEST, POD_FILES};
 use super::kubeconfig::Section;
 use super::plugin::Plugin;
-use super::{Base, Endpoint, LARGEST, POD_FILES, StartError};
 
 /// Which of the API servers that a person's files know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -397,7 +398,7 @@ fn acting(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> 
     let name = user.text("as")?;
     name.map_or(Ok(()), |name| add("as", "impersonate-user", name))?;
     user.text("as-uid")?.map_or(Ok(()), |uid| add("as-uid", "impersonate-uid", uid))?;
-    for group in texts(user, "as-groups", user.value.get("as-groups"))? {
+    for group in user.texts("as-groups", user.value.get("as-groups"))? {
         add("as-groups", "impersonate-group", group)?;
     }
     headers.extend(extra(user)?);
@@ -436,25 +437,11 @@ fn extra(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     for (key, values) in table {
         let name = format!("impersonate-extra-{}", utf8_percent_encode(key, TOKEN));
         let name: HeaderName = name.parse().map_err(|_| expected())?;
-        for value in texts(user, "as-user-extra", Some(values))? {
+        for value in user.texts("as-user-extra", Some(values))? {
             headers.push((name.clone(), HeaderValue::from_str(value).map_err(|_| expected())?));
         }
     }
     Ok(headers)
-}
-
-/// A list of texts; empty if nothing stands there.
-pub(super) fn texts<'a>(
-    section: &Section<'a>,
-    key: &str,
-    value: Option<&'a Value>,
-) -> Result<Vec<&'a str>, String> {
-    let expected = || section.wrong(key, "expected a list of texts");
-    match value {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(items)) => items.iter().map(|item| item.as_str().ok_or_else(expected)).collect(),
-        Some(_) => Err(expected()),
-    }
 }
 
 #[cfg(test)]

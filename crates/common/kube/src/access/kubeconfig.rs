@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use seawall_core::{Secret, file};
 use serde_json::Value;
 
-use super::{Base, Endpoint, LARGEST, Source};
+use super::endpoint::{Base, Endpoint, LARGEST, Source};
 
 /// Refused in a cluster, and in a user.
 const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
@@ -79,6 +79,18 @@ impl<'a> Section<'a> {
 
     pub(super) fn required(&self, key: &str) -> Result<&'a str, String> {
         self.text(key)?.ok_or_else(|| self.wrong(key, "found nothing, expected text"))
+    }
+
+    /// A list of texts, that of `key`; empty if nothing stands there.
+    pub(super) fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
+        let expected = || self.wrong(key, "expected a list of texts");
+        match value {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().ok_or_else(expected)).collect()
+            }
+            Some(_) => Err(expected()),
+        }
     }
 
     /// Refuses keys that say anything.

@@ -19,9 +19,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::choice::texts;
+use super::endpoint::{Endpoint, LARGEST, Source};
 use super::kubeconfig::Section;
-use super::{Endpoint, LARGEST, Source};
 use crate::client::within;
 
 /// How long a program may take: a person may have to log in.
@@ -91,7 +90,7 @@ impl Plugin {
         Ok(Some(Self {
             version,
             command,
-            arguments: texts(&exec, "args", value.get("args"))?.into_iter().map(str::to_owned).collect(),
+            arguments: exec.texts("args", value.get("args"))?.into_iter().map(str::to_owned).collect(),
             variables: variables(&exec)?,
             hint: exec.text("installHint")?.map(|hint| hint.chars().take(1000).collect()),
             mode: mode(&exec, version)?,
