@@ -7,8 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::counters::Counters;
-use crate::exchange::{EntitlementOf, Exchange};
-use crate::holder::{Holder, HolderSpec};
+use crate::exchange::Exchange;
 use crate::renew::Renewals;
 use crate::schedule::{self, Notice};
 use crate::settings::Settings;
@@ -17,7 +16,7 @@ use crate::slot::Slot;
 use crate::view::PrincipalView;
 
 /// The broker of one cloud, with a floor, a limiter and counters of its own; cheap to clone. Its renewals end with its last
-/// clone and last [`Holder`].
+/// clone and last [`Holder`](crate::Holder).
 #[derive(Debug)]
 pub struct Broker<X: Exchange>(Arc<Shared<X>>);
 
@@ -31,6 +30,11 @@ impl<X: Exchange> Clone for Broker<X> {
 }
 
 impl<X: Exchange> Broker<X> {
+    /// What its parts have in common.
+    pub(crate) fn shared(&self) -> Arc<Shared<X>> {
+        self.0.clone()
+    }
+
     /// A broker whose calls and renewals run on `runtime`.
     pub fn start(settings: Settings, clock: Clock, exchange: Arc<X>, runtime: Handle) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
@@ -55,11 +59,6 @@ impl<X: Exchange> Broker<X> {
 
     pub(crate) fn is_made_of(&self, shared: &Arc<Shared<X>>) -> bool {
         Arc::ptr_eq(&self.0, shared)
-    }
-
-    /// One pod's way to its credentials.
-    pub fn holder(&self, spec: HolderSpec<EntitlementOf<X>>) -> Arc<Holder<X>> {
-        Arc::new(Holder::new(self.0.clone(), spec))
     }
 
     /// The least life that answers carry while the cloud answers, and that at which renewal starts.

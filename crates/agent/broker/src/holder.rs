@@ -71,8 +71,16 @@ impl Changes {
     }
 }
 
+/// Here, because a holder asks its broker: the other way round the two files would need each other.
+impl<X: Exchange> Broker<X> {
+    /// One pod's way to its credentials.
+    pub fn holder(&self, spec: HolderSpec<EntitlementOf<X>>) -> Arc<Holder<X>> {
+        Arc::new(Holder::new(self.shared(), spec))
+    }
+}
+
 impl<X: Exchange> Holder<X> {
-    pub(crate) fn new(shared: Arc<Shared<X>>, spec: HolderSpec<EntitlementOf<X>>) -> Self {
+    fn new(shared: Arc<Shared<X>>, spec: HolderSpec<EntitlementOf<X>>) -> Self {
         let settings = &shared.settings;
         let misses = Gcra::new(settings.misses_per_second, settings.misses_at_once);
         let proof = Arc::new(Proof { holder: shared.number(), pod: spec.pod, subject: spec.subject });

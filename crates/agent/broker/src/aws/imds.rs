@@ -13,7 +13,7 @@ use seawall_core::Secret;
 use seawall_core::names::is_loopback;
 use serde::Deserialize;
 
-use super::ConfigError;
+use super::config_error::ConfigError;
 use super::keys::Keys;
 use super::reply;
 use crate::failure::{ExchangeError, Fault};

@@ -9,6 +9,7 @@
 //! Nothing here knows a pod, a request of one, or an annotation: the agent's room says who may have what.
 
 mod call;
+mod config_error;
 mod credential;
 mod endpoint;
 mod fresh;
@@ -42,6 +43,7 @@ use own::Own;
 use refusal::Refused;
 use shelf::{Shelf, Whose};
 
+pub use config_error::ConfigError;
 pub use credential::{Credential, CredentialError, Parts};
 pub use endpoint::Sts;
 pub use fresh::{FLOOR, SETTINGS};
@@ -80,19 +82,6 @@ pub struct Config {
     pub more_roots: Option<String>,
     /// `http://HOST:PORT` of a proxy through which STS and EKS Auth are reached, by CONNECT.
     pub proxy: Option<String>,
-}
-
-/// An upstream that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// STS or EKS Auth.
-    #[error(transparent)]
-    Way(#[from] https::ConfigError),
-    /// The metadata service.
-    #[error(
-        "{0}: expected the instance's metadata service, such as http://169.254.169.254, or http to a loopback address"
-    )]
-    Metadata(String),
 }
 
 /// The longest session of a role that is assumed from another (STS API reference, `AssumeRole`).

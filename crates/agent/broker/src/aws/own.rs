@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use seawall_core::Clock;
 
-use super::ConfigError;
 use super::call::life;
+use super::config_error::ConfigError;
 use super::imds::Instance;
 use super::keys::{self, KeySource, Keys};
 use super::shelf::{Shelf, Whose};
