@@ -234,8 +234,9 @@ mod tests {
     use crate::fake::{Asked, Feed, link};
     use crate::hearing::watch_pods;
     use crate::object::Keys;
+    use crate::shared::Shared;
     use crate::writer::Writer;
-    use crate::{NodeName, Pods, Shared};
+    use crate::{NodeName, Pods};
 
     /// The pods' watch, the writer and the prover at work on a runtime as the agent's.
     struct World {

@@ -24,9 +24,10 @@ use crate::beside::{Kind, Selected};
 use crate::config::{Config, NodeName};
 use crate::object::Keys;
 use crate::pulse::Pulse;
+use crate::shared::Shared;
 use crate::watch::{Source, Start, Watch};
 use crate::writer::{Update, Writer};
-use crate::{Shared, StartError, current, object};
+use crate::{StartError, current, object};
 
 /// What is to hear. Nothing of it runs before [`Hearing::run`].
 pub struct Hearing {

@@ -32,6 +32,7 @@ mod node;
 mod object;
 mod pulse;
 mod retire;
+mod shared;
 mod token_request;
 mod watch;
 mod writer;
@@ -39,12 +40,10 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
+use seawall_core::Clock;
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Moment};
 use seawall_kube::{Connector, Link};
-use tokio::sync::watch as version;
 use tokio::task::JoinSet;
 
 pub use config::{Config, NodeName};
@@ -55,8 +54,8 @@ pub use pulse::WatchHealth;
 pub use retire::{Left, Retirement};
 pub use seawall_kube::{Access, Patience, StartError};
 
-use beside::{Kind, Selected};
-use pulse::Pulse;
+use beside::Selected;
+use shared::Shared;
 use token_request::PodTokens;
 
 /// The part that asks the API server: tokens, events, the node's taint. Ends, with its task, when dropped.
@@ -175,39 +174,4 @@ impl Pods {
 /// The agent's, named here and handed on: it signs with ring already, and its program is smaller by it.
 fn provider() -> Arc<CryptoProvider> {
     rustls::crypto::ring::default_provider().into()
-}
-
-/// What the writer writes and everybody reads.
-#[derive(Debug)]
-struct Shared {
-    snapshot: ArcSwap<Snapshot>,
-    versions: version::Sender<u64>,
-    pods: Arc<Pulse>,
-    accounts: Arc<Pulse>,
-    /// Only if somebody asks about them.
-    namespaces: Option<Arc<Pulse>>,
-}
-
-impl Shared {
-    fn new(selected: &Selected) -> Self {
-        let asked = selected.namespace.as_ref();
-        Self {
-            snapshot: ArcSwap::default(),
-            versions: version::Sender::new(0),
-            pods: Arc::new(Pulse::new("pods")),
-            accounts: Arc::new(Pulse::new("serviceaccounts")),
-            namespaces: asked.map(|_| Arc::new(Pulse::new("namespaces"))),
-        }
-    }
-
-    /// The watches beside that of pods.
-    fn beside(&self) -> impl Iterator<Item = (Kind, &Arc<Pulse>)> {
-        let namespaces = self.namespaces.iter().map(|pulse| (Kind::Namespace, pulse));
-        std::iter::once((Kind::ServiceAccount, &self.accounts)).chain(namespaces)
-    }
-
-    fn health(&self, now: Moment) -> Vec<WatchHealth> {
-        let all = std::iter::once(&self.pods).chain(self.beside().map(|(_, pulse)| pulse));
-        all.map(|pulse| pulse.health(now)).collect()
-    }
 }
