@@ -10,7 +10,7 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 
 use crate::error::Error;
 use crate::net::octets;
-use crate::pins::{CALLERS, Pins};
+use crate::pins::{CALLERS, CALLERS_KEY as KEY, CALLERS_VALUE as VALUE, Pins};
 use crate::target::part;
 
 /// Under whom a connection is looked up. In a network namespace that a pod makes for itself it may use any addresses, another
@@ -34,9 +34,6 @@ pub struct Caller {
     /// The client socket's cookie.
     pub socket: u64,
 }
-
-pub(crate) const KEY: usize = 48;
-pub(crate) const VALUE: usize = 24;
 
 /// Connections that wait to be accepted. One for each thread. To open it takes the pins' owner (root) and no capability on a newer kernel (6.18 was
 /// tried), nor does using it; on an older one where unprivileged use is off each call takes CAP_BPF.

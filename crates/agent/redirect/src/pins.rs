@@ -11,10 +11,13 @@ use aya::maps::{MapData, MapError};
 use aya::programs::links::PinnedLink;
 use rustix::fs::{FlockOperation, flock, statfs};
 
-use crate::callers;
 use crate::error::Error;
 use crate::hook::Hook;
 use crate::target;
+
+/// Bytes of a key and of a value of the map [`CALLERS`]: a connection, and whose it is.
+pub(crate) const CALLERS_KEY: usize = 48;
+pub(crate) const CALLERS_VALUE: usize = 24;
 
 pub(crate) const TARGET: &str = "target";
 pub(crate) const CALLERS: &str = "callers";
@@ -25,10 +28,10 @@ const MINE: &str = "mine";
 /// The maps, with the sizes of their keys and values in bytes.
 pub(crate) const MAPS: [(&str, usize, usize); 5] = [
     (TARGET, 4, target::SIZE),
-    (CALLERS, callers::KEY, callers::VALUE),
+    (CALLERS, CALLERS_KEY, CALLERS_VALUE),
     (COUNTS, 4, 8),
     (LISTENERS, 4, 8),
-    (MINE, 4, callers::KEY + callers::VALUE),
+    (MINE, 4, CALLERS_KEY + CALLERS_VALUE),
 ];
 
 /// Linux, `BPF_FS_MAGIC` in `include/uapi/linux/magic.h`.
