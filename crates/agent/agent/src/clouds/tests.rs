@@ -178,7 +178,7 @@ impl World {
         let asked = Asked {
             head: &head,
             frame: &frame,
-            tenant,
+            shares: tenant.shares(),
             peer: [127, 0, 0, 1].into(),
             request: 1,
             came: now,

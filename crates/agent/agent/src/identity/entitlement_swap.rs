@@ -124,8 +124,7 @@ impl Prepared {
         clouds: &Clouds,
     ) -> Turned {
         let before = (**caller.entitlements()).clone();
-        let prepared =
-            self.0.iter().find(|(known, _)| Arc::ptr_eq(known, &caller)).map(|(_, prepared)| prepared);
+        let prepared = self.0.iter().find(|(known, _)| known.id == caller.id).map(|(_, prepared)| prepared);
         let next = keeper.entitle(place, clouds, prepared.unwrap_or(&before));
         Turned { caller, before, next }
     }

@@ -15,11 +15,14 @@ use tokio::sync::{Notify, watch};
 
 use crate::clouds::entitlements::Entitlements;
 use crate::observe::excessive_fetch::Fetches;
+use crate::server::client::ClientId;
 use crate::server::connection_table::Cap;
 
 /// A pod as connections know it.
 #[derive(Debug)]
 pub(crate) struct PodCaller {
+    /// By this the server knows it.
+    pub(crate) id: ClientId,
     pub(crate) pod: Pod,
     /// What it rests on that somebody is this pod. Never changes: one that rests on something else is another caller.
     pub(crate) basis: Basis,
@@ -35,6 +38,7 @@ pub(crate) struct PodCaller {
 impl PodCaller {
     pub(crate) fn new(pod: Pod, basis: Basis, entitlements: Entitlements) -> Self {
         Self {
+            id: ClientId::unique(),
             pod,
             basis,
             entitlements: ArcSwap::from_pointee(entitlements),

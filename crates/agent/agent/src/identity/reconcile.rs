@@ -75,7 +75,7 @@ impl Follower {
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record) {
-                Some(now) if Arc::ptr_eq(&now.caller, &was.caller) => {}
+                Some(now) if now.caller.id == was.caller.id => {}
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use seawall_core::{Moment, share};
 use slab::Slab;
 
+use super::client::ClientId;
 use super::fairness::scheduler::Key;
 
 /// How often overdue connections are looked for. Timeouts are late by at most this.
@@ -111,25 +112,27 @@ impl Cap {
 #[derive(Debug)]
 pub(crate) struct Permit(Arc<Cap>);
 
-impl Permit {
-    /// Whether this permit was taken from `cap`.
-    fn is_of(&self, cap: &Arc<Cap>) -> bool {
-        Arc::ptr_eq(&self.0, cap)
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The permits that a connection holds: one of the process's cap, one of its caller's.
+/// Whose a connection is, and the permits that it holds: one of the process's cap, one of its client's.
 #[derive(Debug)]
 pub(crate) struct Permits {
     #[expect(dead_code, reason = "held for its drop")]
     pub(crate) process: Permit,
     pub(crate) caller: Permit,
+    pub(crate) client: ClientId,
+}
+
+/// Whose shares a request takes, of what the threads share: places at the real server, and long polls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientShares<'a> {
+    pub(crate) client: ClientId,
+    /// How many of its requests wait for a change, on all threads.
+    pub(crate) long_polls: &'a Arc<Cap>,
 }
 
 /// What a connection waits for, and since when. It stands with the connection and not in the table, because it is noted at every
@@ -216,10 +219,10 @@ impl<C: Entered> Connections<C> {
         self.rows.get(key)?.connection.as_ref()
     }
 
-    /// Counts a connection against the caller that it turned out to be.
-    pub(crate) fn settle(&mut self, key: Key, caller: Permit) {
+    /// Counts a connection against the client that it turned out to be of.
+    pub(crate) fn settle(&mut self, key: Key, client: ClientId, permit: Permit) {
         if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
-            permits.caller = caller;
+            (permits.client, permits.caller) = (client, permit);
         }
     }
 
@@ -230,10 +233,10 @@ impl<C: Entered> Connections<C> {
         }
     }
 
-    /// Ends a connection that this caller needs little: one that never said anything before one that is idle, and of those the
+    /// Ends a connection that this client needs little: one that never said anything before one that is idle, and of those the
     /// oldest. False if it has none such.
-    pub(crate) fn end_least_of(&mut self, caller: &Arc<Cap>) -> bool {
-        let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller)).take(LOOKED_AT);
+    pub(crate) fn end_least_of(&mut self, client: ClientId) -> bool {
+        let own = self.spare().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
         let least = own.min_by_key(|(_, waits, _)| waits.order());
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
@@ -353,8 +356,19 @@ mod tests {
     }
 
     fn enter(table: &mut Connections<Rc<Seen>>, caller: &Arc<Cap>, state: State, since: Moment) -> Rc<Seen> {
+        enter_of(table, ClientId::unique(), caller, state, since)
+    }
+
+    fn enter_of(
+        table: &mut Connections<Rc<Seen>>,
+        client: ClientId,
+        caller: &Arc<Cap>,
+        state: State,
+        since: Moment,
+    ) -> Rc<Seen> {
         let process = Arc::new(Cap::default());
-        let permits = Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap() };
+        let permits =
+            Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap(), client };
         let seen = Rc::new(Seen { waits: Waits::new(since), is_ended: Cell::new(false) });
         seen.waits.note(state, since);
         table.enter(permits, |_| seen.clone());
@@ -364,16 +378,17 @@ mod tests {
     #[test]
     fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
         let mut table = Connections::default();
-        let (mine, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let (own, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let mine = ClientId::unique();
         let foreign = enter(&mut table, &other, State::Idle, at(1));
-        let newer = enter(&mut table, &mine, State::Idle, at(3));
-        let older = enter(&mut table, &mine, State::Idle, at(2));
-        let busy = enter(&mut table, &mine, State::Busy, at(0));
-        assert!(table.end_least_of(&mine));
+        let newer = enter_of(&mut table, mine, &own, State::Idle, at(3));
+        let older = enter_of(&mut table, mine, &own, State::Idle, at(2));
+        let busy = enter_of(&mut table, mine, &own, State::Busy, at(0));
+        assert!(table.end_least_of(mine));
         assert!(older.is_ended());
-        assert!(table.end_least_of(&mine));
+        assert!(table.end_least_of(mine));
         assert!(newer.is_ended());
-        assert!(!table.end_least_of(&mine), "the rest is busy");
+        assert!(!table.end_least_of(mine), "the rest is busy");
         assert!(!foreign.is_ended() && !busy.is_ended());
     }
 
@@ -475,7 +490,9 @@ mod tests {
     fn a_key_is_nobodys_until_who_works_at_its_connection_has_left() {
         let (process, caller) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
         let enter = |table: &mut Connections<Busy>| {
-            let permits = Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap() };
+            let client = ClientId::unique();
+            let permits =
+                Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap(), client };
             table.enter(permits, |_| Busy(Waits::new(at(1))))
         };
         let mut table = Connections::default();

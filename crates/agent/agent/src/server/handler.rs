@@ -16,7 +16,7 @@ use seawall_core::cloud::CloudName;
 use seawall_http::path::{self, Alphabet};
 use seawall_http::{Frame, Refusal, RequestHead};
 
-use super::fairness::clients::Tenant;
+use super::connection_table::ClientShares;
 use super::replay_cache::Again;
 use super::response::Later;
 use super::route::Route;
@@ -75,7 +75,7 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     pub(crate) head: &'a RequestHead<'h, 'b>,
     pub(crate) frame: &'a Frame<'a>,
     /// Whose shares it takes.
-    pub(crate) tenant: &'a Tenant,
+    pub(crate) shares: ClientShares<'a>,
     /// Where it came from.
     pub(crate) peer: IpAddr,
     pub(crate) request: u64,

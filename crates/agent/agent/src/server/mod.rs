@@ -3,6 +3,7 @@
 //! Who a client is and what its request means is asked of others: of whoever resolves clients, and of the dialects. Knows no cloud, no
 //! Kubernetes and no file. `app` starts it.
 
+pub(crate) mod client;
 pub(crate) mod connection_table;
 pub(crate) mod date_header;
 pub(crate) mod epoll;

@@ -264,7 +264,7 @@ impl ImdsDialect {
     fn pass(&self, own: &Entitlement, path: &str, asked: Asked<'_, '_, '_>) -> Result<Step, Refusal> {
         let errand = Errand {
             share: own.passthrough.as_ref(),
-            caller: &asked.tenant.connections,
+            client: asked.shares.client,
             path,
             now: asked.now,
             patience: patience(asked.head).saturating_sub(asked.now.since(asked.came)),

@@ -17,7 +17,7 @@ use seawall_protocols::aws::imds::respond;
 use tokio::sync::Mutex;
 
 use super::routes;
-use crate::server::connection_table::Cap;
+use crate::server::client::ClientId;
 use crate::server::response::{Later, Reply, Writing, Written};
 use crate::server::upstream::{Forward, Forwarded, Forwarder, SLOW};
 
@@ -92,7 +92,7 @@ pub(super) struct Errand<'a> {
     /// Nothing where nothing is let pass.
     pub(super) share: Option<&'a Share>,
     /// Whose places at the real service it takes.
-    pub(super) caller: &'a Arc<Cap>,
+    pub(super) client: ClientId,
     /// The canonical path.
     pub(super) path: &'a str,
     pub(super) now: Moment,
@@ -103,7 +103,8 @@ pub(super) struct Errand<'a> {
 impl Passthrough {
     /// A thread's way through this client, at the pace that all threads share.
     pub(super) fn new(forwarder: Forwarder, pace: Arc<Pace>, clock: Clock) -> Self {
-        Self { forwarder, pace, session: Rc::default(), clock }
+        let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::unique() });
+        Self { forwarder, pace, session, clock }
     }
 
     /// The answer that will come, in time for the client.
@@ -113,28 +114,28 @@ impl Passthrough {
     pub(super) fn forward(&self, errand: &Errand<'_>) -> Result<Later, Refusal> {
         errand.share.ok_or(TOO_FAST)?.take(errand.now)?;
         let way = self.clone();
-        let (caller, path, patience) = (errand.caller.clone(), errand.path.to_owned(), errand.patience);
+        let (client, path, patience) = (errand.client, errand.path.to_owned(), errand.patience);
         Ok(Later::new(&routes::FORWARD, false, async move {
-            let answer = tokio::time::timeout(patience, way.answer(&caller, &path, patience));
+            let answer = tokio::time::timeout(patience, way.answer(client, &path, patience));
             Box::new(Passed(answer.await.unwrap_or(Err(SLOW)))) as Box<dyn Reply>
         }))
     }
 
     /// Asks, and once more with another token where the one that is kept is not taken: the service was restarted, or its clock set.
-    async fn answer(&self, caller: &Arc<Cap>, path: &str, patience: Duration) -> Result<Forwarded, Refusal> {
+    async fn answer(&self, client: ClientId, path: &str, patience: Duration) -> Result<Forwarded, Refusal> {
         let token = self.token(None, patience).await?;
-        let answer = self.ask(caller, path, &token, patience).await?;
+        let answer = self.ask(client, path, &token, patience).await?;
         if answer.status != 401 {
             return Ok(answer);
         }
         let token = self.token(Some(&token), patience).await?;
-        let answer = self.ask(caller, path, &token, patience).await?;
+        let answer = self.ask(client, path, &token, patience).await?;
         if answer.status == 401 { Err(NO_TOKEN) } else { Ok(answer) }
     }
 
     async fn ask(
         &self,
-        caller: &Arc<Cap>,
+        client: ClientId,
         path: &str,
         token: &Secret<String>,
         patience: Duration,
@@ -142,7 +143,7 @@ impl Passthrough {
         let headers = [("x-aws-ec2-metadata-token", token.expose().as_str())];
         let forward = Forward { target: path, method: Method::GET, headers: &headers, patience, hold: None };
         self.pace.take(self.clock.now())?;
-        self.forwarder.short(caller.clone(), &forward)?.await
+        self.forwarder.short(client, &forward)?.await
     }
 
     /// The token that is kept, or another if there is none, it ends soon, or it is the one that was `refused`. One call at a time: who
@@ -163,7 +164,7 @@ impl Passthrough {
             patience,
             hold: None,
         };
-        let answer = self.forwarder.short(self.session.own.clone(), &forward)?.await?;
+        let answer = self.forwarder.short(self.session.id, &forward)?.await?;
         let new = Kept::read(answer, now)?;
         Ok(kept.insert(new).token.clone())
     }
@@ -178,12 +179,12 @@ const ASKED: &str = "21600";
 type Token = Rc<Secret<String>>;
 
 /// A thread's own session at the real service.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Session {
     /// A lock of the runtime's, held while the next token is fetched.
     kept: Mutex<Option<Kept>>,
-    /// Whose place its calls take: the agent's own, so that no pod whose places are all taken is in their way.
-    own: Arc<Cap>,
+    /// Whose place its calls take: a client of its own, so that no pod whose places are all taken is in their way.
+    id: ClientId,
 }
 
 #[derive(Debug)]

@@ -88,10 +88,10 @@ impl Dialect for GoogleDialect {
             (Serves::Federate { .. }, Caller::Pod(pod)) => self.federate(pod, asked, out),
             (Serves::Federate { probe }, Caller::Probe) => self.look(probe, asked, out),
             (Serves::Conceal, Caller::Pod(pod)) => {
-                let later = self.passthrough.forward(asked.tenant, asked.head);
+                let later = self.passthrough.forward(asked.shares, asked.head);
                 later.map(|later| Step::Later(pending::while_let_through(pod, later, self.server())))
             }
-            (Serves::Conceal, _) => self.passthrough.forward(asked.tenant, asked.head).map(Step::Later),
+            (Serves::Conceal, _) => self.passthrough.forward(asked.shares, asked.head).map(Step::Later),
         };
         step.unwrap_or_else(|refusal| {
             self.refuse(&refusal, asked.frame, asked.request, out);
@@ -138,7 +138,7 @@ impl GoogleDialect {
         match pod.entitlements().of(CloudName::Google) {
             Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
             Decided::Is(Entitlement::Passthrough) => {
-                let later = self.passthrough.forward(asked.tenant, asked.head)?;
+                let later = self.passthrough.forward(asked.shares, asked.head)?;
                 Ok(Step::Later(pending::while_let_through(pod, later, self.server())))
             }
             Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
@@ -206,7 +206,7 @@ impl GoogleDialect {
         hold: Option<Hold<'b>>,
         asked: Asked<'_, '_, '_>,
     ) -> Result<Option<(Hold<'b>, PollPlace)>, Refusal> {
-        hold.map(|hold| Ok((hold, self.waits.enter(asked.tenant)?))).transpose()
+        hold.map(|hold| Ok((hold, self.waits.enter(asked.shares)?))).transpose()
     }
 
     /// Text that is known already, unless the client wants to wait for it to change.

@@ -11,7 +11,7 @@ use seawall_http::{Frame, Length, Refusal, RequestHead};
 use seawall_protocols::google::{self, Server};
 
 use super::routes;
-use crate::server::fairness::clients::Tenant;
+use crate::server::connection_table::ClientShares;
 use crate::server::response::{Later, Reply, Writing, Written};
 use crate::server::upstream::{Forward, Forwarded, Forwarder};
 
@@ -36,7 +36,11 @@ impl Passthrough {
     ///
     /// # Errors
     /// The rule of the dialect that forbids it, or too many long polls.
-    pub(super) fn forward(&self, tenant: &Tenant, head: &RequestHead<'_, '_>) -> Result<Later, Refusal> {
+    pub(super) fn forward(
+        &self,
+        shares: ClientShares<'_>,
+        head: &RequestHead<'_, '_>,
+    ) -> Result<Later, Refusal> {
         let admitted = google::admit(head)?;
         let forward = Forward {
             target: &admitted.target,
@@ -46,7 +50,7 @@ impl Passthrough {
             patience: PATIENCE,
             hold: admitted.hold.as_ref().map(|hold| hold.timeout),
         };
-        let (is_poll, answer) = self.forwarder.forward(tenant, &forward)?;
+        let (is_poll, answer) = self.forwarder.forward(shares, &forward)?;
         let server = self.server;
         Ok(Later::new(&routes::FORWARD, is_poll, async move {
             Box::new(Passed { server, answer: answer.await }) as Box<dyn Reply>

@@ -18,7 +18,7 @@ use super::{Entitlement, Federated, refusals, routes};
 use crate::clouds::entitlements::Decided;
 use crate::clouds::pod_events;
 use crate::identity::pod_registry::PodCaller;
-use crate::server::fairness::clients::Tenant;
+use crate::server::connection_table::ClientShares;
 use crate::server::response::{Later, Reply, Writing, Written};
 use crate::server::upstream::long_polls::{LongPolls, PollPlace};
 
@@ -35,8 +35,8 @@ pub(super) struct Waits(pub(super) LongPolls);
 
 impl Waits {
     /// A place for one more of this caller.
-    pub(super) fn enter(&self, tenant: &Tenant) -> Result<PollPlace, Refusal> {
-        self.0.enter(&tenant.long_polls)
+    pub(super) fn enter(&self, shares: ClientShares<'_>) -> Result<PollPlace, Refusal> {
+        self.0.enter(shares.long_polls)
     }
 
     /// Content of the tree once it differs from what the client knows, or the same at the end of the wait. It changes

@@ -14,12 +14,14 @@ use std::sync::Arc;
 use super::{buffer_budget, scheduler};
 use crate::identity::pod_registry::PodCaller;
 use crate::identity::resolver::Caller;
-use crate::server::connection_table::Cap;
+use crate::server::client::ClientId;
+use crate::server::connection_table::{Cap, ClientShares};
 use crate::server::replay_cache::Memory;
 
 /// One caller's shares of a thread.
 #[derive(Debug)]
 pub(crate) struct Tenant {
+    pub(crate) id: ClientId,
     /// How many connections it has, on all threads.
     pub(crate) connections: Arc<Cap>,
     /// How many of its requests wait for a change, on all threads.
@@ -35,15 +37,26 @@ pub(crate) struct Tenant {
 pub(crate) struct Tenants {
     budget: Rc<buffer_budget::Budget>,
     strangers: Rc<Tenant>,
-    /// By the address of the pod's count of connections, which each tenant keeps alive.
-    pods: BTreeMap<usize, Rc<Tenant>>,
+    pods: BTreeMap<ClientId, Rc<Tenant>>,
     addresses: HashMap<IpAddr, Rc<Tenant>>,
 }
 
 impl Tenant {
-    fn new(connections: Arc<Cap>, long_polls: Arc<Cap>, budget: &Rc<buffer_budget::Budget>) -> Rc<Self> {
+    fn new(
+        id: ClientId,
+        connections: Arc<Cap>,
+        long_polls: Arc<Cap>,
+        budget: &Rc<buffer_budget::Budget>,
+    ) -> Rc<Self> {
         let (held, memory) = (buffer_budget::Share::of(budget), Memory::default());
-        Rc::new(Self { connections, long_polls, turns: Rc::default(), held, memory })
+        Rc::new(Self { id, connections, long_polls, turns: Rc::default(), held, memory })
+    }
+}
+
+impl Tenant {
+    /// Its shares of what the threads share.
+    pub(crate) fn shares(&self) -> ClientShares<'_> {
+        ClientShares { client: self.id, long_polls: &self.long_polls }
     }
 }
 
@@ -51,7 +64,7 @@ impl Tenants {
     /// Who may hold `held` bytes together; `strangers` counts the connections of those whom nothing is given to, on all threads.
     pub(crate) fn new(held: usize, strangers: Arc<Cap>) -> Self {
         let budget = buffer_budget::Budget::new(held);
-        let strangers = Tenant::new(strangers, Arc::default(), &budget);
+        let strangers = Tenant::new(ClientId::STRANGERS, strangers, Arc::default(), &budget);
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
@@ -60,7 +73,7 @@ impl Tenants {
         match (caller, likely) {
             (Caller::Pod(pod), _) | (Caller::Unsettled, Some(pod)) => self.pod(pod),
             (Caller::Anyone | Caller::Probe, _) => {
-                let new = || Tenant::new(Arc::default(), Arc::default(), &self.budget);
+                let new = || Tenant::new(ClientId::unique(), Arc::default(), Arc::default(), &self.budget);
                 self.addresses.entry(ip.to_canonical()).or_insert_with(new).clone()
             }
             (Caller::Unsettled | Caller::Nobody(_), _) => self.strangers.clone(),
@@ -69,13 +82,8 @@ impl Tenants {
 
     /// The tenant of a pod.
     pub(crate) fn pod(&mut self, pod: &PodCaller) -> Rc<Tenant> {
-        let key = Arc::as_ptr(&pod.connections) as usize;
-        if let Some(tenant) = self.pods.get(&key) {
-            return tenant.clone();
-        }
-        let tenant = Tenant::new(pod.connections.clone(), pod.long_polls.clone(), &self.budget);
-        self.pods.insert(key, tenant.clone());
-        tenant
+        let new = || Tenant::new(pod.id, pod.connections.clone(), pod.long_polls.clone(), &self.budget);
+        self.pods.entry(pod.id).or_insert_with(new).clone()
     }
 
     /// Forgets those without a connection here.

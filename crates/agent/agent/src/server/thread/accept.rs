@@ -14,6 +14,7 @@ use super::request::Asker;
 use super::socket::Socket;
 use super::{FULL, Thread};
 use crate::identity::resolver::Caller;
+use crate::server::client::ClientId;
 use crate::server::connection_table::{Cap, Permit, Permits};
 use crate::server::fairness::clients::Tenant;
 use crate::server::handler::Dialects;
@@ -150,21 +151,23 @@ impl Thread {
     fn permits(&self, tenant: &Tenant) -> Option<Permits> {
         let (bounds, open, own) = (&self.shared.bounds, &self.shared.open, &tenant.connections);
         let had = own.open();
-        let caller = self.permit(own)?;
+        let caller = self.permit(tenant.id, own)?;
         let process = open.take(bounds.connections).or_else(|| {
             let mut connections = self.connections.borrow_mut();
-            self.count_evicted(connections.end_least_of_the_largest(had) || connections.end_least_of(own));
+            self.count_evicted(
+                connections.end_least_of_the_largest(had) || connections.end_least_of(tenant.id),
+            );
             open.take(bounds.connections)
         })?;
-        Some(Permits { process, caller })
+        Some(Permits { process, caller, client: tenant.id })
     }
 
-    /// Room in a caller's own cap.
-    pub(super) fn permit(&self, own: &Arc<Cap>) -> Option<Permit> {
+    /// Room in a client's own cap.
+    pub(super) fn permit(&self, client: ClientId, own: &Arc<Cap>) -> Option<Permit> {
         let (bounds, open, most) = (&self.shared.bounds, &self.shared.open, self.allowance.get().connections);
         let take = || own.may_take(open, bounds.connections).then(|| own.take(most));
         take().flatten().or_else(|| {
-            let made_room = self.connections.borrow_mut().end_least_of(own);
+            let made_room = self.connections.borrow_mut().end_least_of(client);
             self.count_evicted(made_room);
             // Its own place that it just gave up is its own to take, whatever others have by now.
             if made_room { own.take(most) } else { None }

@@ -4,7 +4,6 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -176,9 +175,9 @@ impl Connection {
     /// Counts the connection for this pod from now on. False where the pod has no room for it.
     fn counts_for(&self, pod: &PodCaller) -> bool {
         let thread = &self.thread;
-        if !Arc::ptr_eq(&self.who.borrow().tenant.connections, &pod.connections) {
-            let Some(permit) = thread.permit(&pod.connections) else { return false };
-            thread.connections.borrow_mut().settle(self.key, permit);
+        if self.who.borrow().tenant.id != pod.id {
+            let Some(permit) = thread.permit(pod.id, &pod.connections) else { return false };
+            thread.connections.borrow_mut().settle(self.key, pod.id, permit);
             self.who.borrow_mut().tenant = thread.tenants.borrow_mut().pod(pod);
         }
         true

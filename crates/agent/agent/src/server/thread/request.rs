@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_core::Moment;
@@ -13,6 +12,7 @@ use seawall_http::{Frame, Framing, Parsed, Refusal, RequestHead, Version, parse_
 use super::{BATCH, REQUESTS, Thread};
 use crate::identity::resolver::Caller;
 use crate::observe::excessive_fetch::{fetched, noted};
+use crate::server::client::ClientId;
 use crate::server::connection_table::State;
 use crate::server::fairness::clients::Tenant;
 use crate::server::handler::{Asked, Dialect, Dialects, Step};
@@ -143,7 +143,7 @@ impl Thread {
 
     /// Whether it is that of those whom nobody knows.
     pub(super) fn is_stranger(&self, tenant: &Tenant) -> bool {
-        Arc::ptr_eq(&tenant.connections, &self.shared.strangers)
+        tenant.id == ClientId::STRANGERS
     }
 
     /// Whether connections of this caller go on as far as it and this thread are concerned.
@@ -225,8 +225,17 @@ impl Thread {
         let end = || (!keep_alive).then_some(if bodiless { After::Close } else { After::Linger });
         let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.memory.wants_another();
         let is_expected = matches!(caller, Caller::Unsettled) && !self.is_stranger(tenant);
-        let asked =
-            Asked { head, frame: &frame, tenant, peer, request, came, now, is_expected, is_to_be_remembered };
+        let asked = Asked {
+            head,
+            frame: &frame,
+            shares: tenant.shares(),
+            peer,
+            request,
+            came,
+            now,
+            is_expected,
+            is_to_be_remembered,
+        };
         match answer(dialect, caller, asked, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
@@ -266,7 +275,7 @@ impl Thread {
 /// Whether this caller is the very pod whose shares it takes: only then is what is remembered there its own. Strangers have one
 /// tenant together, and who is not settled has that of whoever it may be.
 fn owns(caller: &Caller, tenant: &Tenant) -> bool {
-    matches!(caller, Caller::Pod(pod) if Arc::ptr_eq(&pod.connections, &tenant.connections))
+    matches!(caller, Caller::Pod(pod) if pod.id == tenant.id)
 }
 
 /// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked but for what is
@@ -286,6 +295,7 @@ fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out:
 mod tests {
     use std::cell::Cell;
     use std::io::{Read, Write};
+    use std::sync::Arc;
 
     use seawall_core::shutdown;
 

@@ -24,8 +24,8 @@ use seawall_http::Refusal;
 
 use self::long_polls::{LongPolls, PollPlace};
 use self::permits::{Place, Places};
-use super::connection_table::Cap;
-use super::fairness::clients::Tenant;
+use super::client::ClientId;
+use super::connection_table::ClientShares;
 
 /// How long the real server may take to go on with an answer that it has begun.
 const GO_ON: Duration = Duration::from_secs(10);
@@ -177,40 +177,40 @@ impl Forwarder {
     /// Too many long polls.
     pub(crate) fn forward(
         &self,
-        tenant: &Tenant,
+        shares: ClientShares<'_>,
         forward: &Forward<'_>,
     ) -> Result<(bool, impl Future<Output = Result<Forwarded, Refusal>> + use<>), Refusal> {
-        let poll = forward.hold.map(|_| self.long_polls.enter(&tenant.long_polls)).transpose()?;
-        Ok((poll.is_some(), self.asked(tenant.connections.clone(), poll, forward)?))
+        let poll = forward.hold.map(|_| self.long_polls.enter(shares.long_polls)).transpose()?;
+        Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
-    /// The answer to a request that is no long poll, of the caller whose connections `share` counts.
+    /// The answer to a request that is no long poll, in this client's share.
     ///
     /// # Errors
     /// What is to be asked fits no request.
     pub(crate) fn short(
         &self,
-        share: Arc<Cap>,
+        client: ClientId,
         forward: &Forward<'_>,
     ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
-        self.asked(share, None, forward)
+        self.asked(client, None, forward)
     }
 
     fn asked(
         &self,
-        share: Arc<Cap>,
+        client: ClientId,
         poll: Option<PollPlace>,
         forward: &Forward<'_>,
     ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
         let deadline = forward.patience + forward.hold.unwrap_or_default();
         let request = self.request(forward)?;
         let is_poll = poll.is_some();
-        let (client, places, mut stop) =
+        let (server, places, mut stop) =
             (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
         Ok(async move {
             let asked = async {
-                let place = if is_poll { None } else { places.enter(&share).await };
-                ask(&client, request).await?.whole_or_rest(place, poll).await
+                let place = if is_poll { None } else { places.enter(client).await };
+                ask(&server, request).await?.whole_or_rest(place, poll).await
             };
             let asked = tokio::time::timeout(deadline, asked);
             tokio::select! {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::share;
 use tokio::sync::oneshot;
 
-use crate::server::connection_table::Cap;
+use crate::server::client::ClientId;
 
 /// All places.
 #[derive(Debug)]
@@ -19,16 +19,13 @@ pub(crate) struct Places(Mutex<State>);
 #[derive(Debug)]
 struct State {
     free: u64,
-    /// By the address of each caller's count of connections, which is kept alive here.
-    callers: HashMap<usize, Own>,
-    /// Callers with somebody who waits, in turn.
-    turns: VecDeque<usize>,
+    clients: HashMap<ClientId, Own>,
+    /// Clients with somebody who waits, in turn.
+    turns: VecDeque<ClientId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Own {
-    #[expect(dead_code, reason = "keeps the key of the table from becoming another caller's")]
-    caller: Arc<Cap>,
     taken: u64,
     waiting: VecDeque<oneshot::Sender<Place>>,
 }
@@ -37,7 +34,7 @@ struct Own {
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
-    caller: usize,
+    client: ClientId,
 }
 
 /// A place and who waits for it.
@@ -46,14 +43,14 @@ type Grant = (oneshot::Sender<Place>, Place);
 impl Places {
     /// So many.
     pub(crate) fn new(most: u32) -> Arc<Self> {
-        let state = State { free: most.max(1).into(), callers: HashMap::new(), turns: VecDeque::new() };
+        let state = State { free: most.max(1).into(), clients: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// A place for this caller, in its turn.
-    pub(crate) async fn enter(self: &Arc<Self>, caller: &Arc<Cap>) -> Option<Place> {
+    /// A place for this client, in its turn.
+    pub(crate) async fn enter(self: &Arc<Self>, client: ClientId) -> Option<Place> {
         let (sender, place) = oneshot::channel();
-        self.state().wait(caller, sender);
+        self.state().wait(client, sender);
         self.grant();
         place.await.ok()
     }
@@ -71,12 +68,10 @@ impl Places {
 }
 
 impl State {
-    fn wait(&mut self, caller: &Arc<Cap>, waiter: oneshot::Sender<Place>) {
-        let key = Arc::as_ptr(caller) as usize;
-        let new = || Own { caller: caller.clone(), taken: 0, waiting: VecDeque::new() };
-        let own = self.callers.entry(key).or_insert_with(new);
+    fn wait(&mut self, client: ClientId, waiter: oneshot::Sender<Place>) {
+        let own = self.clients.entry(client).or_default();
         if own.waiting.is_empty() {
-            self.turns.push_back(key);
+            self.turns.push_back(client);
         }
         own.waiting.push_back(waiter);
     }
@@ -86,24 +81,24 @@ impl State {
         let mut grants = Vec::new();
         let mut refused_in_a_row = 0;
         while refused_in_a_row < self.turns.len() {
-            let Some(key) = self.turns.pop_front() else { break };
-            let granted = self.next_of(key);
+            let Some(client) = self.turns.pop_front() else { break };
+            let granted = self.next_of(client);
             let is_granted = granted.is_some();
-            grants.extend(granted.map(|waiter| (waiter, Place { places: places.clone(), caller: key })));
-            match self.callers.get(&key) {
+            grants.extend(granted.map(|waiter| (waiter, Place { places: places.clone(), client })));
+            match self.clients.get(&client) {
                 Some(own) if !own.waiting.is_empty() => {
-                    self.turns.push_back(key);
+                    self.turns.push_back(client);
                     refused_in_a_row = if is_granted { 0 } else { refused_in_a_row + 1 };
                 }
-                _ => self.forget_if_unused(key),
+                _ => self.forget_if_unused(client),
             }
         }
         grants
     }
 
-    /// The caller's next waiter, if it may have a place; the place is taken.
-    fn next_of(&mut self, key: usize) -> Option<oneshot::Sender<Place>> {
-        let own = self.callers.get_mut(&key)?;
+    /// The client's next waiter, if it may have a place; the place is taken.
+    fn next_of(&mut self, client: ClientId) -> Option<oneshot::Sender<Place>> {
+        let own = self.clients.get_mut(&client)?;
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             own.waiting.pop_front();
         }
@@ -116,24 +111,24 @@ impl State {
         Some(waiter)
     }
 
-    fn leave(&mut self, key: usize) {
+    fn leave(&mut self, client: ClientId) {
         self.free += 1;
-        if let Some(own) = self.callers.get_mut(&key) {
+        if let Some(own) = self.clients.get_mut(&client) {
             own.taken -= 1;
         }
-        self.forget_if_unused(key);
+        self.forget_if_unused(client);
     }
 
-    fn forget_if_unused(&mut self, key: usize) {
-        if self.callers.get(&key).is_some_and(|own| own.taken == 0 && own.waiting.is_empty()) {
-            self.callers.remove(&key);
+    fn forget_if_unused(&mut self, client: ClientId) {
+        if self.clients.get(&client).is_some_and(|own| own.taken == 0 && own.waiting.is_empty()) {
+            self.clients.remove(&client);
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.state().leave(self.caller);
+        self.places.state().leave(self.client);
         self.places.grant();
     }
 }
@@ -147,9 +142,9 @@ mod tests {
 
     type Entering = Pin<Box<dyn Future<Output = Option<Place>>>>;
 
-    fn entering(places: &Arc<Places>, caller: &Arc<Cap>) -> Entering {
-        let (places, caller) = (places.clone(), caller.clone());
-        let mut entering: Entering = Box::pin(async move { places.enter(&caller).await });
+    fn entering(places: &Arc<Places>, client: ClientId) -> Entering {
+        let places = places.clone();
+        let mut entering: Entering = Box::pin(async move { places.enter(client).await });
         // Queued by its first look.
         if let Some(place) = look(&mut entering) {
             return Box::pin(std::future::ready(Some(place)));
@@ -168,17 +163,17 @@ mod tests {
         all.iter_mut().filter_map(look).collect()
     }
 
-    fn caller() -> Arc<Cap> {
-        Arc::default()
+    fn caller() -> ClientId {
+        ClientId::unique()
     }
 
     #[test]
     fn whose_requests_hang_keeps_an_eighth_and_the_next_caller_finds_a_place_at_once() {
         let (places, hostile, quiet) = (Places::new(64), caller(), caller());
-        let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, &hostile)).collect();
+        let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, hostile)).collect();
         let held = entered(&mut storm[..100]);
         assert_eq!(held.len(), 8);
-        let mut asked = entering(&places, &quiet);
+        let mut asked = entering(&places, quiet);
         assert!(look(&mut asked).is_some());
     }
 
@@ -189,19 +184,19 @@ mod tests {
         let mut hanging = Vec::new();
         for _ in 0..9 {
             let hostile = caller();
-            let mut storm: Vec<_> = (0..128).map(|_| entering(&places, &hostile)).collect();
+            let mut storm: Vec<_> = (0..128).map(|_| entering(&places, hostile)).collect();
             hanging.push((entered(&mut storm), storm));
         }
-        assert!(look(&mut entering(&places, &caller())).is_some());
+        assert!(look(&mut entering(&places, caller())).is_some());
     }
 
     #[test]
     fn those_who_wait_are_served_caller_by_caller() {
         let (places, hostile, quiet) = (Places::new(2), caller(), caller());
-        let first = look(&mut entering(&places, &hostile)).unwrap();
-        let mut storm: Vec<_> = (0..10).map(|_| entering(&places, &hostile)).collect();
-        let second = look(&mut entering(&places, &quiet)).unwrap();
-        let mut quiets = entering(&places, &quiet);
+        let first = look(&mut entering(&places, hostile)).unwrap();
+        let mut storm: Vec<_> = (0..10).map(|_| entering(&places, hostile)).collect();
+        let second = look(&mut entering(&places, quiet)).unwrap();
+        let mut quiets = entering(&places, quiet);
         assert!(look(&mut quiets).is_none() && entered(&mut storm).is_empty());
         drop(first);
         let held = entered(&mut storm);
@@ -214,11 +209,11 @@ mod tests {
     #[test]
     fn callers_that_gave_up_waiting_keep_no_place_from_those_behind_them() {
         let (places, first) = (Places::new(1), caller());
-        let held = look(&mut entering(&places, &first)).unwrap();
+        let held = look(&mut entering(&places, first)).unwrap();
         let gone: Vec<_> = (0..3).map(|_| caller()).collect();
-        drop(gone.iter().map(|caller| entering(&places, caller)).collect::<Vec<_>>());
+        drop(gone.iter().map(|caller| entering(&places, *caller)).collect::<Vec<_>>());
         let waits = caller();
-        let mut waiting = entering(&places, &waits);
+        let mut waiting = entering(&places, waits);
         drop(held);
         assert!(look(&mut waiting).is_some());
     }
@@ -226,14 +221,13 @@ mod tests {
     #[test]
     fn who_went_while_it_waited_takes_no_place_and_nothing_is_left_of_anybody() {
         let (places, hostile) = (Places::new(1), caller());
-        let held = look(&mut entering(&places, &hostile)).unwrap();
-        drop((0..10).map(|_| entering(&places, &hostile)).collect::<Vec<_>>());
-        let mut alive = entering(&places, &hostile);
+        let held = look(&mut entering(&places, hostile)).unwrap();
+        drop((0..10).map(|_| entering(&places, hostile)).collect::<Vec<_>>());
+        let mut alive = entering(&places, hostile);
         drop(held);
         let held = look(&mut alive).unwrap();
         drop(held);
         let state = places.state();
-        assert!(state.callers.is_empty() && state.turns.is_empty() && state.free == 1);
-        assert_eq!(Arc::strong_count(&hostile), 1);
+        assert!(state.clients.is_empty() && state.turns.is_empty() && state.free == 1);
     }
 }
