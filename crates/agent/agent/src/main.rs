@@ -10,7 +10,6 @@ mod log;
 mod observe;
 mod reload;
 mod sandbox;
-mod server;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -22,33 +22,37 @@ use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::shutdown::{self, Alive, AllGone, Stop, Stopper};
+use seawall_server::connection_counter::Cap;
+use seawall_server::connection_table::Timeouts;
+use seawall_server::listen;
+use seawall_server::listen::shards::Lanes;
+use seawall_server::listen::{Lane, Listeners};
+use seawall_server::thread::{Allowance, Bounds, Change, Changes, Shared, Speak, Thread};
+use seawall_server::thread_metrics::Traffic;
+use seawall_server::upstream::long_polls::LongPolls;
+use seawall_server::upstream::permits::Places;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
 use self::machine::Machine;
 use self::resource_limits::Room;
 use self::signals::{Asked, Signals};
+use crate::clouds::pod::PodCaller;
 use crate::clouds::{Clouds, CloudsInForce, Tools};
 use crate::config::{Config, Identity};
 use crate::identity::entitlement_swap::{Order, Orders};
 use crate::identity::redirect::{Capture, CaptureCollector};
+use crate::identity::resolver::ProbeAddress;
 use crate::identity::socket_owner::Sockets;
 use crate::identity::strategy::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::observe::admin::{Admin, Doors, Sources};
+use crate::observe::metrics::requests::TrafficCollector;
 use crate::observe::pod_scan::Found;
-use crate::observe::readiness::{Probe, ProbeAddress, Readiness};
+use crate::observe::readiness::{Probe, Readiness};
 use crate::observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 use crate::reload::{BulletinCollector, Loaded, Reach, Reloader, Speaking};
 use crate::sandbox::Seccomp;
-use crate::server::connection_table::{Cap, Timeouts};
-use crate::server::listen;
-use crate::server::listen::shards::Lanes;
-use crate::server::listen::{Lane, Listeners};
-use crate::server::thread::{Allowance, Bounds, Change, Changes, Shared, Speak, Thread};
-use crate::server::thread_metrics::{Traffic, TrafficCollector};
-use crate::server::upstream::long_polls::LongPolls;
-use crate::server::upstream::permits::Places;
 use crate::{reload, sandbox};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
@@ -368,7 +372,7 @@ impl Parts {
         &self,
         number: usize,
         listeners: Vec<Lane>,
-        (speak, allowance): (Speak, Allowance),
+        (speak, allowance): (Speak<PodCaller>, Allowance),
         metrics: Arc<Traffic>,
         Hears { stop, changes }: Hears,
         alive: Alive,
@@ -423,7 +427,7 @@ impl Parts {
     fn reach(
         &self,
         orders: mpsc::Sender<Order>,
-        threads: Vec<mpsc::UnboundedSender<Change>>,
+        threads: Vec<mpsc::UnboundedSender<Change<PodCaller>>>,
         speaking: SpeakingHere,
         loudness: Loudness,
         control: &Runtime,
@@ -445,7 +449,7 @@ impl Parts {
 /// What a traffic thread is told while it runs.
 struct Hears {
     stop: Stop,
-    changes: Changes,
+    changes: Changes<PodCaller>,
 }
 
 /// What dialects are made with that no configuration changes.
@@ -461,7 +465,7 @@ struct SpeakingHere {
 }
 
 impl Speaking for SpeakingHere {
-    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak, Allowance) {
+    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak<PodCaller>, Allowance) {
         let limits = &config.limits;
         let long_polls = LongPolls {
             all: self.long_polls.clone(),

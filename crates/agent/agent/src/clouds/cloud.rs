@@ -11,16 +11,17 @@ use seawall_core::events::Complainer;
 use seawall_core::facts::Selection;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Facts, Floor, Pod};
+use seawall_server::handler::Dialect;
+use seawall_server::route::Route;
+use seawall_server::upstream::long_polls::LongPolls;
+use seawall_server::upstream::permits::Places;
 use tokio::runtime::Handle;
 
 use super::broker_stats::Brokered;
 use super::entitlements::{Entitlement, Entitlements};
 use super::sdk_profile::Clients;
+use crate::clouds::pod::PodCaller;
 use crate::observe::readiness::Probe;
-use crate::server::handler::Dialect;
-use crate::server::route::Route;
-use crate::server::upstream::long_polls::LongPolls;
-use crate::server::upstream::permits::Places;
 
 /// Whether something is the same as something else of its own type.
 pub(crate) trait Same {
@@ -72,7 +73,7 @@ pub(crate) trait Cloud: Any + Debug + Send + Sync {
     fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Option<Arc<dyn Entitlement>>;
 
     /// One of its dialects, on one traffic thread.
-    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect>;
+    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>>;
 
     /// Clients that fetch its credentials, by what they call themselves.
     fn clients(&self) -> Clients {

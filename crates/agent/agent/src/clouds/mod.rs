@@ -9,6 +9,7 @@ mod broker_stats;
 mod cloud;
 pub(crate) mod entitlements;
 pub(crate) mod google;
+pub(crate) mod pod;
 pub(crate) mod pod_events;
 mod prefetch;
 mod refusals;
@@ -29,14 +30,15 @@ use seawall_core::attestation::FileKey;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor};
+use seawall_server::handler::Dialect;
+use seawall_server::route::Route;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
 use self::entitlements::{Decided, Entitlements};
 use self::sdk_profile::Clients;
+use crate::clouds::pod::{Dialects, PodCaller};
 use crate::observe::readiness::Probe;
-use crate::server::handler::{Dialect, Dialects};
-use crate::server::route::Route;
 use broker_stats::{BrokerCollector, Brokered};
 use cloud::{Cloud, Section};
 
@@ -207,7 +209,7 @@ impl Clouds {
     pub(crate) fn speak(&self, listeners: &[Vec<DialectName>], tools: &Tools) -> Option<Vec<Dialects>> {
         let make = |name: &DialectName| Some((*name, self.find(name.cloud())?.dialect(*name, tools)));
         let all: Vec<_> = DialectName::ALL.iter().filter_map(make).collect();
-        let made = |name: &DialectName| -> Option<Rc<dyn Dialect>> {
+        let made = |name: &DialectName| -> Option<Rc<dyn Dialect<PodCaller>>> {
             Some(all.iter().find(|(known, _)| known == name)?.1.clone())
         };
         listeners.iter().map(|names| Dialects::new(names.iter().filter_map(made))).collect()

@@ -1,5 +1,8 @@
 //! What the list of clouds does for each of them, on a listener that both share; and a pod with its clouds, for other tests.
 
+use std::io::{Read, Write};
+use std::time::Duration;
+
 use seawall_config::Document;
 use seawall_core::attestation::Basis;
 use seawall_core::events::Complainer;
@@ -8,17 +11,17 @@ use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Facts, ManualClock, Pod, PodUid, Secret, ServiceAccount, shutdown};
 use seawall_http::request::header_room;
 use seawall_http::{Frame, Limits, Parsed, parse_request};
+use seawall_server::client::{ClientShares, ServedPod};
+use seawall_server::handler::Asked;
+use seawall_server::response::Writing;
+use seawall_server::testing::Bench;
+use seawall_server::thread::{Answers, Next};
+use seawall_server::upstream::long_polls::LongPolls;
+use seawall_server::upstream::permits::Places;
 use serde_json::json;
 
 use super::*;
-use crate::identity::pod_registry::PodCaller;
-use crate::identity::resolver::Caller;
-use crate::observe::excessive_fetch::{fetched, noted};
-use crate::server::fairness::clients::{Tenant, Tenants};
-use crate::server::handler::{Asked, Step};
-use crate::server::response::Writing;
-use crate::server::upstream::long_polls::LongPolls;
-use crate::server::upstream::permits::Places;
+use crate::clouds::pod::{Client, PodCaller, Step};
 
 const BOTH: &str = "google: { mode: conceal }\naws: { region: eu-central-1, imds: { tokens: optional } }\n";
 
@@ -41,8 +44,8 @@ pub(crate) struct World {
     pub(crate) clouds: Arc<Clouds>,
     tools: Tools,
     pub(crate) dialects: Rc<Dialects>,
-    pub(crate) caller: Caller,
-    pub(crate) tenant: Rc<Tenant>,
+    pub(crate) caller: Client,
+    pub(crate) pod: Arc<PodCaller>,
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
     subject: Arc<dyn SubjectTokens>,
@@ -75,16 +78,17 @@ impl World {
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
         let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject, Complainer::default());
-        let (caller, tenant) = resident(pod, entitlements);
+        let pod = resident(pod, entitlements);
         let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        Self { sections, clouds, tools, dialects, caller, tenant, clock, hand, subject, is_expected: false }
+        let caller = Client::Pod(pod.clone());
+        Self { sections, clouds, tools, dialects, caller, pod, clock, hand, subject, is_expected: false }
     }
 
     /// Another pod of the same ServiceAccount, of which this is known.
-    pub(crate) fn another(&self, name: &str, known: Beside, complainer: Complainer) -> (Caller, Rc<Tenant>) {
+    pub(crate) fn another(&self, name: &str, known: Beside, complainer: Complainer) -> Client {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let entitlements = entitlements(&self.clouds, &pod, known, &self.subject, complainer);
-        resident(pod, entitlements)
+        Client::Pod(resident(pod, entitlements))
     }
 
     /// Its clouds, as who outlives them has them.
@@ -93,8 +97,7 @@ impl World {
     }
 
     pub(crate) fn pod(&self) -> &Arc<PodCaller> {
-        let Caller::Pod(pod) = &self.caller else { panic!("{:?}", self.caller) };
-        pod
+        &self.pod
     }
 
     /// What its pod may have by what is known of its ServiceAccount.
@@ -129,7 +132,12 @@ impl World {
     }
 
     /// This pod, of which that is known, and for which credentials are fetched ahead.
-    pub(crate) fn newcomer(&self, pod: Pod, facts: &Facts, subject: &Arc<dyn SubjectTokens>) -> Caller {
+    pub(crate) fn newcomer(
+        &self,
+        pod: Pod,
+        facts: &Facts,
+        subject: &Arc<dyn SubjectTokens>,
+    ) -> Arc<PodCaller> {
         let applicant = Applicant {
             pod: &pod,
             facts,
@@ -138,17 +146,14 @@ impl World {
             ahead: true,
         };
         let entitlements = self.clouds.entitle(&applicant, &Entitlements::default());
-        resident(pod, entitlements).0
+        resident(pod, entitlements)
     }
 
     /// Another pod of the same ServiceAccount, of which this is known; its credentials are fetched ahead.
     pub(crate) fn ahead(&self, name: &str, known: Beside) -> Arc<PodCaller> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let facts = Facts { pod: Annotations::default(), service_account: known, namespace: Beside::NotRead };
-        match self.newcomer(pod, &facts, &self.subject) {
-            Caller::Pod(pod) => pod,
-            other => panic!("{other:?}"),
-        }
+        self.newcomer(pod, &facts, &self.subject)
     }
 
     /// The answer to one request, and whether it was there at once.
@@ -159,26 +164,27 @@ impl World {
 
     pub(crate) async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
-        self.ask_as(&self.caller, &self.tenant, bytes.as_bytes()).await
+        self.ask_as(&self.caller, bytes.as_bytes()).await
     }
 
-    /// The answer to another pod's request, in this one's shares.
-    pub(crate) async fn get_as(&self, caller: &Caller, target: &str) -> String {
+    /// The answer to another pod's request.
+    pub(crate) async fn get_as(&self, caller: &Client, target: &str) -> String {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
-        self.ask_as(caller, &self.tenant, bytes.as_bytes()).await.0
+        self.ask_as(caller, bytes.as_bytes()).await.0
     }
 
     /// The answer to these bytes of somebody's, and whether it was there at once. A credential is counted, as on a connection.
-    pub(crate) async fn ask_as(&self, caller: &Caller, tenant: &Rc<Tenant>, bytes: &[u8]) -> (String, bool) {
+    pub(crate) async fn ask_as(&self, caller: &Client, bytes: &[u8]) -> (String, bool) {
         let mut room = header_room();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &Limits::default()) else {
             panic!("{}", String::from_utf8_lossy(bytes))
         };
         let (now, frame) = (self.clock.now(), Frame::of(&head, DATE));
+        let pod = if let Client::Pod(pod) = caller { pod } else { &self.pod };
         let asked = Asked {
             head: &head,
             frame: &frame,
-            shares: tenant.shares(),
+            shares: ClientShares { client: pod.id, long_polls: &pod.long_polls },
             peer: [127, 0, 0, 1].into(),
             request: 1,
             came: now,
@@ -190,15 +196,15 @@ impl World {
         let step = self.dialects.of(head.target).answer(caller, asked, &mut out);
         let at_once = matches!(step, Step::Answered { .. } | Step::Lent { .. });
         match step {
-            Step::Lent { route, .. } => fetched(caller, route, Some(bytes)),
+            Step::Lent { route, .. } => pod.fetched(route, Some(bytes)),
             Step::Later(later) => {
                 let route = later.route;
                 if route.is_credential() {
-                    noted(caller, route, bytes);
+                    pod.noted(route, bytes);
                 }
                 let written = later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
                 if written.status == 200 && route.is_credential() {
-                    fetched(caller, route, None);
+                    pod.fetched(route, None);
                 }
             }
             Step::Answered { .. } | Step::NotYet => {}
@@ -207,10 +213,8 @@ impl World {
     }
 }
 
-fn resident(pod: Pod, entitlements: Entitlements) -> (Caller, Rc<Tenant>) {
-    let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
-    let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
-    (Caller::Pod(pod), tenant)
+fn resident(pod: Pod, entitlements: Entitlements) -> Arc<PodCaller> {
+    Arc::new(PodCaller::new(pod, Basis::default(), entitlements))
 }
 
 fn entitlements(
@@ -299,7 +303,7 @@ async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
 
 #[tokio::test]
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
-    let world = World { caller: Caller::Probe, ..World::new() };
+    let world = World { caller: Client::Probe, ..World::new() };
     // In `conceal` the real server answers Google's.
     for probe in world.clouds.probes(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();
@@ -327,4 +331,86 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let refusal = seawall_http::Refusal::new(400, "malformed", "no");
     world.dialects.first().refuse(&refusal, &Frame::closing(DATE), 1, &mut out);
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
+}
+
+/// A thread that the world's requests are asked of.
+fn bench(world: &World) -> Bench<PodCaller> {
+    Bench::new(&world.clock, &world.clouds.routes())
+}
+
+fn bytes(request: &str) -> String {
+    format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
+}
+
+/// What a thread makes of one request of the world's pod.
+fn ask(world: &World, request: &str) -> Answers {
+    ask_of(world, &bytes(request))
+}
+
+fn ask_of(world: &World, bytes: &str) -> Answers {
+    bench(world).answer(&world.dialects, &world.caller, &world.pod, bytes.as_bytes())
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
+    let world = World::new();
+    world.pod.connections.close();
+    for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
+        let Answers { text: answer, next, .. } = ask(&world, request);
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"), "{request}: {answer}");
+        assert_eq!(next, Next::Close, "{request}");
+    }
+}
+
+/// It was refused, and clients that are refused a token go on without, some for good.
+#[tokio::test]
+async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
+    let world = World::of("aws: { region: eu-central-1 }\n");
+    world.pod.connections.close();
+    let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
+    let Answers { text: answer, next, .. } = ask_of(&world, put);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && next == Next::Close, "{answer}");
+    let Answers { text: answer, next, .. } = ask(&world, "PUT /latest/meta-data/");
+    assert!(answer.starts_with("HTTP/1.1 405 ") && next == Next::Close, "{answer}");
+    let Answers { text: answer, .. } = ask(&world, "GET /latest/meta-data/");
+    assert!(answer.contains("pod_gone"), "{answer}");
+}
+
+/// Everything was refused there in the words of the first dialect, with the time to wait that AWS's clients must not be told.
+#[tokio::test]
+async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
+    let world = World::of(BOTH_BROKERED);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
+    for (request, status, is_told_when) in [
+        (put.to_owned(), "200", false),
+        (bytes("GET /latest/meta-data/"), "503", false),
+        (bytes("GET /computeMetadata/v1/project/project-id"), "503", true),
+        ("GET /latest/meta-data/".to_owned(), "503", true),
+    ] {
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        bench(&world).refuse_at_cap(&mut stream, &world.dialects, &world.pod);
+        drop(stream);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+        let answer = answer.to_ascii_lowercase();
+        assert!(answer.contains("connection: close"), "{answer}");
+        assert_eq!(answer.contains("retry-after"), is_told_when, "{request}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
+    let world = World::of(BOTH_BROKERED);
+    let Answers { text: answer, taken, next } =
+        ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
+    assert_eq!(next, Next::Settle(CloudName::Google, Duration::from_millis(500)));
+    assert!(answer.is_empty() && taken == 0, "it is looked at again: {answer}");
+    let Answers { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "at once, as far as AWS goes: {answer}");
+    let Answers { text: answer, .. } = ask(&world, "GET /");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "what is anybody's: {answer}");
 }

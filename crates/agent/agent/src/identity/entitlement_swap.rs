@@ -5,7 +5,7 @@
 //! credentials, where the next one has pods federated that the last one concealed). So there is a moment between: first it is *not
 //! known* what the pods may have of the clouds that change, and whoever asks them waits, as for a pod of which the cluster has not told
 //! all yet; then every thread speaks by the next configuration; then the pods have what that gives. From the first step on nothing is
-//! answered by the old one that was not asked before, on kept connections neither, and what threads remember ([`crate::server::replay_cache`]) is
+//! answered by the old one that was not asked before, on kept connections neither, and what threads remember ([`seawall_server::replay_cache`]) is
 //! of no use: it looks up what the pod may have, and is of dialects that are no more. It takes as long as a message to each thread.
 //!
 //! What takes time comes before: credentials that pods hold and would have to fetch anew are fetched while the old configuration
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
-use super::pod_registry::PodCaller;
 use crate::clouds::Clouds;
 use crate::clouds::entitlements::{CatchUp, Entitlements};
+use crate::clouds::pod::PodCaller;
 
 /// Where who keeps them hears of changes.
 pub(crate) type Orders = mpsc::Receiver<Order>;

@@ -1,4 +1,4 @@
-//! What pods may have: the pods that are known, by their UIDs.
+//! The pods that are known, by their UIDs.
 //!
 //! What a pod may have are its [`Entitlements`], which `follow` replaces as the cluster changes. Refuses to know how somebody
 //! is told to be a pod: that is attestation's, and here stands only its [`Basis`], unread. A pod that is gone, or whose
@@ -6,76 +6,11 @@
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
-use seawall_core::attestation::Basis;
-use seawall_core::cloud::CloudName;
-use seawall_core::{Pod, PodUid};
-use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, watch};
+use arc_swap::ArcSwap;
+use seawall_core::PodUid;
+use tokio::sync::watch;
 
-use crate::clouds::entitlements::Entitlements;
-use crate::observe::excessive_fetch::Fetches;
-use crate::server::client::ClientId;
-use crate::server::connection_table::Cap;
-
-/// A pod as connections know it.
-#[derive(Debug)]
-pub(crate) struct PodCaller {
-    /// By this the server knows it.
-    pub(crate) id: ClientId,
-    pub(crate) pod: Pod,
-    /// What it rests on that somebody is this pod. Never changes: one that rests on something else is another caller.
-    pub(crate) basis: Basis,
-    entitlements: ArcSwap<Entitlements>,
-    /// Tells long polls that they were replaced. No channel: one of those is larger than all else here.
-    replaced: Notify,
-    /// Closed when the pod no longer has all of its basis.
-    pub(crate) connections: Arc<Cap>,
-    pub(crate) long_polls: Arc<Cap>,
-    pub(crate) fetches: Fetches,
-}
-
-impl PodCaller {
-    pub(crate) fn new(pod: Pod, basis: Basis, entitlements: Entitlements) -> Self {
-        Self {
-            id: ClientId::unique(),
-            pod,
-            basis,
-            entitlements: ArcSwap::from_pointee(entitlements),
-            replaced: Notify::new(),
-            connections: Arc::default(),
-            long_polls: Arc::default(),
-            fetches: Fetches::default(),
-        }
-    }
-
-    /// What it may have now: one atomic read.
-    pub(crate) fn entitlements(&self) -> Guard<Arc<Entitlements>> {
-        self.entitlements.load()
-    }
-
-    /// Gives it others and wakes whoever waits for a change.
-    pub(crate) fn replace(&self, entitlements: Entitlements) {
-        self.entitlements.store(Arc::new(entitlements));
-        self.replaced.notify_waiters();
-    }
-
-    /// Returns once it is decided what it may have of this cloud.
-    pub(crate) async fn decided(&self, cloud: CloudName) {
-        loop {
-            let change = self.change();
-            if !self.entitlements().is_pending(cloud) {
-                return;
-            }
-            change.await;
-        }
-    }
-
-    /// The next change of what it may have after this call, whether or not it is being waited for by then.
-    pub(crate) fn change(&self) -> Notified<'_> {
-        self.replaced.notified()
-    }
-}
+use crate::clouds::pod::PodCaller;
 
 /// The pods. One writer; readers take no lock.
 #[derive(Debug, Default)]

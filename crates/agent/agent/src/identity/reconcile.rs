@@ -13,8 +13,9 @@ use seawall_cluster::{Cluster, PodRecord, Snapshot};
 use seawall_core::attestation::Basis;
 
 use super::entitlement_swap::{Keeper, Orders, Prepared};
-use super::pod_registry::{PodCaller, Roster};
+use super::pod_registry::Roster;
 use crate::clouds::entitlements::Entitlements;
+use crate::clouds::pod::PodCaller;
 use crate::clouds::{Applicant, Clouds};
 
 /// Follows the cluster.

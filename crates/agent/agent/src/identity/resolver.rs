@@ -2,52 +2,25 @@
 //!
 //! That is asked of the way of attestation that the configuration names, which says a UID; the pod with it is the
 //! [`Roster`]'s. Whoever is nobody is refused whatever it asks. The answer can also be "not known yet"
-//! ([`Caller::Unsettled`]): then a request may wait a moment ([`Callers::settled`]) before it is refused. So may one of a pod of
+//! ([`Client::Unsettled`]): then a request may wait a moment ([`Callers::settled`]) before it is refused. So may one of a pod of
 //! which a cloud has not decided yet what it may have, if it is that cloud that it asks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use seawall_attest::{Attestation, Reason, Verdict};
 use seawall_core::PodUid;
-use seawall_core::attestation::Ends;
+use seawall_core::attestation::{Ends, Wait};
 use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
+use seawall_server::client::ClientResolver;
 
-use super::pod_registry::{PodCaller, Roster};
-use crate::observe::readiness::ProbeAddress;
+use super::pod_registry::Roster;
+use crate::clouds::pod::{Client, PodCaller};
 
-/// The other end of one connection.
-#[derive(Clone, Debug)]
-pub(crate) enum Caller {
-    /// A pod that attestation named.
-    Pod(Arc<PodCaller>),
-    /// Somebody, where the strategy is `anyone`.
-    Anyone,
-    /// This agent's own readiness request.
-    Probe,
-    /// Nobody known at this moment. Waiting can help.
-    Unsettled,
-    /// Nobody: refused, and why.
-    Nobody(Refusal),
-}
-
-impl Caller {
-    /// Whether this was a pod that is gone, or rests on something else by now.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Pod(pod) if pod.connections.is_closed())
-    }
-
-    /// Whether this may be another caller on the next connection, so that this one must end.
-    pub(crate) fn is_passing(&self) -> bool {
-        match self {
-            Self::Nobody(refusal) => refusal.is_retryable(),
-            Self::Unsettled => true,
-            Self::Pod(_) => self.is_gone(),
-            Self::Anyone | Self::Probe => false,
-        }
-    }
-}
+/// The source address of the probe under way, if any. Written where the agent asks itself, read when a connection is accepted.
+pub(crate) type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
 /// Whom to ask, shared by the traffic threads.
 #[derive(Debug)]
@@ -130,66 +103,6 @@ impl Callers {
         Self { way: Way::Nobody, probe }
     }
 
-    /// Who is at the other end of a connection.
-    ///
-    /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
-    /// other socket on this node can have them towards the same listener.
-    pub(crate) fn at(&self, ends: &Ends<'_>) -> Caller {
-        let peer = ends.peer;
-        if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
-            return Caller::Probe;
-        }
-        let Way::Attestation(by, _) = &self.way else { return Caller::Anyone };
-        match by.verdict(ends) {
-            Verdict::Pod(uid) => {
-                let pod = self.find(&uid, ends);
-                pod.inspect(|pod| by.decided(&pod.pod.uid, ends)).map_or(Caller::Unsettled, Caller::Pod)
-            }
-            Verdict::NotYet => Caller::Unsettled,
-            Verdict::Nobody(reason) => Caller::Nobody(refusal(reason)),
-        }
-    }
-
-    /// Who is probably there. For shares, never for credentials.
-    pub(crate) fn likely_at(&self, ends: &Ends<'_>) -> Option<Arc<PodCaller>> {
-        let Way::Attestation(by, _) = &self.way else { return None };
-        self.find(&by.likely(ends).ok()?, ends)
-    }
-
-    /// Who is there, as soon as attestation can prove that: a pod of which it is decided what it may have of a cloud.
-    pub(crate) async fn currently_at(&self, ends: Ends<'_>, cloud: CloudName) -> Option<Arc<PodCaller>> {
-        let Way::Attestation(by, _) = &self.way else { return std::future::pending().await };
-        let uid = by.proven(ends).await.ok()?;
-        self.find_decided(&uid, &ends, cloud).inspect(|pod| by.decided(&pod.pod.uid, &ends))
-    }
-
-    /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
-    pub(crate) async fn settled(&self, ends: Ends<'_>, cloud: CloudName) -> Arc<PodCaller> {
-        let Way::Attestation(by, roster) = &self.way else { return std::future::pending().await };
-        let mut versions = roster.versions();
-        loop {
-            // Both before asking, so that nothing is missed. What a pod may have is replaced before a version is told.
-            let change = by.change();
-            versions.borrow_and_update();
-            if let Some(pod) = self.currently_at(ends, cloud).await {
-                return pod;
-            }
-            tokio::select! {
-                () = change => {}
-                // Where the roster's writer is gone, attestation alone can still say something else.
-                Ok(()) = versions.changed() => {}
-            }
-        }
-    }
-
-    /// Why nobody is there who could be given anything of this cloud.
-    pub(crate) fn why_nobody(&self, ends: &Ends<'_>, cloud: CloudName) -> Refusal {
-        let Way::Attestation(by, _) = &self.way else { return UNKNOWN_CALLER };
-        let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(Reason::Untold);
-        let named = by.likely(ends).and_then(find);
-        refusal(named.err().unwrap_or(Reason::Lagging))
-    }
-
     /// Every known pod, in the order of addresses.
     pub(crate) fn pods(&self) -> Vec<Arc<PodCaller>> {
         let Way::Attestation(by, roster) = &self.way else { return Vec::new() };
@@ -215,6 +128,72 @@ impl Callers {
         let Way::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
         by.rests_on(&caller.basis, ends).then_some(caller)
+    }
+}
+
+impl ClientResolver<PodCaller> for Callers {
+    /// Who is at the other end of a connection.
+    ///
+    /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
+    /// other socket on this node can have them towards the same listener.
+    fn at(&self, ends: &Ends<'_>) -> Client {
+        let peer = ends.peer;
+        if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
+            return Client::Probe;
+        }
+        let Way::Attestation(by, _) = &self.way else { return Client::Anyone };
+        match by.verdict(ends) {
+            Verdict::Pod(uid) => {
+                let pod = self.find(&uid, ends);
+                pod.inspect(|pod| by.decided(&pod.pod.uid, ends)).map_or(Client::Unsettled, Client::Pod)
+            }
+            Verdict::NotYet => Client::Unsettled,
+            Verdict::Nobody(reason) => Client::Nobody(refusal(reason)),
+        }
+    }
+
+    /// Who is probably there. For shares, never for credentials.
+    fn likely_at(&self, ends: &Ends<'_>) -> Option<Arc<PodCaller>> {
+        let Way::Attestation(by, _) = &self.way else { return None };
+        self.find(&by.likely(ends).ok()?, ends)
+    }
+
+    /// Who is there, as soon as attestation can prove that: a pod of which it is decided what it may have of a cloud.
+    fn currently_at<'a>(&'a self, ends: Ends<'a>, cloud: CloudName) -> Wait<'a, Option<Arc<PodCaller>>> {
+        Box::pin(async move {
+            let Way::Attestation(by, _) = &self.way else { return std::future::pending().await };
+            let uid = by.proven(ends).await.ok()?;
+            self.find_decided(&uid, &ends, cloud).inspect(|pod| by.decided(&pod.pod.uid, &ends))
+        })
+    }
+
+    /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
+    fn settled<'a>(&'a self, ends: Ends<'a>, cloud: CloudName) -> Wait<'a, Arc<PodCaller>> {
+        Box::pin(async move {
+            let Way::Attestation(by, roster) = &self.way else { return std::future::pending().await };
+            let mut versions = roster.versions();
+            loop {
+                // Both before asking, so that nothing is missed. What a pod may have is replaced before a version is told.
+                let change = by.change();
+                versions.borrow_and_update();
+                if let Some(pod) = self.currently_at(ends, cloud).await {
+                    return pod;
+                }
+                tokio::select! {
+                    () = change => {}
+                    // Where the roster's writer is gone, attestation alone can still say something else.
+                    Ok(()) = versions.changed() => {}
+                }
+            }
+        })
+    }
+
+    /// Why nobody is there who could be given anything of this cloud.
+    fn why_nobody(&self, ends: &Ends<'_>, cloud: CloudName) -> Refusal {
+        let Way::Attestation(by, _) = &self.way else { return UNKNOWN_CALLER };
+        let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(Reason::Untold);
+        let named = by.likely(ends).and_then(find);
+        refusal(named.err().unwrap_or(Reason::Lagging))
     }
 }
 
@@ -281,7 +260,7 @@ mod tests {
         Ends { peer: "10.4.0.7:1".parse().unwrap(), local: &|| None }
     }
 
-    fn at(callers: &Callers) -> Caller {
+    fn at(callers: &Callers) -> Client {
         callers.at(&ends())
     }
 
@@ -297,7 +276,7 @@ mod tests {
             (Reason::NotNoted, "not_noted", 503),
         ] {
             let caller = at(&callers(Verdict::Nobody(reason)).0);
-            let Caller::Nobody(refusal) = &caller else { panic!("{caller:?}") };
+            let Client::Nobody(refusal) = &caller else { panic!("{caller:?}") };
             assert_eq!((refusal.code, refusal.status), (code, status));
             assert_eq!(caller.is_passing(), status == 503);
         }
@@ -306,7 +285,7 @@ mod tests {
     #[test]
     fn a_pod_that_is_named_is_nobody_until_the_roster_has_it() {
         let (callers, ..) = callers(Verdict::Pod(PodUid("u1".into())));
-        assert!(matches!(at(&callers), Caller::Unsettled));
+        assert!(matches!(at(&callers), Client::Unsettled));
         assert_eq!(callers.why_nobody(&ends(), CloudName::Google).code, "unknown_pod");
     }
 
@@ -316,7 +295,7 @@ mod tests {
         let (callers, roster, _) = callers(Verdict::Pod(world.pod().pod.uid.clone()));
         let publish = || roster.publish(Box::new([world.pod().clone()]));
         publish();
-        assert!(matches!(at(&callers), Caller::Pod(_)));
+        assert!(matches!(at(&callers), Client::Pod(_)));
         assert!(callers.currently_at(ends(), CloudName::Aws).await.is_some());
         assert_eq!(callers.why_nobody(&ends(), CloudName::Google).code, "unknown_pod");
 

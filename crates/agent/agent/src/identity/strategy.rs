@@ -25,16 +25,16 @@ use tokio::runtime::Runtime;
 
 use super::entitlement_swap;
 use super::entitlement_swap::{Keeper, Orders};
-use super::pod_registry::{PodCaller, Roster};
+use super::pod_registry::Roster;
 use super::reconcile::Follower;
 use super::redirect::Noted;
-use super::resolver::Callers;
+use super::resolver::{Callers, ProbeAddress};
 use super::socket_owner::Sockets;
 use crate::clouds::entitlements::Entitlements;
+use crate::clouds::pod::PodCaller;
 use crate::clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
 use crate::config::{ByCluster, Config, Identity};
-use crate::observe::readiness::ProbeAddress;
-use crate::server::thread_metrics::gauge;
+use crate::observe::metrics::write::gauge;
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]

@@ -10,8 +10,8 @@
 //! Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use seawall_core::cloud::CloudName;
@@ -21,10 +21,8 @@ use seawall_core::{Clock, Moment, PodUid};
 use super::pod_scan::{Found, FoundCollector, Looker};
 use crate::clouds::CloudsInForce;
 use crate::clouds::entitlements::{LeaseState, Lending};
+use crate::clouds::pod::PodCaller;
 use crate::clouds::sdk_profile::{Client, Clients};
-use crate::identity::pod_registry::PodCaller;
-use crate::identity::resolver::Caller;
-use crate::server::route::Route;
 
 /// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
 /// it has not come.
@@ -42,81 +40,6 @@ const ON_END: u32 = 12;
 
 /// Looks of which one at least sees a fetch while somebody goes on: more than 12 an hour are one in less than five minutes.
 const BREAK: usize = 5;
-
-/// Longest User-Agent that is looked at; what tells an SDK stands at its beginning.
-const AGENT: usize = 128;
-
-/// Counts a credential that a caller was given who asked for it by this head; nothing of one whose head is gone, which was
-/// [`noted`] when it came.
-pub(crate) fn fetched(caller: &Caller, route: &Route, head: Option<&[u8]>) {
-    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
-        pod.fetches.count(cloud);
-        if let Some(head) = head {
-            pod.fetches.note(cloud, head);
-        }
-    }
-}
-
-/// Notes, where that is wanted, who asks by this head for a credential that takes time.
-pub(crate) fn noted(caller: &Caller, route: &Route, head: &[u8]) {
-    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
-        pod.fetches.note(cloud, head);
-    }
-}
-
-/// How often a pod fetched credentials of each cloud.
-#[derive(Debug, Default)]
-pub(crate) struct Fetches([OfCloud; CloudName::ALL.len()]);
-
-#[derive(Debug, Default)]
-struct OfCloud {
-    count: AtomicU32,
-    /// Whether it is to be noted who asks.
-    is_asked: AtomicBool,
-    /// Empty if it sends none.
-    agent: Mutex<Option<Box<[u8]>>>,
-}
-
-impl Fetches {
-    /// One more. Threads that count at once may lose one, which does no harm; an addition that others cannot interrupt would cost each
-    /// request more than all else here.
-    pub(crate) fn count(&self, cloud: CloudName) {
-        let own = &self.0[cloud as usize];
-        own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
-
-    fn note(&self, cloud: CloudName, head: &[u8]) {
-        let own = &self.0[cloud as usize];
-        if own.is_asked.load(Ordering::Relaxed) {
-            own.note(head);
-        }
-    }
-
-    fn of(&self, cloud: CloudName) -> &OfCloud {
-        &self.0[cloud as usize]
-    }
-}
-
-impl OfCloud {
-    fn note(&self, head: &[u8]) {
-        let agent = user_agent(head).unwrap_or_default();
-        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(agent[..agent.len().min(AGENT)].into());
-        self.is_asked.store(false, Ordering::Relaxed);
-    }
-
-    fn take_agent(&self) -> Option<Box<[u8]>> {
-        self.agent.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// The value of that header in a head that was found to be one.
-fn user_agent(head: &[u8]) -> Option<&[u8]> {
-    const NAME: &[u8] = b"user-agent:";
-    let lines = head.split(|byte| *byte == b'\n');
-    let value = |line: &'_ [u8]| line.get(..NAME.len()).is_some_and(|start| start.eq_ignore_ascii_case(NAME));
-    lines.into_iter().find(|line| value(line)).map(|line| line[NAME.len()..].trim_ascii())
-}
 
 /// What is known of one pod's fetches of one cloud.
 #[derive(Debug)]
@@ -466,18 +389,6 @@ mod tests {
         format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {agent}\r\n\r\n")
     }
 
-    #[test]
-    fn who_asks_is_read_once_it_is_wanted_and_bounded() {
-        let (fetches, cloud) = (Fetches::default(), CloudName::ALL[0]);
-        let (own, head) = (fetches.of(cloud), head(&"x".repeat(500)));
-        fetches.note(cloud, head.as_bytes());
-        assert!(own.take_agent().is_none(), "nothing is kept of the many");
-        own.is_asked.store(true, Ordering::Relaxed);
-        fetches.note(cloud, head.as_bytes());
-        assert_eq!(own.take_agent().map(|agent| agent.len()), Some(AGENT));
-        assert!(!own.is_asked.load(Ordering::Relaxed), "once");
-    }
-
     /// Its head is gone when it is given, and was taken for one that names nobody.
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
@@ -521,11 +432,5 @@ mod tests {
         assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
         seen.look(&[]);
         assert!(seen.known.is_empty() && found.of(aws) == 0);
-    }
-
-    /// There is one in each pod's record.
-    #[test]
-    fn a_pods_counts_are_small() {
-        assert!(size_of::<OfCloud>() <= 40, "{}", size_of::<OfCloud>());
     }
 }

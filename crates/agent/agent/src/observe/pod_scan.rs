@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
 
-use crate::identity::pod_registry::PodCaller;
+use crate::clouds::pod::PodCaller;
 use crate::identity::resolver::Callers;
 
 /// Who looks at all pods.

@@ -9,13 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
-/// The source address of the probe under way, if any. Written here, read when a connection is accepted.
-pub(crate) type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
+use crate::identity::resolver::ProbeAddress;
 
 /// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);

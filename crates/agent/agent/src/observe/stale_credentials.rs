@@ -22,8 +22,8 @@ use seawall_core::{Clock, Moment, PodUid};
 use super::pod_scan::{Found, FoundCollector, Looker};
 use crate::clouds::CloudsInForce;
 use crate::clouds::entitlements::{Failing, LeaseState};
+use crate::clouds::pod::PodCaller;
 use crate::clouds::sdk_profile::First;
-use crate::identity::pod_registry::PodCaller;
 
 /// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
 pub(crate) const LOOK: Duration = Duration::from_secs(20);

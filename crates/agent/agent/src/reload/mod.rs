@@ -31,16 +31,17 @@ use seawall_core::events::Complaint;
 use seawall_core::facts::Selection;
 use seawall_core::shutdown::Stop;
 use seawall_core::{Clock, PodUid};
+use seawall_server::thread::{Allowance, Change, Speak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::clouds::pod::PodCaller;
 use crate::clouds::{Clouds, CloudsInForce};
 use crate::config;
 use crate::config::{Config, ConfigError, Downward};
 use crate::identity::entitlement_swap;
 use crate::identity::entitlement_swap::{CatchUps, Order};
 use crate::log::Loudness;
-use crate::server::thread::{Allowance, Change, Speak};
 use file_watch::{Looks, Seen};
 pub(crate) use status::{Bulletin, BulletinCollector};
 use status::{Outcome, Refused, stamp};
@@ -95,14 +96,14 @@ impl Loaded {
 /// How traffic threads speak by a configuration: what makes their dialects, and what one caller may.
 pub(crate) trait Speaking: Send + Sync {
     /// By this configuration and its clouds, for one thread.
-    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak, Allowance);
+    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak<PodCaller>, Allowance);
 }
 
 /// Everything that a change reaches.
 pub(crate) struct Reach {
     pub(crate) clouds: Arc<CloudsInForce>,
     pub(crate) orders: mpsc::Sender<Order>,
-    pub(crate) threads: Vec<mpsc::UnboundedSender<Change>>,
+    pub(crate) threads: Vec<mpsc::UnboundedSender<Change<PodCaller>>>,
     pub(crate) speaking: Box<dyn Speaking>,
     pub(crate) loudness: Loudness,
     pub(crate) bulletin: Arc<Bulletin>,
@@ -334,7 +335,7 @@ impl Reloader {
 
     /// Has each thread speak by a configuration, and waits until all do. One that has ended answers nobody.
     async fn speak(&self, next: &Config, clouds: &Arc<Clouds>) {
-        let order = |thread: &mpsc::UnboundedSender<Change>| {
+        let order = |thread: &mpsc::UnboundedSender<Change<PodCaller>>| {
             let (made, is_made) = oneshot::channel();
             let (speak, allowance) = self.reach.speaking.by(next, clouds);
             thread.send(Change { speak, allowance, made }).ok().map(|()| is_made)

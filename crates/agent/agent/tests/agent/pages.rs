@@ -33,6 +33,13 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// Where the agent's metrics and refusals stand.
+const ITS_OWN: [&str; 4] = ["agent/src", "protocols/src", "server/src", "../common/http/src"];
+
+fn its_own() -> Vec<String> {
+    ITS_OWN.iter().flat_map(|folder| sources(&crates().join(folder))).collect()
+}
+
 /// The sources below a folder, without their tests.
 fn sources(folder: &Path) -> Vec<String> {
     let mut texts = Vec::new();
@@ -65,7 +72,7 @@ fn without_total(name: &str) -> &str {
 }
 
 pub(crate) fn metrics_of_the_sources() -> BTreeSet<String> {
-    let texts = sources(&crates().join("agent/src"));
+    let texts = its_own();
     let strings = texts.iter().flat_map(|text| text.split('"').skip(1));
     strings.filter(|word| is_metric(word)).map(str::to_owned).collect()
 }
@@ -122,7 +129,7 @@ fn pages_name_no_metric_that_does_not_exist() {
 /// Each as its code and status.
 fn refusals_of_the_sources() -> BTreeSet<(String, u16)> {
     let mut found = BTreeSet::new();
-    for text in ["agent/src", "protocols/src"].iter().flat_map(|folder| sources(&crates().join(folder))) {
+    for text in its_own() {
         for refusal in text.split("Refusal::new(").skip(1) {
             let mut parts = refusal.split(',');
             let (status, code) = (parts.next().unwrap().trim(), parts.next().unwrap().trim());

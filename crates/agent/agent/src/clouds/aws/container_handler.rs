@@ -10,18 +10,17 @@ use seawall_http::path::Alphabet;
 use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::aws::containers::{self as endpoint, claims};
 use seawall_protocols::aws::{ALPHABET, Containers, Credentials, UnixTime};
+use seawall_server::handler::{Asked, Dialect};
+use seawall_server::replay_cache::Again;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::route;
+use seawall_server::route::Route;
 
 use super::pending::Deadline;
 use super::{Entitlement, Own, Standing, pending, pod_token, response, routes};
 use crate::clouds::entitlements::Decided;
-use crate::identity::pod_registry::PodCaller;
-use crate::identity::resolver::Caller;
+use crate::clouds::pod::{Client, PodCaller, Step};
 use crate::observe::readiness::Probe;
-use crate::server::handler::{Asked, Dialect, Step};
-use crate::server::replay_cache::Again;
-use crate::server::response::{Later, Reply, Writing, Written};
-use crate::server::route;
-use crate::server::route::Route;
 
 /// Readiness has no pod's token: it is told that this is the endpoint.
 pub(super) const PROBE: Probe = Probe {
@@ -42,7 +41,7 @@ pub(super) struct ContainersDialect {
 const ANYONE: Refusal =
     Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
 
-impl Dialect for ContainersDialect {
+impl Dialect<PodCaller> for ContainersDialect {
     fn cloud(&self) -> CloudName {
         CloudName::Aws
     }
@@ -63,13 +62,13 @@ impl Dialect for ContainersDialect {
         response::PATIENCE
     }
 
-    fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let answered = match caller {
-            Caller::Probe => Ok(probed(asked.frame, out)),
-            Caller::Nobody(refusal) => Err(*refusal),
-            Caller::Anyone => Err(ANYONE),
-            Caller::Unsettled => self.endpoint.query(asked.head).map(|_| Step::NotYet),
-            Caller::Pod(pod) => self.of_pod(pod, asked, out),
+            Client::Probe => Ok(probed(asked.frame, out)),
+            Client::Nobody(refusal) => Err(*refusal),
+            Client::Anyone => Err(ANYONE),
+            Client::Unsettled => self.endpoint.query(asked.head).map(|_| Step::NotYet),
+            Client::Pod(pod) => self.of_pod(pod, asked, out),
         };
         answered.unwrap_or_else(|refusal| {
             self.refuse(&refusal, asked.frame, asked.request, out);
@@ -120,8 +119,9 @@ impl ContainersDialect {
     ) -> Step {
         let Some(lease) = own.holder.held((), asked.now) else { return later(pod, asked) };
         endpoint::document(out, asked.frame, &credentials(own, &lease));
-        let question =
-            || Box::new(CredentialsAgain { clock: self.clock.clone(), token_ends }) as Box<dyn Again>;
+        let question = || {
+            Box::new(CredentialsAgain { clock: self.clock.clone(), token_ends }) as Box<dyn Again<PodCaller>>
+        };
         Step::Lent { route: &routes::CONTAINER, question: asked.is_to_be_remembered.then(question) }
     }
 }
@@ -166,16 +166,16 @@ struct CredentialsAgain {
     token_ends: UnixTime,
 }
 
-impl Again for CredentialsAgain {
+impl Again<PodCaller> for CredentialsAgain {
     /// From the caller's own holder, as it is now. The token was found to be this caller's, because what is remembered is.
     fn answer(
         &self,
-        caller: &Caller,
+        caller: &Client,
         frame: &Frame<'_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<&'static Route> {
-        let Caller::Pod(pod) = caller else { return None };
+        let Client::Pod(pod) = caller else { return None };
         if self.token_ends <= UnixTime::from(self.clock.wall()) {
             return None;
         }

@@ -18,6 +18,11 @@ use seawall_protocols::aws::{
     ALPHABET, Asked as Wanted, Bearer, Imds, Longest, Query, RoleName, Sessions, Shape, Stamp, Tokens,
     UnixTime, Visitor, What, imds,
 };
+use seawall_server::handler::{Asked, Dialect};
+use seawall_server::replay_cache::Again;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::route;
+use seawall_server::route::Route;
 
 use super::config::Section;
 use super::passthrough::{Errand, Passthrough};
@@ -26,14 +31,8 @@ use super::response::Dates;
 use super::session_token_keys::TokenKeys;
 use super::{Entitlement, Own, Standing, pending, response, routes};
 use crate::clouds::entitlements::Decided;
-use crate::identity::pod_registry::PodCaller;
-use crate::identity::resolver::Caller;
+use crate::clouds::pod::{Client, PodCaller, Step};
 use crate::observe::readiness::Probe;
-use crate::server::handler::{Asked, Dialect, Step};
-use crate::server::replay_cache::Again;
-use crate::server::response::{Later, Reply, Writing, Written};
-use crate::server::route;
-use crate::server::route::Route;
 
 /// Readiness asks for a token, as every library does first.
 pub(super) const PROBE: Probe = Probe {
@@ -124,7 +123,7 @@ impl Service {
     }
 }
 
-impl Dialect for ImdsDialect {
+impl Dialect<PodCaller> for ImdsDialect {
     fn cloud(&self) -> CloudName {
         CloudName::Aws
     }
@@ -149,9 +148,9 @@ impl Dialect for ImdsDialect {
         patience(head)
     }
 
-    fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let answered = match caller {
-            Caller::Pod(pod) => match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
+            Client::Pod(pod) => match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
                 Decided::Is(own) => self.of_pod(pod, own, asked, out),
                 Decided::NotYet => {
                     let visitor = Visitor::pod(Bearer::pod(&pod.pod.uid), asked.peer);
@@ -161,15 +160,15 @@ impl Dialect for ImdsDialect {
                 Decided::Off => Err(ANYONE),
             },
             // A token is the pod's for hours, and one that is given to its address for minutes: the proof comes sooner than clients mind.
-            Caller::Unsettled if asked.is_expected && asked.head.method == "PUT" => Ok(Step::NotYet),
-            Caller::Unsettled => {
+            Client::Unsettled if asked.is_expected && asked.head.method == "PUT" => Ok(Step::NotYet),
+            Client::Unsettled => {
                 self.of_nobody(Visitor::unsettled(asked.peer), Err(Step::NotYet), asked, out)
             }
-            Caller::Nobody(refusal) => {
+            Client::Nobody(refusal) => {
                 self.of_nobody(Visitor::unsettled(asked.peer), Ok(*refusal), asked, out)
             }
-            Caller::Anyone => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ANYONE), asked, out),
-            Caller::Probe => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ONLY_A_PROBE), asked, out),
+            Client::Anyone => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ANYONE), asked, out),
+            Client::Probe => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ONLY_A_PROBE), asked, out),
         };
         answered.unwrap_or_else(|refusal| {
             self.refuse(&refusal, asked.frame, asked.request, out);
@@ -295,7 +294,7 @@ impl ImdsDialect {
             let (service, role) = (self.service.clone(), name.into());
             let session = session.map(|end| service.moment(end, asked.now));
             Box::new(DocumentAgain { service, role, shape, session, dates: Dates::default() })
-                as Box<dyn Again>
+                as Box<dyn Again<PodCaller>>
         };
         let question = asked.is_to_be_remembered.then(question);
         Ok(Step::Lent { route: &routes::CREDENTIALS, question })
@@ -433,17 +432,17 @@ struct DocumentAgain {
     dates: Dates,
 }
 
-impl Again for DocumentAgain {
+impl Again<PodCaller> for DocumentAgain {
     /// From the caller's own holder, as it is now. What the same bytes mean changes when its role does, and when their token ends; it
     /// was this caller's, because what is remembered is.
     fn answer(
         &self,
-        caller: &Caller,
+        caller: &Client,
         frame: &Frame<'_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<&'static Route> {
-        let Caller::Pod(pod) = caller else { return None };
+        let Client::Pod(pod) = caller else { return None };
         if self.session.is_some_and(|end| end <= now) {
             return None;
         }
@@ -497,7 +496,7 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
         let mut world = World::of(SECTION);
-        let pod = std::mem::replace(&mut world.caller, Caller::Unsettled);
+        let pod = std::mem::replace(&mut world.caller, Client::Unsettled);
         let ask = async |world: &World, method, target| {
             let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
             world.ask_with(method, target, ttl).await
@@ -505,7 +504,7 @@ mod tests {
         world.is_expected = true;
         let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        for (caller, life) in [(pod, "21600"), (Caller::Nobody(ANYONE), "300")] {
+        for (caller, life) in [(pod, "21600"), (Client::Nobody(ANYONE), "300")] {
             world.caller = caller;
             let (answer, at_once) = ask(&world, "PUT", "/latest/api/token").await;
             let ttl = format!("token-ttl-seconds: {life}\r\n");
@@ -542,7 +541,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_is_not_known_has_a_token_and_waits_or_is_refused_for_the_rest() {
         let refusal = Refusal::new(503, "unknown_pod", "who");
-        for (caller, expected) in [(Caller::Unsettled, ""), (Caller::Nobody(refusal), "HTTP/1.1 503 ")] {
+        for (caller, expected) in [(Client::Unsettled, ""), (Client::Nobody(refusal), "HTTP/1.1 503 ")] {
             let mut world = World::of(SECTION);
             world.caller = caller;
             let shown = token(&world).await;

@@ -41,6 +41,9 @@ use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, Lease};
 use seawall_http::Refusal;
 use seawall_protocols::aws::{Bearer, Containers, RoleName};
+use seawall_server::handler::Dialect;
+use seawall_server::route::Route;
+use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
 use super::broker_stats::Brokered;
@@ -49,10 +52,8 @@ use super::entitlements::{Decided, Entitlements};
 use super::prefetch::Ahead;
 use super::sdk_profile::Clients;
 use super::{cloud, entitlements, pod_events};
+use crate::clouds::pod::PodCaller;
 use crate::observe::readiness::Probe;
-use crate::server::handler::Dialect;
-use crate::server::route::Route;
-use crate::server::upstream::Forwarder;
 use container_handler::ContainersDialect;
 use imds_handler::{ImdsDialect, Service};
 use passthrough::Passthrough;
@@ -232,7 +233,7 @@ impl Cloud for Aws {
         Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing, passthrough }))
     }
 
-    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect> {
+    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
         if name == DialectName::AwsContainers {
             let (endpoint, audience) = (self.containers.clone(), self.container_audience.clone());
             return Rc::new(ContainersDialect::new(endpoint, audience, self.clock.clone()));

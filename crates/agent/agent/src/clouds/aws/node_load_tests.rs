@@ -15,8 +15,8 @@ use serde_json::Value;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::policy::annotations::{PERMITTED, ROLE, ROLE_ARN};
+use crate::clouds::pod::Client;
 use crate::clouds::tests::World;
-use crate::identity::resolver::Caller;
 
 const PODS: usize = 110;
 const ROLES: usize = 20;
@@ -85,7 +85,7 @@ impl Beyond {
 /// An agent and the pods of its node, which all start with it.
 struct Node {
     world: Rc<World>,
-    pods: Vec<Caller>,
+    pods: Vec<Client>,
     /// The first so many pods have all principals between them.
     principals: usize,
 }
@@ -109,7 +109,7 @@ impl Node {
                 let subject = tokens(Workload::service_account("shop", &account).in_pod(&name));
                 let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
                 let pod = Pod { uid: PodUid(name.as_str().into()), name: name.into(), service_account };
-                world.newcomer(pod, &facts(way, number), &subject)
+                Client::Pod(world.newcomer(pod, &facts(way, number), &subject))
             })
             .collect();
         Self { world: Rc::new(world), pods, principals: way.principals }
@@ -117,7 +117,7 @@ impl Node {
 
     /// Each pod asks as an SDK does, all at once; what lives of what it is given, and whose it is.
     async fn ask(&self, beyond: &Beyond) -> Duration {
-        let ask = |pod: &Caller| spawn_local(document(self.world.clone(), pod.clone()));
+        let ask = |pod: &Client| spawn_local(document(self.world.clone(), pod.clone()));
         let asked: Vec<_> = self.pods.iter().map(ask).collect();
         while asked.iter().any(|asking| !asking.is_finished()) {
             self.pass(Duration::from_millis(100)).await;
@@ -154,7 +154,7 @@ impl Node {
     fn is_a_call_under_way(&self) -> bool {
         let now = self.world.clock.now();
         self.pods.iter().take(self.principals).any(|pod| {
-            let Caller::Pod(pod) = pod else { return false };
+            let Client::Pod(pod) = pod else { return false };
             let shown = pod.entitlements().describe(now);
             let principals = shown["aws"]["principals"].as_array();
             principals.is_some_and(|all| all.iter().any(|principal| principal["callInTheAir"] == true))
@@ -182,7 +182,7 @@ fn facts(way: Way, number: usize) -> Facts {
 }
 
 /// A listing and its document; a program that is told to come again does.
-async fn document(world: Rc<World>, pod: Caller) -> Value {
+async fn document(world: Rc<World>, pod: Client) -> Value {
     loop {
         let listed = world.get_as(&pod, LISTING).await;
         if listed.starts_with("HTTP/1.1 503 ") {

@@ -14,12 +14,12 @@ use http::{HeaderMap, Method};
 use seawall_core::{Clock, Gcra, Moment, Secret};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::respond;
+use seawall_server::client::ClientId;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::upstream::{Forward, Forwarded, Forwarder, SLOW};
 use tokio::sync::Mutex;
 
 use super::routes;
-use crate::server::client::ClientId;
-use crate::server::response::{Later, Reply, Writing, Written};
-use crate::server::upstream::{Forward, Forwarded, Forwarder, SLOW};
 
 /// What is behind the filter, on one thread. Cheap to clone.
 #[derive(Clone, Debug)]

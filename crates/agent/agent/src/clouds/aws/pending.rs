@@ -11,8 +11,8 @@ use seawall_http::Refusal;
 
 use super::{Entitlement, Own, refusals};
 use crate::clouds::entitlements::Decided;
+use crate::clouds::pod::PodCaller;
 use crate::clouds::pod_events;
-use crate::identity::pod_registry::PodCaller;
 
 /// Until when a request is answered.
 #[derive(Clone, Copy, Debug)]

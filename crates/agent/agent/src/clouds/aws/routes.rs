@@ -1,8 +1,7 @@
 //! What is asked of AWS's endpoints, by kind.
 
 use seawall_core::cloud::CloudName::Aws;
-
-use crate::server::route::Route;
+use seawall_server::route::Route;
 
 /// A session token of the metadata service.
 pub(super) static TOKEN: Route = Route::other(Aws, "token");

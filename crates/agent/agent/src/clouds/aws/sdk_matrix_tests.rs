@@ -2,7 +2,6 @@
 //! program calls three times a minute. What the SDKs do is the test kit's (`aws_clients`), where it is held to what was measured; here
 //! their requests go through the room to an emulated STS and back, and all pods are looked at for thrash as on a node.
 
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -16,13 +15,11 @@ use seawall_testkit::aws_clients::{Call, Client, Family, HOUR, MINUTE, all, allo
 use serde_json::{Value, json};
 
 use super::tests::{naming, start_as};
+use crate::clouds::pod::{Client as Served, PodCaller};
 use crate::clouds::tests::World;
-use crate::identity::pod_registry::PodCaller;
-use crate::identity::resolver::Caller;
 use crate::observe::excessive_fetch;
 use crate::observe::excessive_fetch::Seen;
 use crate::observe::pod_scan::Found;
-use crate::server::fairness::clients::Tenant;
 
 /// Between two calls of a program, in seconds.
 const STEP: i64 = 20;
@@ -85,8 +82,7 @@ impl Default for Tally {
 struct Pair {
     family: &'static Family,
     endpoint: Endpoint,
-    caller: Caller,
-    tenant: Rc<Tenant>,
+    caller: Served,
     owner: Owner,
     client: Client,
     /// A session token, and until when the client keeps it.
@@ -102,13 +98,13 @@ impl Pair {
         };
         let (owner, name) = (Owner::default(), format!("{} at {endpoint:?}", family.name));
         let complainer = Complainer::with(Arc::new(owner.clone()));
-        let (caller, tenant) = world.another(&name, naming(role), complainer);
+        let caller = world.another(&name, naming(role), complainer);
         let client = Client::new(rule, family.name.bytes().map(u64::from).sum());
-        Some(Self { family, endpoint, caller, tenant, owner, client, token: None, tally: Tally::default() })
+        Some(Self { family, endpoint, caller, owner, client, token: None, tally: Tally::default() })
     }
 
     fn pod(&self) -> &Arc<PodCaller> {
-        let Caller::Pod(pod) = &self.caller else { panic!("{:?}", self.caller) };
+        let Served::Pod(pod) = &self.caller else { panic!("{:?}", self.caller) };
         pod
     }
 
@@ -175,7 +171,7 @@ impl Pair {
         {
             return Some(token.clone());
         }
-        let (answer, _) = world.ask_as(&self.caller, &self.tenant, put.as_bytes()).await;
+        let (answer, _) = world.ask_as(&self.caller, put.as_bytes()).await;
         let (head, token) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{}: {answer}", self.name());
         // All take what is granted, which may be less than they ask for.
@@ -189,7 +185,7 @@ impl Pair {
 
     /// The body of an answer with status 200; nothing of one with 503, and no other is expected.
     async fn ask(&self, world: &World, request: &str) -> Option<String> {
-        let (answer, _) = world.ask_as(&self.caller, &self.tenant, request.as_bytes()).await;
+        let (answer, _) = world.ask_as(&self.caller, request.as_bytes()).await;
         if answer.starts_with("HTTP/1.1 200 ") {
             return Some(answer.split_once("\r\n\r\n").unwrap().1.to_owned());
         }

@@ -19,8 +19,8 @@ use super::Entitlement;
 use super::policy::annotations::ROLE_ARN;
 use super::sdk_matrix_tests::{bearer, seconds};
 use crate::clouds::entitlements::Decided;
+use crate::clouds::pod::PodCaller;
 use crate::clouds::tests::World;
-use crate::identity::pod_registry::PodCaller;
 use crate::observe::stale_credentials::Seen;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ impl World {
         let bytes = format!(
             "GET /v1/credentials HTTP/1.1\r\nHost: 169.254.170.23\r\nAuthorization: {token}\r\nUser-Agent: {agent}\r\n\r\n"
         );
-        self.ask_as(&self.caller, &self.tenant, bytes.as_bytes()).await.0
+        self.ask_as(&self.caller, bytes.as_bytes()).await.0
     }
 
     async fn first(&self) {
@@ -378,7 +378,7 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
 #[tokio::test]
 async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
     let (world, sts) = start(60 * MINUTE).await;
-    let (other, _) = world.another("u2", naming(TILL), Complainer::default());
+    let other = world.another("u2", naming(TILL), Complainer::default());
     while !world.get_as(&other, LISTING).await.ends_with("till") {
         world.settle().await;
     }

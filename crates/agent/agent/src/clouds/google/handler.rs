@@ -13,19 +13,18 @@ use seawall_core::events::Complaint;
 use seawall_http::{Frame, Refusal, RequestHead};
 use seawall_protocols::google::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_protocols::google::{Alt, Credential, Detection, Hold, Look, Server, Text, Tree, What};
+use seawall_server::handler::{Asked, Dialect};
+use seawall_server::replay_cache::Again;
+use seawall_server::route;
+use seawall_server::route::Route;
+use seawall_server::upstream::long_polls::PollPlace;
 
 use super::passthrough::Passthrough;
 use super::pending::{Waits, Wanted};
 use super::{Entitlement, Federated, pending, response, routes};
 use crate::clouds::entitlements::Decided;
+use crate::clouds::pod::{Client, PodCaller, Step};
 use crate::clouds::pod_events;
-use crate::identity::pod_registry::PodCaller;
-use crate::identity::resolver::Caller;
-use crate::server::handler::{Asked, Dialect, Step};
-use crate::server::replay_cache::Again;
-use crate::server::route;
-use crate::server::route::Route;
-use crate::server::upstream::long_polls::PollPlace;
 
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ const ANYONE: Refusal =
 
 const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
-impl Dialect for GoogleDialect {
+impl Dialect<PodCaller> for GoogleDialect {
     fn cloud(&self) -> CloudName {
         CloudName::Google
     }
@@ -80,14 +79,14 @@ impl Dialect for GoogleDialect {
         Duration::from_millis(millis)
     }
 
-    fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let step = match (&self.serves, caller) {
-            (_, Caller::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
-            (_, Caller::Unsettled) => Ok(self.not_yet(asked, out)),
-            (Serves::Federate { .. }, Caller::Anyone) => Err(ANYONE),
-            (Serves::Federate { .. }, Caller::Pod(pod)) => self.federate(pod, asked, out),
-            (Serves::Federate { probe }, Caller::Probe) => self.look(probe, asked, out),
-            (Serves::Conceal, Caller::Pod(pod)) => {
+            (_, Client::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
+            (_, Client::Unsettled) => Ok(self.not_yet(asked, out)),
+            (Serves::Federate { .. }, Client::Anyone) => Err(ANYONE),
+            (Serves::Federate { .. }, Client::Pod(pod)) => self.federate(pod, asked, out),
+            (Serves::Federate { probe }, Client::Probe) => self.look(probe, asked, out),
+            (Serves::Conceal, Client::Pod(pod)) => {
                 let later = self.passthrough.forward(asked.shares, asked.head);
                 later.map(|later| Step::Later(pending::while_let_through(pod, later, self.server())))
             }
@@ -259,7 +258,7 @@ fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out
     };
     let question = || {
         let (tree, want, alt) = (own.tree.clone(), wanted.want.to_want(), wanted.alt);
-        Box::new(CredentialAgain { tree, want, alt }) as Box<dyn Again>
+        Box::new(CredentialAgain { tree, want, alt }) as Box<dyn Again<PodCaller>>
     };
     Step::Lent { route, question: asked.is_to_be_remembered.then(question) }
 }
@@ -289,17 +288,17 @@ struct CredentialAgain {
     alt: Alt,
 }
 
-impl Again for CredentialAgain {
+impl Again<PodCaller> for CredentialAgain {
     /// From the caller's own holder, as it is now. Another tree reads the same path otherwise: whose account's it is, and which scopes
     /// are meant where none are named.
     fn answer(
         &self,
-        caller: &Caller,
+        caller: &Client,
         frame: &Frame<'_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<&'static Route> {
-        let Caller::Pod(pod) = caller else { return None };
+        let Client::Pod(pod) = caller else { return None };
         let entitlements = pod.entitlements();
         match entitlements.of(CloudName::Google) {
             Decided::Is(Entitlement::Federated(own)) if Arc::ptr_eq(&own.tree, &self.tree) => {

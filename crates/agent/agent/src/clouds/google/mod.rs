@@ -29,6 +29,9 @@ use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, ServiceAccount};
 use seawall_http::Refusal;
 use seawall_protocols::google::{self, Server};
+use seawall_server::handler::Dialect;
+use seawall_server::route::Route;
+use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
 use super::broker_stats::Brokered;
@@ -37,10 +40,8 @@ use super::entitlements::{Decided, Entitlements};
 use super::prefetch::Ahead;
 use super::sdk_profile::Clients;
 use super::{cloud, entitlements, pod_events};
+use crate::clouds::pod::PodCaller;
 use crate::observe::readiness::Probe;
-use crate::server::handler::Dialect;
-use crate::server::route::Route;
-use crate::server::upstream::Forwarder;
 use account_policy::NoAccount;
 use config::{Federate, Mode};
 use handler::{GoogleDialect, Serves};
@@ -171,7 +172,7 @@ impl Cloud for Google {
         Some(Arc::new(own))
     }
 
-    fn dialect(&self, _: DialectName, tools: &Tools) -> Rc<dyn Dialect> {
+    fn dialect(&self, _: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
         let (serves, server) = match &self.gives {
             Gives::Federate(federation) => (Serves::Federate { probe: federation.trees.bare() }, Server::Gke),
             Gives::Conceal => (Serves::Conceal, Server::Vm),

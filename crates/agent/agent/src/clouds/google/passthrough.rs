@@ -9,11 +9,11 @@ use std::time::Duration;
 use http::Method;
 use seawall_http::{Frame, Length, Refusal, RequestHead};
 use seawall_protocols::google::{self, Server};
+use seawall_server::client::ClientShares;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::upstream::{Forward, Forwarded, Forwarder};
 
 use super::routes;
-use crate::server::connection_table::ClientShares;
-use crate::server::response::{Later, Reply, Writing, Written};
-use crate::server::upstream::{Forward, Forwarded, Forwarder};
 
 /// The filter and what is behind it.
 #[derive(Debug)]

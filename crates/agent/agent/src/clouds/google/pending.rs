@@ -12,15 +12,15 @@ use seawall_core::shutdown::Stop;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 use seawall_protocols::google::{Alt, Hold, Known, Look, Server};
+use seawall_server::client::ClientShares;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::upstream::long_polls::{LongPolls, PollPlace};
 
 use super::response::{Came, tag};
 use super::{Entitlement, Federated, refusals, routes};
 use crate::clouds::entitlements::Decided;
+use crate::clouds::pod::PodCaller;
 use crate::clouds::pod_events;
-use crate::identity::pod_registry::PodCaller;
-use crate::server::connection_table::ClientShares;
-use crate::server::response::{Later, Reply, Writing, Written};
-use crate::server::upstream::long_polls::{LongPolls, PollPlace};
 
 /// A credential and the form it is wanted in.
 #[derive(Clone, Copy, Debug)]

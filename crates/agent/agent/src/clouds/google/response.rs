@@ -6,8 +6,7 @@ use seawall_broker::google::{Credential, Want};
 use seawall_core::{Lease, Moment};
 use seawall_http::{Frame, Refusal};
 use seawall_protocols::google::{AccessToken, Alt, ETag, Known, Server};
-
-use crate::server::response::{Reply, Writing, Written};
+use seawall_server::response::{Reply, Writing, Written};
 
 /// The server whose name the answers carry that are not another's.
 const SERVER: Server = Server::Gke;

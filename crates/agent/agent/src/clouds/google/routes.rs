@@ -2,8 +2,7 @@
 
 use seawall_broker::google::WantRef;
 use seawall_core::cloud::CloudName::Google;
-
-use crate::server::route::Route;
+use seawall_server::route::Route;
 
 /// An access token.
 pub(super) static TOKEN: Route = Route::credential(Google, "token");

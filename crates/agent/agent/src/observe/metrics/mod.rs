@@ -1,3 +1,5 @@
 //! What is counted elsewhere, written for Prometheus at a scrape.
 
 pub(crate) mod redirect;
+pub(crate) mod requests;
+pub(crate) mod write;

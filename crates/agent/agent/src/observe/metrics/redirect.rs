@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use seawall_redirect::{Counts, Standing};
 
 use crate::identity::redirect::Capture;
-use crate::server::thread_metrics::{counter, gauge};
+use crate::observe::metrics::write::{counter, gauge};
 
 /// Writes it.
 #[derive(Debug)]
