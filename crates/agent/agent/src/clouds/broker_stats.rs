@@ -1,4 +1,4 @@
-//! What every cloud with a broker counts and shows: generic over the cloud, called by the rooms.
+//! What every cloud with a broker counts and shows: generic over the cloud, called by each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
+use seawall_broker::{Broker, Exchange, Holder, PrincipalView, aws, google};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
@@ -66,46 +66,60 @@ impl Figures {
     }
 }
 
-/// A broker, whichever cloud's it is.
-pub(crate) trait Brokered {
-    /// What it has to tell at a scrape.
-    fn figures(&self, clock: &Clock) -> Figures;
-
-    /// What an operator should see though the agent serves.
-    fn remarks(&self) -> Vec<String>;
-
-    /// Whether all that was issued so far could be kept above the floor.
-    fn is_above_floor(&self) -> bool;
+/// A broker at work. A closed set: one variant for each cloud.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CloudBroker<'a> {
+    /// Google's.
+    Google(&'a google::Broker),
+    /// AWS's.
+    Aws(&'a aws::Broker),
 }
 
-impl<X: Exchange> Brokered for Broker<X> {
-    fn figures(&self, clock: &Clock) -> Figures {
-        Figures::of(self, clock)
+impl CloudBroker<'_> {
+    /// What it has to tell at a scrape.
+    pub(crate) fn figures(self, clock: &Clock) -> Figures {
+        match self {
+            Self::Google(broker) => Figures::of(broker, clock),
+            Self::Aws(broker) => Figures::of(broker, clock),
+        }
     }
 
-    fn remarks(&self) -> Vec<String> {
-        let principals = self.principals();
-        let (all, cloud) = (principals.len(), X::CLOUD);
-        let failing = principals.filter(|view| view.failure.is_some()).count();
-        let mut remarks = Vec::new();
-        if failing > 0 {
-            remarks.push(format!(
-                "{failing} of {all} credentials of {cloud} could not be fetched last time; see /debug/pods"
-            ));
+    /// What an operator should see though the agent serves.
+    pub(crate) fn remarks(self) -> Vec<String> {
+        match self {
+            Self::Google(broker) => remarks(broker),
+            Self::Aws(broker) => remarks(broker),
         }
-        let short = self.counters().below_floor_total();
-        if short > 0 {
-            let floor = self.floor().hard.as_secs() / 60;
-            remarks.push(format!(
-                "{short} credentials of {cloud} were issued with a life too short for the floor of {floor} minutes"
-            ));
-        }
-        remarks
     }
 
-    fn is_above_floor(&self) -> bool {
-        self.counters().below_floor_total() == 0
+    /// Whether all that was issued so far could be kept above the floor.
+    pub(crate) fn is_above_floor(self) -> bool {
+        let counters = match self {
+            Self::Google(broker) => broker.counters(),
+            Self::Aws(broker) => broker.counters(),
+        };
+        counters.below_floor_total() == 0
     }
+}
+
+fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
+    let principals = broker.principals();
+    let (all, cloud) = (principals.len(), X::CLOUD);
+    let failing = principals.filter(|view| view.failure.is_some()).count();
+    let mut remarks = Vec::new();
+    if failing > 0 {
+        remarks.push(format!(
+            "{failing} of {all} credentials of {cloud} could not be fetched last time; see /debug/pods"
+        ));
+    }
+    let short = broker.counters().below_floor_total();
+    if short > 0 {
+        let floor = broker.floor().hard.as_secs() / 60;
+        remarks.push(format!(
+            "{short} credentials of {cloud} were issued with a life too short for the floor of {floor} minutes"
+        ));
+    }
+    remarks
 }
 
 /// Writes the figures of all brokers: each family once, however many clouds there are.

@@ -1,124 +1,100 @@
-//! What a room is to the list of clouds, which alone speaks to it: its section, and the cloud at work.
+//! One cloud at work, whichever it is: what the list of clouds asks of each.
 
-use std::any::Any;
-use std::fmt::Debug;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use seawall_core::cloud::DialectName;
-use seawall_core::events::Complainer;
-use seawall_core::facts::Selection;
-use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Facts, Floor, Pod};
+use seawall_core::Floor;
+use seawall_core::cloud::{CloudName, DialectName};
 use seawall_server::handler::Dialect;
 use seawall_server::route::Route;
-use seawall_server::upstream::long_polls::LongPolls;
-use seawall_server::upstream::permits::Places;
-use tokio::runtime::Handle;
 
-use super::broker_stats::Brokered;
-use super::entitlements::{Entitlement, Entitlements};
+use super::aws::{self, Aws};
+use super::broker_stats::CloudBroker;
+use super::context::Tools;
+use super::google::{self, Google};
+use super::pod::PodCaller;
+use super::readiness_request::Probe;
 use super::sdk_profile::Clients;
-use crate::clouds::pod::PodCaller;
-use crate::observe::readiness::Probe;
 
-/// Whether something is the same as something else of its own type.
-pub(crate) trait Same {
-    /// Whether `other` is of this type, and equal.
-    fn is_same(&self, other: &dyn Any) -> bool;
+/// A cloud at work. A closed set: one variant for each cloud.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RunningCloud<'a> {
+    /// Google.
+    Google(&'a Google),
+    /// AWS.
+    Aws(&'a Aws),
 }
 
-impl<T: PartialEq + 'static> Same for T {
-    fn is_same(&self, other: &dyn Any) -> bool {
-        other.downcast_ref() == Some(self)
-    }
-}
-
-/// A cloud's section of the configuration, checked.
-pub(crate) trait Section: Any + Same {
-    /// The annotations that it wants to know.
-    fn selection(&self) -> Selection {
-        Selection::default()
+impl<'a> RunningCloud<'a> {
+    /// Its name.
+    pub(super) fn name(self) -> CloudName {
+        match self {
+            Self::Google(_) => CloudName::Google,
+            Self::Aws(_) => CloudName::Aws,
+        }
     }
 
-    /// Whether pods get credentials of their own, so that each must be known.
-    fn must_know_pods(&self) -> bool;
-
-    /// Whether it names a file that is written while the agent serves.
-    fn writes_a_file(&self) -> bool {
-        false
-    }
-
-    /// The cloud at work; what it does in the background runs on `runtime`. Asks nobody. `before` is the same cloud by another section, if
-    /// it is at work: what the sections do not say differently is taken over from it, with what is held and counted.
-    ///
-    /// # Errors
-    /// A file that the section names cannot be read or used.
-    fn start(
-        &self,
-        clock: &Clock,
-        runtime: &Handle,
-        before: Option<&dyn Cloud>,
-    ) -> anyhow::Result<Arc<dyn Cloud>>;
-}
-
-/// A cloud at work: one for the process.
-pub(crate) trait Cloud: Any + Debug + Send + Sync {
     /// What is asked of it, by kind.
-    fn routes(&self) -> &'static [&'static Route];
-
-    /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides
-    /// it is the same and they come in the way in which this cloud asks for them.
-    fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Option<Arc<dyn Entitlement>>;
+    pub(super) fn routes(self) -> &'static [&'static Route] {
+        match self {
+            Self::Google(_) => &google::ROUTES,
+            Self::Aws(_) => &aws::ROUTES,
+        }
+    }
 
     /// One of its dialects, on one traffic thread.
-    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>>;
-
-    /// Clients that fetch its credentials, by what they call themselves.
-    fn clients(&self) -> Clients {
-        Clients::default()
+    pub(super) fn dialect(self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
+        match self {
+            Self::Google(google) => google.dialect(tools),
+            Self::Aws(aws) => aws.dialect(name, tools),
+        }
     }
 
-    /// How readiness asks for that.
-    fn probe(&self, name: DialectName) -> Probe;
+    /// Clients that fetch its credentials, by what they call themselves.
+    pub(super) fn clients(self) -> Clients {
+        match self {
+            Self::Google(_) => google::CLIENTS,
+            Self::Aws(_) => aws::CLIENTS,
+        }
+    }
+
+    /// How readiness asks for one of its dialects.
+    pub(super) fn probe(self, name: DialectName) -> Probe {
+        match self {
+            Self::Google(_) => google::PROBE,
+            Self::Aws(_) => aws::probe(name),
+        }
+    }
 
     /// What gives its credentials, if it gives some.
-    fn broker(&self) -> Option<&dyn Brokered>;
+    pub(super) fn broker(self) -> Option<CloudBroker<'a>> {
+        match self {
+            Self::Google(google) => google.broker().map(CloudBroker::Google),
+            Self::Aws(aws) => Some(CloudBroker::Aws(aws.broker())),
+        }
+    }
 
     /// What an operator should see though the agent serves, beside what every broker says.
-    fn remarks(&self) -> Vec<String> {
-        Vec::new()
+    pub(super) fn remark(self) -> Option<&'a str> {
+        match self {
+            Self::Google(_) => None,
+            Self::Aws(aws) => aws.remark(),
+        }
     }
 
     /// Registers what it counts beside what every broker does.
-    fn register(&self, _registry: &mut Registry) {}
+    pub(super) fn register(self, registry: &mut Registry) {
+        match self {
+            Self::Google(_) => {}
+            Self::Aws(aws) => aws.register(registry),
+        }
+    }
 
     /// The floor of credentials that may end with the Kubernetes token that they were exchanged for.
-    fn floor_of_exchanged(&self) -> Option<Floor> {
-        None
+    pub(super) fn floor_of_exchanged(self) -> Option<Floor> {
+        match self {
+            Self::Google(google) => google.broker().map(|broker| broker.floor()),
+            Self::Aws(_) => None,
+        }
     }
-}
-
-/// A pod that is to be given what it may have.
-pub(crate) struct Applicant<'a> {
-    pub(crate) pod: &'a Pod,
-    /// What is told of it, as far as [`Section::selection`] asks.
-    pub(crate) facts: &'a Facts,
-    /// Its Kubernetes tokens.
-    pub(crate) subject: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
-    /// Told when it is refused something.
-    pub(crate) complainer: Complainer,
-    /// Whether what it will ask for first is to be fetched before it asks.
-    pub(crate) ahead: bool,
-}
-
-/// What a dialect on a traffic thread is made with.
-#[derive(Debug)]
-pub(crate) struct Tools {
-    pub(crate) long_polls: LongPolls,
-    /// Places at real metadata servers, which all threads share.
-    pub(crate) places: Arc<Places>,
-    /// Idle connections that a thread keeps to one of them.
-    pub(crate) idle: usize,
 }

@@ -1,8 +1,7 @@
-//! What a pod may have, of each cloud: decided in the clouds' rooms, kept in the roster, read by the dialects.
+//! What a pod may have, of each cloud: decided in the clouds' folders, kept with the pod, read by the dialects.
 //!
-//! Refuses to know what that is. Each cloud's room has a type of its own for it, and finds it again by that type.
+//! A closed set, with a field for each cloud. What stands there is each cloud's own ([`google`], [`aws`]).
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -15,24 +14,11 @@ use seawall_core::cloud::CloudName;
 use seawall_core::events::Complainer;
 use serde_json::{Map, Value, json};
 
+use super::aws::entitlement as aws;
+use super::google::entitlement as google;
+
 /// Something to be fetched.
 pub(crate) type CatchUp = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// What a pod may have of one cloud, as its room knows it.
-pub(crate) trait Entitlement: Any + Debug + Send + Sync {
-    /// What `/debug/pods` says of it: names and times, never a secret.
-    fn describe(&self, now: Moment) -> Value;
-
-    /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
-    fn catching_up(&self, _before: &Entitlements) -> Option<CatchUp> {
-        None
-    }
-
-    /// What the pod holds, and who tells its owner, where somebody can be told.
-    fn lending(&self) -> Option<Lending> {
-        None
-    }
-}
 
 /// What a pod holds of one cloud, and who tells its owner.
 #[derive(Debug)]
@@ -76,67 +62,102 @@ pub(crate) enum Decided<E> {
     Is(E),
 }
 
-type Own = Arc<dyn Entitlement>;
-
 /// What a pod may have, of each cloud; before anything is known of it, nothing is decided.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entitlements([Decided<Own>; CloudName::ALL.len()]);
+pub(crate) struct Entitlements {
+    pub(crate) google: Decided<Arc<google::Entitlement>>,
+    pub(crate) aws: Decided<Arc<aws::Entitlement>>,
+}
 
-impl Entitlements {
-    /// What each cloud decides.
-    pub(crate) fn of_each(decide: impl FnMut(CloudName) -> Decided<Own>) -> Self {
-        let mut decide = decide;
-        Self(std::array::from_fn(|place| decide(CloudName::ALL[place])))
+impl<E> Decided<Arc<E>> {
+    /// The same, to be looked at.
+    pub(crate) fn get(&self) -> Decided<&E> {
+        match self {
+            Self::Off => Decided::Off,
+            Self::NotYet => Decided::NotYet,
+            Self::Is(own) => Decided::Is(own),
+        }
+    }
+}
+
+impl<E> Decided<E> {
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::NotYet)
     }
 
-    /// What it may have of a cloud whose room knows it as `E`.
-    pub(crate) fn of<E: Entitlement>(&self, cloud: CloudName) -> Decided<&E> {
-        match &self.0[cloud as usize] {
-            Decided::Off => Decided::Off,
-            Decided::NotYet => Decided::NotYet,
-            // Of another type it is never: each cloud decides for itself.
-            Decided::Is(own) => (&**own as &dyn Any).downcast_ref().map_or(Decided::Off, Decided::Is),
+    /// The same, or that it is not known yet what the pod may have, if this is to be taken back.
+    fn unless(self, is_taken_back: bool) -> Self {
+        if is_taken_back && matches!(self, Self::Is(_)) { Self::NotYet } else { self }
+    }
+
+    /// What is said of it, where the cloud is on.
+    fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
+        match self {
+            Self::Off => None,
+            Self::NotYet => Some(json!({ "standing": "pending" })),
+            Self::Is(decided) => Some(own(decided)),
         }
+    }
+
+    fn and_then<T>(&self, own: impl FnOnce(&E) -> Option<T>) -> Option<T> {
+        match self {
+            Self::Is(decided) => own(decided),
+            Self::Off | Self::NotYet => None,
+        }
+    }
+}
+
+impl Entitlements {
+    /// What it may have of Google.
+    pub(crate) fn google(&self) -> Decided<&google::Entitlement> {
+        self.google.get()
+    }
+
+    /// What it may have of AWS.
+    pub(crate) fn aws(&self) -> Decided<&aws::Entitlement> {
+        self.aws.get()
     }
 
     /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
     pub(crate) fn is_pending(&self, cloud: CloudName) -> bool {
-        matches!(self.0[cloud as usize], Decided::NotYet)
+        match cloud {
+            CloudName::Google => self.google.is_pending(),
+            CloudName::Aws => self.aws.is_pending(),
+        }
     }
 
     /// The same, but that what it may have of these clouds is not known.
     pub(crate) fn without(&self, clouds: &[CloudName]) -> Self {
-        Self::of_each(|cloud| match &self.0[cloud as usize] {
-            Decided::Is(_) if clouds.contains(&cloud) => Decided::NotYet,
-            decided => decided.clone(),
-        })
+        let Self { google, aws } = self.clone();
+        Self {
+            google: google.unless(clouds.contains(&CloudName::Google)),
+            aws: aws.unless(clouds.contains(&CloudName::Aws)),
+        }
     }
 
     /// What fetches all that the pod held by `before`, of each cloud, where this does not hold it.
     pub(crate) fn catching_up(&self, before: &Self) -> Vec<CatchUp> {
-        let catch_up = |decided: &Decided<Own>| match decided {
-            Decided::Is(own) => own.catching_up(before),
-            Decided::Off | Decided::NotYet => None,
-        };
-        self.0.iter().filter_map(catch_up).collect()
+        let Self { google, aws } = self;
+        let of_google = google.and_then(|own| own.catching_up(before.google()));
+        let of_aws = aws.and_then(|own| own.catching_up(before.aws()));
+        [of_google, of_aws].into_iter().flatten().collect()
     }
 
     /// What the pod holds of one cloud, and who tells its owner.
     pub(crate) fn lending(&self, cloud: CloudName) -> Option<Lending> {
-        match &self.0[cloud as usize] {
-            Decided::Is(own) => own.lending(),
-            Decided::Off | Decided::NotYet => None,
+        match cloud {
+            CloudName::Google => self.google.and_then(|own| own.lending()),
+            CloudName::Aws => self.aws.and_then(|own| own.lending()),
         }
     }
 
     /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.
     pub(crate) fn describe(&self, now: Moment) -> Map<String, Value> {
-        let describe = |decided: &Decided<Own>| match decided {
-            Decided::Off => None,
-            Decided::NotYet => Some(json!({ "standing": "pending" })),
-            Decided::Is(own) => Some(own.describe(now)),
-        };
-        let each = CloudName::ALL.iter().zip(&self.0);
-        each.filter_map(|(cloud, decided)| Some((cloud.as_str().to_owned(), describe(decided)?))).collect()
+        let Self { google, aws } = self;
+        let each = [
+            (CloudName::Google, google.describe(|own| own.describe(now))),
+            (CloudName::Aws, aws.describe(|own| own.describe(now))),
+        ];
+        each.into_iter().filter_map(|(cloud, said)| Some((cloud.as_str().to_owned(), said?))).collect()
     }
 }

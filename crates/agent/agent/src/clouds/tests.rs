@@ -21,6 +21,7 @@ use seawall_server::upstream::permits::Places;
 use serde_json::json;
 
 use super::*;
+use crate::Path;
 use crate::clouds::pod::{Client, PodCaller, Step};
 
 const BOTH: &str = "google: { mode: conceal }\naws: { region: eu-central-1, imds: { tokens: optional } }\n";

@@ -13,21 +13,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
+use crate::clouds::readiness_request::Probe;
 use crate::identity::resolver::ProbeAddress;
 
 /// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
-
-/// How a dialect is asked whether it answers: for something that is no secret, as a library would.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Probe {
-    pub(crate) method: &'static str,
-    pub(crate) target: &'static str,
-    /// Header lines, each with its end.
-    pub(crate) headers: &'static str,
-    /// What a good answer's head has, in lower case.
-    pub(crate) answer_has: &'static str,
-}
 
 /// Asks each listener.
 #[derive(Debug)]

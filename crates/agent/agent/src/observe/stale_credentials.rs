@@ -21,7 +21,7 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{Found, FoundCollector, Looker};
 use crate::clouds::CloudsInForce;
-use crate::clouds::entitlements::{Failing, LeaseState};
+use crate::clouds::entitlements::{Failing, LeaseState, Lending};
 use crate::clouds::pod::PodCaller;
 use crate::clouds::sdk_profile::First;
 
@@ -71,27 +71,28 @@ impl Seen {
     /// Looks at these pods, and forgets all others. `tell` is whether a pod could be told.
     pub(crate) fn look(&mut self, pods: &[Arc<PodCaller>], mut tell: impl FnMut(&Complainer, &str) -> bool) {
         for cloud in CloudName::ALL {
-            self.look_at(*cloud, pods, &mut tell);
+            let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().lending(*cloud)));
+            self.look_at(*cloud, held, &mut tell);
         }
     }
 
-    fn look_at(
+    /// Looks at what each pod holds of one cloud.
+    fn look_at<'p>(
         &mut self,
         cloud: CloudName,
-        pods: &[Arc<PodCaller>],
+        held: impl Iterator<Item = (&'p PodUid, Option<Lending>)>,
         tell: &mut impl FnMut(&Complainer, &str) -> bool,
     ) {
         let now = self.clock.now();
         let before = std::mem::take(&mut self.known[cloud as usize]);
         let mut room = AT_A_LOOK;
         let mut worst: Option<Trouble> = None;
-        for pod in pods {
-            let lending = pod.entitlements().lending(cloud);
+        for (pod, lending) in held {
             let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
-            let known = before.get(&pod.pod.uid).copied();
+            let known = before.get(pod).copied();
             let Some(trouble) = Trouble::of(leases, now) else {
                 if let Some(known) = known.filter(|known| is_without(leases, known.ends, now)) {
-                    self.known[cloud as usize].insert(pod.pod.uid.clone(), known);
+                    self.known[cloud as usize].insert(pod.clone(), known);
                 }
                 continue;
             };
@@ -100,7 +101,7 @@ impl Seen {
                 room -= 1;
                 is_told = tell(&lending.complainer, &self.message(cloud, &trouble, now));
             }
-            self.known[cloud as usize].insert(pod.pod.uid.clone(), Concerned { ends: trouble.ends, is_told });
+            self.known[cloud as usize].insert(pod.clone(), Concerned { ends: trouble.ends, is_told });
             worst = worst.into_iter().chain([trouble]).min_by_key(|trouble| trouble.failing.since);
         }
         self.count(cloud, !before.is_empty(), worst, now);
@@ -216,39 +217,20 @@ pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use seawall_core::attestation::Basis;
-    use seawall_core::{ManualClock, Pod, ServiceAccount};
-    use serde_json::Value;
+    use seawall_core::ManualClock;
 
     use super::*;
-    use crate::clouds::entitlements::{Decided, Entitlement, Entitlements, Lending};
     use crate::clouds::tests::World;
 
     const MINUTE: Duration = Duration::from_secs(60);
-
-    /// What a pod holds, as a test says.
-    #[derive(Debug, Default)]
-    struct Said(Mutex<Vec<LeaseState>>);
-
-    impl Entitlement for Said {
-        fn describe(&self, _: Moment) -> Value {
-            Value::Null
-        }
-
-        fn lending(&self) -> Option<Lending> {
-            Some(Lending { leases: self.0.lock().unwrap().clone(), complainer: Complainer::default() })
-        }
-    }
 
     struct Node {
         clock: Clock,
         hand: ManualClock,
         seen: Seen,
         found: Arc<Found>,
-        said: Vec<Arc<Said>>,
-        pods: Vec<Arc<PodCaller>>,
+        /// What each pod holds of AWS.
+        held: Vec<(PodUid, Vec<LeaseState>)>,
         /// What pods were told.
         told: Vec<String>,
     }
@@ -258,40 +240,31 @@ mod tests {
             let World { clouds, clock, hand, .. } = World::of("aws: { region: eu-central-1 }\n");
             let found = Arc::<Found>::default();
             let seen = Seen::new(Arc::new(CloudsInForce::new(clouds)), clock.clone(), found.clone());
-            let mut node = Self { clock, hand, seen, found, said: vec![], pods: vec![], told: vec![] };
+            let mut node = Self { clock, hand, seen, found, held: vec![], told: vec![] };
             (0..pods).for_each(|number| node.add(number));
             node
         }
 
         fn add(&mut self, number: usize) {
-            let (said, name) = (Arc::<Said>::default(), format!("cart-{number}"));
-            let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-            let pod = Pod { uid: PodUid(name.as_str().into()), name: name.into(), service_account };
-            let own = Entitlements::of_each(|cloud| match cloud {
-                CloudName::Aws => Decided::Is(said.clone() as Arc<dyn Entitlement>),
-                _ => Decided::Off,
-            });
-            self.pods.push(Arc::new(PodCaller::new(pod, Basis::default(), own)));
-            self.said.push(said);
+            self.held.push((PodUid(format!("cart-{number}").into()), Vec::new()));
         }
 
         /// All pods hold a lease of an hour from now on.
-        fn renew(&self) {
+        fn renew(&mut self) {
             let issued = self.clock.now();
             let (due, ends) = (issued + 35 * MINUTE, issued + 60 * MINUTE);
             let lease = LeaseState { issued, due, ends, floor: 16 * MINUTE, failing: None };
             self.hold(&[lease]);
         }
 
-        fn hold(&self, leases: &[LeaseState]) {
-            self.said.iter().for_each(|said| *said.0.lock().unwrap() = leases.to_vec());
+        fn hold(&mut self, leases: &[LeaseState]) {
+            self.held.iter_mut().for_each(|(_, held)| *held = leases.to_vec());
         }
 
-        fn fail(&self, fault: Fault) {
+        fn fail(&mut self, fault: Fault) {
             let failing = Failing { since: self.clock.now(), step: "AssumeRole", fault };
-            for said in &self.said {
-                said.0.lock().unwrap().iter_mut().for_each(|lease| lease.failing = Some(failing));
-            }
+            let leases = self.held.iter_mut().flat_map(|(_, held)| held);
+            leases.for_each(|lease| lease.failing = Some(failing));
         }
 
         fn pass(&mut self, span: Duration) {
@@ -304,7 +277,11 @@ mod tests {
 
         fn look(&mut self, is_heard: bool) {
             let told = &mut self.told;
-            self.seen.look(&self.pods, |_, message| {
+            let lending = |leases: &Vec<LeaseState>| {
+                Some(Lending { leases: leases.clone(), complainer: Complainer::default() })
+            };
+            let held = self.held.iter().map(|(pod, leases)| (pod, lending(leases)));
+            self.seen.look_at(CloudName::Aws, held, &mut |_, message| {
                 told.push(message.to_owned());
                 is_heard
             });
@@ -417,10 +394,9 @@ mod tests {
         node.fail(Fault::Upstream);
         node.pass(9 * MINUTE);
         // Each look meets five hundred other pods that hold the same.
-        let leases = node.said[0].0.lock().unwrap().clone();
+        let leases = node.held[0].1.clone();
         for look in 1..=6 {
-            node.pods.clear();
-            node.said.clear();
+            node.held.clear();
             (0..500).for_each(|number| node.add(1000 * look + number));
             node.hold(&leases);
             node.pass(LOOK);

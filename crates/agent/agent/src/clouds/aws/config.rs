@@ -501,7 +501,6 @@ mod tests {
     use seawall_config::{Document, Mistakes};
 
     use super::*;
-    use crate::clouds::cloud::Section as _;
     use crate::config::DEFAULT;
 
     fn read(text: &str) -> Result<Section, Mistakes> {

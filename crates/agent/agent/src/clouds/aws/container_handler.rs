@@ -16,11 +16,12 @@ use seawall_server::response::{Later, Reply, Writing, Written};
 use seawall_server::route;
 use seawall_server::route::Route;
 
+use super::entitlement::{Entitlement, Own, Standing};
 use super::pending::Deadline;
-use super::{Entitlement, Own, Standing, pending, pod_token, response, routes};
+use super::{pending, pod_token, response, routes};
 use crate::clouds::entitlements::Decided;
 use crate::clouds::pod::{Client, PodCaller, Step};
-use crate::observe::readiness::Probe;
+use crate::clouds::readiness_request::Probe;
 
 /// Readiness has no pod's token: it is told that this is the endpoint.
 pub(super) const PROBE: Probe = Probe {
@@ -102,7 +103,7 @@ impl ContainersDialect {
         let query = self.endpoint.query(asked.head)?;
         let now = UnixTime::from(self.clock.wall());
         let token_ends = pod_token::check(query.token, &pod.pod, &self.audience, now)?;
-        match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
+        match pod.entitlements().aws() {
             Decided::Is(own) => Ok(self.lend(pod, own.own()?, token_ends, asked, out)),
             Decided::NotYet => Ok(Step::NotYet),
             Decided::Off => Err(ANYONE),
@@ -180,8 +181,7 @@ impl Again<PodCaller> for CredentialsAgain {
             return None;
         }
         let entitlements = pod.entitlements();
-        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.of(CloudName::Aws)
-        else {
+        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.aws() else {
             return None;
         };
         let lease = own.holder.held((), now)?;

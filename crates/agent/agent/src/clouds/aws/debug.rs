@@ -2,16 +2,15 @@
 
 use seawall_broker::aws::{PrincipalView, Way};
 use seawall_core::Moment;
-use seawall_core::cloud::CloudName;
 use serde_json::{Value, json};
 
-use super::{Entitlement, Own, Standing};
-use crate::clouds::entitlements::{CatchUp, Decided, Entitlements, Lending};
-use crate::clouds::{broker_stats, entitlements};
+use super::entitlement::{Entitlement, Own, Standing};
+use crate::clouds::broker_stats;
+use crate::clouds::entitlements::{CatchUp, Decided, Lending};
 
-impl entitlements::Entitlement for Entitlement {
+impl Entitlement {
     /// What a pod may have, in a word, the role that it acts as and how it takes it, and what it holds.
-    fn describe(&self, now: Moment) -> Value {
+    pub(crate) fn describe(&self, now: Moment) -> Value {
         match &self.standing {
             Standing::Role(own) => json!({
                 "standing": "role",
@@ -23,8 +22,9 @@ impl entitlements::Entitlement for Entitlement {
         }
     }
 
-    fn catching_up(&self, before: &Entitlements) -> Option<CatchUp> {
-        match (&self.standing, before.of::<Self>(CloudName::Aws)) {
+    /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
+    pub(crate) fn catching_up(&self, before: Decided<&Self>) -> Option<CatchUp> {
+        match (&self.standing, before) {
             (Standing::Role(own), Decided::Is(Self { standing: Standing::Role(before), .. })) => {
                 broker_stats::catching_up(&own.holder, &before.holder)
             }
@@ -32,7 +32,8 @@ impl entitlements::Entitlement for Entitlement {
         }
     }
 
-    fn lending(&self) -> Option<Lending> {
+    /// What the pod holds, and who tells its owner.
+    pub(crate) fn lending(&self) -> Option<Lending> {
         let Standing::Role(own) = &self.standing else { return None };
         Some(Lending { leases: broker_stats::leases(&own.holder), complainer: own.complainer.clone() })
     }

@@ -25,14 +25,15 @@ use seawall_server::route;
 use seawall_server::route::Route;
 
 use super::config::Section;
+use super::entitlement::{Entitlement, Own, Standing};
 use super::passthrough::{Errand, Passthrough};
 use super::pending::Deadline;
 use super::response::Dates;
 use super::session_token_keys::TokenKeys;
-use super::{Entitlement, Own, Standing, pending, response, routes};
+use super::{pending, response, routes};
 use crate::clouds::entitlements::Decided;
 use crate::clouds::pod::{Client, PodCaller, Step};
-use crate::observe::readiness::Probe;
+use crate::clouds::readiness_request::Probe;
 
 /// Readiness asks for a token, as every library does first.
 pub(super) const PROBE: Probe = Probe {
@@ -150,7 +151,7 @@ impl Dialect<PodCaller> for ImdsDialect {
 
     fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let answered = match caller {
-            Client::Pod(pod) => match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
+            Client::Pod(pod) => match pod.entitlements().aws() {
                 Decided::Is(own) => self.of_pod(pod, own, asked, out),
                 Decided::NotYet => {
                     let visitor = Visitor::pod(Bearer::pod(&pod.pod.uid), asked.peer);
@@ -447,8 +448,7 @@ impl Again<PodCaller> for DocumentAgain {
             return None;
         }
         let entitlements = pod.entitlements();
-        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.of(CloudName::Aws)
-        else {
+        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.aws() else {
             return None;
         };
         let lease = own.holder.held((), now).filter(|lease| own.name_of(lease) == &*self.role)?;

@@ -7,6 +7,7 @@
 mod config;
 mod container_handler;
 mod debug;
+pub(crate) mod entitlement;
 mod imds_handler;
 #[cfg(test)]
 mod node_load_tests;
@@ -26,35 +27,30 @@ mod session_token_keys;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use seawall_broker::aws::{Access, AwsExchange, Broker, Config, Credential, Holder, HolderSpec, SETTINGS};
+use seawall_broker::aws::{AwsExchange, Broker, Config, HolderSpec, SETTINGS};
 use seawall_config::values::named_file;
-use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::events::Complainer;
+use seawall_core::Clock;
+use seawall_core::cloud::DialectName;
 use seawall_core::facts::Selection;
-use seawall_core::{Clock, Floor, Lease};
-use seawall_http::Refusal;
-use seawall_protocols::aws::{Bearer, Containers, RoleName};
+use seawall_protocols::aws::{Bearer, Containers};
 use seawall_server::handler::Dialect;
-use seawall_server::route::Route;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
-use super::broker_stats::Brokered;
-use super::cloud::{Applicant, Cloud, Tools};
-use super::entitlements::{Decided, Entitlements};
+use super::context::{Applicant, Tools};
+use super::entitlements::Decided;
+use super::pod_events;
 use super::prefetch::Ahead;
-use super::sdk_profile::Clients;
-use super::{cloud, entitlements, pod_events};
 use crate::clouds::pod::PodCaller;
-use crate::observe::readiness::Probe;
+use crate::clouds::readiness_request::Probe;
 use container_handler::ContainersDialect;
+use entitlement::{Entitlement, Own, Standing};
 use imds_handler::{ImdsDialect, Service};
 use passthrough::Passthrough;
 use policy::{Allowed, Denied, Rules};
@@ -62,67 +58,14 @@ use prefetch::First;
 use role_chain::Accesses;
 use session_token_keys::TokenKeys;
 
-pub(super) use crate::clouds::aws::policy::annotations::FILE_KEYS;
 pub(crate) use config::Section;
-
-/// What a pod may have of AWS.
-#[derive(Clone, Debug)]
-pub(super) struct Entitlement {
-    /// What its session tokens name it by: made once, because it takes a hash.
-    bearer: Bearer,
-    standing: Standing,
-    /// How fast it may have the instance's service asked, where the configuration lets anything pass.
-    passthrough: Option<passthrough::Share>,
-}
-
-#[derive(Clone, Debug)]
-enum Standing {
-    /// A role of its own.
-    Role(Own),
-    /// None, and why.
-    Refused(Refusal),
-}
-
-/// A pod's role and the way to its leases.
-#[derive(Clone, Debug)]
-struct Own {
-    /// Nothing where EKS says it: each of its answers may name another.
-    role: Option<RoleName>,
-    access: Arc<Access>,
-    holder: Arc<Holder>,
-    /// Told when the pod is refused something.
-    complainer: Complainer,
-}
-
-/// Never so: the broker takes no credentials of a role that has no name.
-const NAMELESS: Refusal =
-    Refusal::new(503, "upstream_down", "AWS does not say what the role of these credentials is called.");
-
-impl Own {
-    /// What the role is called whose credentials these are.
-    fn name_of<'a>(&'a self, lease: &'a Lease<Credential>) -> &'a str {
-        self.role.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
-    }
-
-    /// The same, as it is listed.
-    fn role_of(&self, lease: &Lease<Credential>) -> Result<RoleName, Refusal> {
-        let named = self.role.clone();
-        named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)
-    }
-}
-
-impl Entitlement {
-    fn own(&self) -> Result<&Own, Refusal> {
-        match &self.standing {
-            Standing::Role(own) => Ok(own),
-            Standing::Refused(refusal) => Err(*refusal),
-        }
-    }
-}
+pub(super) use policy::annotations::FILE_KEYS;
+pub(super) use routes::ALL as ROUTES;
+pub(super) use sdk_profiles::ALL as CLIENTS;
 
 /// AWS at work.
 #[derive(Debug)]
-struct Aws {
+pub(crate) struct Aws {
     rules: Rules,
     accesses: Accesses,
     /// What the broker asks, and how: leases that came in another way are not answered with, but fetched anew.
@@ -141,8 +84,9 @@ struct Aws {
     clock: Clock,
 }
 
-impl cloud::Section for Section {
-    fn selection(&self) -> Selection {
+impl Section {
+    /// The annotations that it wants to know.
+    pub(super) fn selection(&self) -> Selection {
         let by_pod = self.rules.by_pod;
         policy::annotations::selection(
             by_pod.is_some_and(|rules| rules.kiam),
@@ -151,21 +95,17 @@ impl cloud::Section for Section {
         )
     }
 
-    fn must_know_pods(&self) -> bool {
-        true
-    }
-
-    fn writes_a_file(&self) -> bool {
+    /// Whether it names a file that is written while the agent serves.
+    pub(super) fn writes_a_file(&self) -> bool {
         self.imds.key_file.is_some()
     }
 
-    fn start(
-        &self,
-        clock: &Clock,
-        runtime: &Handle,
-        before: Option<&dyn Cloud>,
-    ) -> anyhow::Result<Arc<dyn Cloud>> {
-        let before = before.and_then(|cloud| (cloud as &dyn Any).downcast_ref::<Aws>());
+    /// AWS at work; what it does in the background runs on `runtime`. Asks nobody. What the sections do not say differently is taken over
+    /// from `before`, with what is held and counted.
+    ///
+    /// # Errors
+    /// A file that the section names cannot be read or used.
+    pub(super) fn start(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Aws> {
         let more_roots =
             self.exchange.ca_file.as_deref().map(named_file).transpose().context("aws.caFile")?;
         let asks = Config { more_roots, ..role_chain::config(&self.exchange, &self.imds.upstream) };
@@ -179,7 +119,7 @@ impl cloud::Section for Section {
         if before.is_none_or(|before| before.remark != remark) {
             remark.iter().for_each(|remark| tracing::warn!("{remark}"));
         }
-        Ok(Arc::new(Aws {
+        Ok(Aws {
             rules: self.rules.clone(),
             accesses: Accesses::new(&self.exchange)?,
             asks,
@@ -193,11 +133,9 @@ impl cloud::Section for Section {
             remark,
             pace: before.map(|before| before.pace.clone()).unwrap_or_default(),
             clock: clock.clone(),
-        }))
+        })
     }
-}
 
-impl Section {
     /// What all threads' dialects have in common. Session tokens that were given stay good: their keys and what is counted are taken over
     /// (another file of keys needs another process).
     fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Service> {
@@ -210,18 +148,21 @@ impl Section {
     }
 }
 
-impl Cloud for Aws {
-    fn routes(&self) -> &'static [&'static Route] {
-        &routes::ALL
-    }
+/// How readiness asks for a dialect.
+pub(super) fn probe(name: DialectName) -> Probe {
+    if name == DialectName::AwsContainers { container_handler::PROBE } else { imds_handler::PROBE }
+}
 
-    fn entitle(
+impl Aws {
+    /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides it is
+    /// the same and they come in the way in which this asks for them.
+    pub(super) fn entitle(
         &self,
         applicant: &Applicant<'_>,
-        before: &Entitlements,
-    ) -> Option<Arc<dyn entitlements::Entitlement>> {
+        before: Decided<&Entitlement>,
+    ) -> Option<Entitlement> {
         let standing = match self.rules.decide(applicant.pod, applicant.facts) {
-            Ok(allowed) => Standing::Role(self.own(applicant, &allowed, before.of(CloudName::Aws))),
+            Ok(allowed) => Standing::Role(self.own(applicant, &allowed, before)),
             Err(Denied::NotYet) => return None,
             Err(Denied::NoRole(refusal)) => Standing::Refused(refusal),
             Err(Denied::Refused(complaint, refusal)) => {
@@ -229,11 +170,12 @@ impl Cloud for Aws {
                 Standing::Refused(refusal)
             }
         };
-        let passthrough = self.passes.then(|| share(before.of(CloudName::Aws)));
-        Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing, passthrough }))
+        let passthrough = self.passes.then(|| share(before));
+        Some(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing, passthrough })
     }
 
-    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
+    /// One of its dialects, on one traffic thread.
+    pub(super) fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
         if name == DialectName::AwsContainers {
             let (endpoint, audience) = (self.containers.clone(), self.container_audience.clone());
             return Rc::new(ContainersDialect::new(endpoint, audience, self.clock.clone()));
@@ -244,30 +186,21 @@ impl Cloud for Aws {
         Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
 
-    fn clients(&self) -> Clients {
-        sdk_profiles::ALL
+    /// What gives its credentials.
+    pub(super) fn broker(&self) -> &Broker {
+        &self.broker
     }
 
-    fn probe(&self, name: DialectName) -> Probe {
-        if name == DialectName::AwsContainers { container_handler::PROBE } else { imds_handler::PROBE }
+    /// What an operator should see of session tokens though the agent serves.
+    pub(super) fn remark(&self) -> Option<&str> {
+        self.remark.as_deref()
     }
 
-    fn broker(&self) -> Option<&dyn Brokered> {
-        Some(&self.broker)
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.remark.iter().cloned().collect()
-    }
-
-    fn register(&self, registry: &mut Registry) {
+    /// Registers what it counts beside what every broker does.
+    pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Requests for metadata without a session token, which aws.imds.tokens: required refuses";
         let without: Counter = self.service.without_token.clone();
         registry.register("seawall_aws_requests_without_token", help, without);
-    }
-
-    fn floor_of_exchanged(&self) -> Option<Floor> {
-        None
     }
 }
 

@@ -253,7 +253,7 @@ mod tests {
     use seawall_testkit::server::{Peer, Server};
 
     use super::*;
-    use crate::clouds::cloud::Applicant;
+    use crate::clouds::Applicant;
     use crate::clouds::entitlements::Entitlements;
     use crate::clouds::tests::World;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use seawall_broker::Unavailable;
 use seawall_broker::aws::Credential;
-use seawall_core::cloud::CloudName;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 
-use super::{Entitlement, Own, refusals};
+use super::entitlement::Own;
+use super::refusals;
 use crate::clouds::entitlements::Decided;
 use crate::clouds::pod::PodCaller;
 use crate::clouds::pod_events;
@@ -61,7 +61,7 @@ async fn current(pod: &PodCaller, came: Moment) -> Result<(Own, Arc<Lease<Creden
 
 /// The role that the pod may have now; nothing while that is not decided.
 fn own(pod: &PodCaller) -> Result<Option<Own>, Refusal> {
-    match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
+    match pod.entitlements().aws() {
         Decided::Is(entitlement) => entitlement.own().cloned().map(Some),
         Decided::NotYet | Decided::Off => Ok(None),
     }

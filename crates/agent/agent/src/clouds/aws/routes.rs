@@ -22,4 +22,4 @@ pub(super) static FACTS: Route = Route::other(Aws, "facts");
 pub(super) static FORWARD: Route = Route::other(Aws, "forward");
 
 /// All of them.
-pub(super) static ALL: [&Route; 6] = [&TOKEN, &ROLES, &CREDENTIALS, &CONTAINER, &FACTS, &FORWARD];
+pub(crate) static ALL: [&Route; 6] = [&TOKEN, &ROLES, &CREDENTIALS, &CONTAINER, &FACTS, &FORWARD];

@@ -15,7 +15,7 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> Client {
 }
 
 /// All of them.
-pub(super) const ALL: Clients = Clients {
+pub(crate) const ALL: Clients = Clients {
     known: KNOWN,
     // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
     per_hour: 13,

@@ -15,7 +15,6 @@ use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
 
-use super::Entitlement;
 use super::policy::annotations::ROLE_ARN;
 use super::sdk_matrix_tests::{bearer, seconds};
 use crate::clouds::entitlements::Decided;
@@ -421,7 +420,7 @@ async fn changed_meanwhile(world: &World, is_at_containers: bool, now: Beside) -
 /// How long the credentials live that the pod holds.
 fn held(world: &World) -> Duration {
     let entitlements = world.pod().entitlements();
-    let Decided::Is(own) = entitlements.of::<Entitlement>(CloudName::Aws) else { panic!("not decided") };
+    let Decided::Is(own) = entitlements.aws() else { panic!("not decided") };
     let now = world.clock.now();
     own.own().unwrap().holder.held((), now).unwrap().remaining(now)
 }

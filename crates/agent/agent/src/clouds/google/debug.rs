@@ -2,16 +2,15 @@
 
 use seawall_broker::google::{PrincipalView, Want};
 use seawall_core::Moment;
-use seawall_core::cloud::CloudName;
 use serde_json::{Value, json};
 
-use super::{Entitlement, Federated};
-use crate::clouds::entitlements::{CatchUp, Decided, Entitlements, Lending};
-use crate::clouds::{broker_stats, entitlements};
+use super::entitlement::{Entitlement, Federated};
+use crate::clouds::broker_stats;
+use crate::clouds::entitlements::{CatchUp, Decided, Lending};
 
-impl entitlements::Entitlement for Entitlement {
+impl Entitlement {
     /// What a pod may have, in a word, the Google service account it acts as, and what it holds.
-    fn describe(&self, now: Moment) -> Value {
+    pub(crate) fn describe(&self, now: Moment) -> Value {
         let (standing, own) = match self {
             Self::Federated(own) => ("federated", Some(own)),
             Self::Passthrough => ("passthrough", None),
@@ -24,8 +23,9 @@ impl entitlements::Entitlement for Entitlement {
         })
     }
 
-    fn catching_up(&self, before: &Entitlements) -> Option<CatchUp> {
-        match (self, before.of(CloudName::Google)) {
+    /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
+    pub(crate) fn catching_up(&self, before: Decided<&Self>) -> Option<CatchUp> {
+        match (self, before) {
             (Self::Federated(own), Decided::Is(Self::Federated(before))) => {
                 broker_stats::catching_up(&own.holder, &before.holder)
             }
@@ -33,7 +33,8 @@ impl entitlements::Entitlement for Entitlement {
         }
     }
 
-    fn lending(&self) -> Option<Lending> {
+    /// What the pod holds, and who tells its owner.
+    pub(crate) fn lending(&self) -> Option<Lending> {
         let Self::Federated(own) = self else { return None };
         Some(Lending { leases: broker_stats::leases(&own.holder), complainer: own.complainer.clone() })
     }

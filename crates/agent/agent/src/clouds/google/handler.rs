@@ -19,9 +19,10 @@ use seawall_server::route;
 use seawall_server::route::Route;
 use seawall_server::upstream::long_polls::PollPlace;
 
+use super::entitlement::{Entitlement, Federated};
 use super::passthrough::Passthrough;
 use super::pending::{Waits, Wanted};
-use super::{Entitlement, Federated, pending, response, routes};
+use super::{pending, response, routes};
 use crate::clouds::entitlements::Decided;
 use crate::clouds::pod::{Client, PodCaller, Step};
 use crate::clouds::pod_events;
@@ -134,7 +135,7 @@ impl GoogleDialect {
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
-        match pod.entitlements().of(CloudName::Google) {
+        match pod.entitlements().google() {
             Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
             Decided::Is(Entitlement::Passthrough) => {
                 let later = self.passthrough.forward(asked.shares, asked.head)?;
@@ -300,7 +301,7 @@ impl Again<PodCaller> for CredentialAgain {
     ) -> Option<&'static Route> {
         let Client::Pod(pod) = caller else { return None };
         let entitlements = pod.entitlements();
-        match entitlements.of(CloudName::Google) {
+        match entitlements.google() {
             Decided::Is(Entitlement::Federated(own)) if Arc::ptr_eq(&own.tree, &self.tree) => {
                 lend(own, Wanted { want: self.want.as_ref(), alt: self.alt }, frame, now, out)
             }

@@ -3,6 +3,7 @@
 mod account_policy;
 mod config;
 mod debug;
+pub(crate) mod entitlement;
 mod handler;
 mod metadata_trees;
 mod passthrough;
@@ -13,37 +14,31 @@ mod response;
 mod routes;
 mod sdk_profiles;
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use seawall_broker::google::{
-    Broker, Config as ExchangeConfig, GoogleExchange, Holder, HolderSpec, SETTINGS,
-};
+use seawall_broker::google::{Broker, Config as ExchangeConfig, GoogleExchange, HolderSpec, SETTINGS};
 use seawall_config::values::named_file;
-use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::events::{Complainer, Complaint};
+use seawall_core::events::Complaint;
 use seawall_core::facts::Selection;
-use seawall_core::{Clock, Floor, ServiceAccount};
+use seawall_core::{Clock, ServiceAccount};
 use seawall_http::Refusal;
-use seawall_protocols::google::{self, Server};
+use seawall_protocols::google::Server;
 use seawall_server::handler::Dialect;
-use seawall_server::route::Route;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
-use super::broker_stats::Brokered;
-use super::cloud::{Applicant, Cloud, Tools};
-use super::entitlements::{Decided, Entitlements};
+use super::context::{Applicant, Tools};
+use super::entitlements::Decided;
+use super::pod_events;
 use super::prefetch::Ahead;
-use super::sdk_profile::Clients;
-use super::{cloud, entitlements, pod_events};
 use crate::clouds::pod::PodCaller;
-use crate::observe::readiness::Probe;
+use crate::clouds::readiness_request::Probe;
 use account_policy::NoAccount;
 use config::{Federate, Mode};
+use entitlement::{Entitlement, Federated};
 use handler::{GoogleDialect, Serves};
 use metadata_trees::Trees;
 use passthrough::Passthrough;
@@ -52,36 +47,16 @@ use prefetch::First;
 
 pub(super) use account_policy::FILE_KEYS;
 pub(crate) use config::Section;
+pub(super) use routes::ALL as ROUTES;
+pub(super) use sdk_profiles::ALL as CLIENTS;
 
 /// Readiness asks for a fact that is no secret, as a library would.
-const PROBE: Probe = Probe {
+pub(super) const PROBE: Probe = Probe {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
     headers: "Metadata-Flavor: Google\r\n",
     answer_has: "metadata-flavor: google",
 };
-
-/// What a pod may have of Google.
-#[derive(Clone, Debug)]
-pub(super) enum Entitlement {
-    /// Credentials of its own.
-    Federated(Federated),
-    /// The real metadata server, through the filter.
-    Passthrough,
-    /// The node's facts, and instead of an account the reason why there is none.
-    Refused(Arc<google::Tree>, Refusal),
-}
-
-/// One pod's view of the metadata tree and the way to its leases.
-#[derive(Clone, Debug)]
-pub(super) struct Federated {
-    tree: Arc<google::Tree>,
-    holder: Arc<Holder>,
-    /// The Google service account it acts as, if any.
-    account: Option<Arc<str>>,
-    /// Told when the pod is refused something.
-    complainer: Complainer,
-}
 
 const MALFORMED: Refusal = Refusal::new(
     403,
@@ -94,7 +69,7 @@ const NO_SERVICE_ACCOUNT: Refusal =
 
 /// Google at work.
 #[derive(Debug)]
-struct Google {
+pub(crate) struct Google {
     upstream: String,
     gives: Gives,
 }
@@ -118,31 +93,28 @@ struct Federation {
     ahead: Ahead<First>,
 }
 
-impl Google {
-    fn federation(&self) -> Option<&Federation> {
-        match &self.gives {
-            Gives::Federate(federation) => Some(federation),
-            Gives::Conceal => None,
-        }
-    }
-}
-
-impl cloud::Section for Section {
-    fn selection(&self) -> Selection {
+impl Section {
+    /// The annotations that it wants to know.
+    pub(super) fn selection(&self) -> Selection {
         account_policy::SELECTION
     }
 
-    fn must_know_pods(&self) -> bool {
+    /// Whether pods get credentials of their own, so that each must be known.
+    pub(super) fn must_know_pods(&self) -> bool {
         matches!(self.mode, Mode::Federate(_))
     }
 
-    fn start(
+    /// Google at work; what it does in the background runs on `runtime`. Asks nobody. What the sections do not say differently is taken over
+    /// from `before`, with what is held and counted.
+    ///
+    /// # Errors
+    /// A file that the section names cannot be read or used.
+    pub(super) fn start(
         &self,
         clock: &Clock,
         runtime: &Handle,
-        before: Option<&dyn Cloud>,
-    ) -> anyhow::Result<Arc<dyn Cloud>> {
-        let before = before.and_then(|cloud| (cloud as &dyn Any).downcast_ref::<Google>());
+        before: Option<&Google>,
+    ) -> anyhow::Result<Google> {
         let gives = match &self.mode {
             Mode::Conceal => Gives::Conceal,
             Mode::Federate(federate) => {
@@ -151,28 +123,33 @@ impl cloud::Section for Section {
                 Gives::Federate(Box::new(Federation::start(federate, passthrough, clock, runtime, before)?))
             }
         };
-        Ok(Arc::new(Google { upstream: self.upstream.clone(), gives }))
+        Ok(Google { upstream: self.upstream.clone(), gives })
     }
 }
 
-impl Cloud for Google {
-    fn routes(&self) -> &'static [&'static Route] {
-        &routes::ALL
+impl Google {
+    fn federation(&self) -> Option<&Federation> {
+        match &self.gives {
+            Gives::Federate(federation) => Some(federation),
+            Gives::Conceal => None,
+        }
     }
 
-    fn entitle(
+    /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides it is
+    /// the same and they come in the way in which this asks for them.
+    pub(super) fn entitle(
         &self,
         applicant: &Applicant<'_>,
-        before: &Entitlements,
-    ) -> Option<Arc<dyn entitlements::Entitlement>> {
-        let own = match &self.gives {
-            Gives::Conceal => Entitlement::Passthrough,
-            Gives::Federate(federation) => federation.entitle(applicant, before.of(CloudName::Google))?,
-        };
-        Some(Arc::new(own))
+        before: Decided<&Entitlement>,
+    ) -> Option<Entitlement> {
+        match &self.gives {
+            Gives::Conceal => Some(Entitlement::Passthrough),
+            Gives::Federate(federation) => federation.entitle(applicant, before),
+        }
     }
 
-    fn dialect(&self, _: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
+    /// Its dialect, on one traffic thread.
+    pub(super) fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
         let (serves, server) = match &self.gives {
             Gives::Federate(federation) => (Serves::Federate { probe: federation.trees.bare() }, Server::Gke),
             Gives::Conceal => (Serves::Conceal, Server::Vm),
@@ -183,20 +160,9 @@ impl Cloud for Google {
         Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
     }
 
-    fn clients(&self) -> Clients {
-        sdk_profiles::ALL
-    }
-
-    fn probe(&self, _: DialectName) -> Probe {
-        PROBE
-    }
-
-    fn broker(&self) -> Option<&dyn Brokered> {
-        self.federation().map(|federation| &federation.broker as _)
-    }
-
-    fn floor_of_exchanged(&self) -> Option<Floor> {
-        self.federation().map(|federation| federation.broker.floor())
+    /// What gives its credentials, if it gives some.
+    pub(super) fn broker(&self) -> Option<&Broker> {
+        self.federation().map(|federation| &federation.broker)
     }
 }
 

@@ -16,8 +16,9 @@ use seawall_server::client::ClientShares;
 use seawall_server::response::{Later, Reply, Writing, Written};
 use seawall_server::upstream::long_polls::{LongPolls, PollPlace};
 
+use super::entitlement::{Entitlement, Federated};
 use super::response::{Came, tag};
-use super::{Entitlement, Federated, refusals, routes};
+use super::{refusals, routes};
 use crate::clouds::entitlements::Decided;
 use crate::clouds::pod::PodCaller;
 use crate::clouds::pod_events;
@@ -97,7 +98,7 @@ async fn other_text(pod: &PodCaller, look: &Look, known: &Known<'_>) -> Came {
 
 /// Nothing while it is not known what the pod may have.
 fn look_again(pod: &PodCaller, look: &Look) -> Option<Result<Known<'static>, Refusal>> {
-    match pod.entitlements().of(CloudName::Google) {
+    match pod.entitlements().google() {
         Decided::Is(Entitlement::Federated(Federated { tree, .. }) | Entitlement::Refused(tree, _)) => {
             Some(tree.look(look).map(Known::into_owned))
         }
@@ -140,7 +141,7 @@ async fn next_lease(
 
 /// What the pod may have now, if that is credentials of its own.
 fn federated(pod: &PodCaller) -> Result<Federated, Refusal> {
-    match pod.entitlements().of(CloudName::Google) {
+    match pod.entitlements().google() {
         Decided::Is(Entitlement::Federated(own)) => Ok(own.clone()),
         Decided::Is(Entitlement::Passthrough | Entitlement::Refused(..)) | Decided::NotYet | Decided::Off => {
             Err(NO_MORE)
@@ -166,7 +167,7 @@ pub(super) fn while_let_through(pod: &Arc<PodCaller>, later: Later, server: Serv
 async fn no_more_let_through(pod: &PodCaller) {
     loop {
         let change = pod.change();
-        match pod.entitlements().of(CloudName::Google) {
+        match pod.entitlements().google() {
             Decided::Is(Entitlement::Passthrough) | Decided::NotYet => {}
             Decided::Is(Entitlement::Federated(_) | Entitlement::Refused(..)) | Decided::Off => return,
         }

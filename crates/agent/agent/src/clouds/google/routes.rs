@@ -17,7 +17,7 @@ pub(super) static TREE: Route = Route::other(Google, "tree");
 pub(super) static FORWARD: Route = Route::other(Google, "forward");
 
 /// All of them.
-pub(super) static ALL: [&Route; 4] = [&TOKEN, &IDENTITY, &TREE, &FORWARD];
+pub(crate) static ALL: [&Route; 4] = [&TOKEN, &IDENTITY, &TREE, &FORWARD];
 
 /// The route of a credential.
 pub(super) fn of(want: WantRef<'_>) -> &'static Route {

@@ -9,7 +9,7 @@ const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client
 }
 
 /// All of them.
-pub(super) const ALL: Clients = Clients {
+pub(crate) const ALL: Clients = Clients {
     known: KNOWN,
     per_hour: 13,
     unnamed: NAMELESS,
