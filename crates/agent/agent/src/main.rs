@@ -3,7 +3,6 @@
 
 mod app;
 mod cli;
-mod clouds;
 mod config;
 mod identity;
 mod log;

@@ -18,6 +18,9 @@ use std::time::Duration;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::readiness_request::Probe;
+use seawall_clouds::{Clouds, CloudsInForce, Tools};
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
@@ -37,9 +40,6 @@ use tokio::sync::{Notify, mpsc};
 use self::machine::Machine;
 use self::resource_limits::Room;
 use self::signals::{Asked, Signals};
-use crate::clouds::pod::PodCaller;
-use crate::clouds::readiness_request::Probe;
-use crate::clouds::{Clouds, CloudsInForce, Tools};
 use crate::config::{Config, Identity};
 use crate::identity::entitlement_swap::{Order, Orders};
 use crate::identity::redirect::{Capture, CaptureCollector};
@@ -48,6 +48,7 @@ use crate::identity::socket_owner::Sockets;
 use crate::identity::strategy::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::observe::admin::{Admin, Doors, Sources};
+use crate::observe::metrics::broker;
 use crate::observe::metrics::requests::TrafficCollector;
 use crate::observe::pod_scan::Found;
 use crate::observe::readiness::Readiness;
@@ -329,7 +330,7 @@ impl Parts {
         registry.register_collector(Box::new(traffic));
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
         let callers = self.who.callers.clone();
-        self.clouds.register(&mut registry, &clock);
+        broker::register(&self.clouds, &mut registry, &clock);
         if let Some(cluster) = &self.who.cluster {
             registry.register_collector(Box::new(ClusterCollector(cluster.clone())));
         }

@@ -13,12 +13,12 @@ mod reloadable;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use seawall_clouds::Sections;
 use seawall_config::{Document, Mistakes, Node, Table, values};
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::file;
 use serde::Serialize;
 
-use crate::clouds::Sections;
 use crate::sandbox::{Needs, Seccomp};
 
 pub(crate) use crate::identity::config::{ByCluster, Identity, Kernel, Redirect};
@@ -349,6 +349,20 @@ google:
         );
         let off = parse(&format!("{LEAST}listen: [{}]\n", at("aws-containers"))).unwrap_err().to_string();
         assert!(off.contains("a dialect of a cloud that has a section"), "{off}");
+    }
+
+    /// AWS's section as `config-default` prints it, with the first `#` of each line taken away.
+    fn documented_aws() -> String {
+        let lines = DEFAULT.lines().skip_while(|line| *line != "# aws:");
+        let section = lines.take_while(|line| line.starts_with("# "));
+        section.map(|line| format!("{}\n", &line[2..])).collect()
+    }
+
+    #[test]
+    fn the_documented_section_is_what_holds_without_it() {
+        let least = "aws: { region: eu-central-1, account: \"123456789012\" }\n";
+        let with = |aws: &str| parse(&format!("{LEAST}{aws}")).unwrap();
+        assert_eq!(with(&documented_aws()), with(least));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use seawall_clouds::Sections;
 use seawall_cluster::NodeName;
 use seawall_config::values::{dns_name, duration, path, span};
 use seawall_config::{Node, Table};
@@ -11,7 +12,6 @@ use seawall_core::PodUid;
 use serde::{Serialize, Serializer};
 
 use super::redirect;
-use crate::clouds::Sections;
 use crate::config::{Downward, Listen};
 
 /// Who is calling.

@@ -15,12 +15,11 @@
 
 use std::sync::Arc;
 
+use seawall_clouds::Clouds;
+use seawall_clouds::entitlements::{CatchUp, Entitlements};
+use seawall_clouds::pod::PodCaller;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
-
-use crate::clouds::Clouds;
-use crate::clouds::entitlements::{CatchUp, Entitlements};
-use crate::clouds::pod::PodCaller;
 
 /// Where who keeps them hears of changes.
 pub(crate) type Orders = mpsc::Receiver<Order>;
@@ -147,12 +146,12 @@ pub(crate) async fn keep(keeper: impl Keeper, mut orders: Orders) {
 
 #[cfg(test)]
 mod tests {
+    use seawall_clouds::testing::{BOTH_BROKERED, World};
     use seawall_core::facts::{Annotations, Beside};
     use serde_json::Value;
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::clouds::tests::{BOTH_BROKERED, World};
 
     /// Keeps the world's pod, whose ServiceAccount says nothing.
     struct Keeps<'a>(&'a World);

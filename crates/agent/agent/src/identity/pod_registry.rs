@@ -7,10 +7,9 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use seawall_clouds::pod::PodCaller;
 use seawall_core::PodUid;
 use tokio::sync::watch;
-
-use crate::clouds::pod::PodCaller;
 
 /// The pods. One writer; readers take no lock.
 #[derive(Debug, Default)]

@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use seawall_attest::{Founding, Sighting};
+use seawall_clouds::entitlements::Entitlements;
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::{Applicant, Clouds};
 use seawall_cluster::{Cluster, PodRecord, Snapshot};
 use seawall_core::attestation::Basis;
 
 use super::entitlement_swap::{Keeper, Orders, Prepared};
 use super::pod_registry::Roster;
-use crate::clouds::entitlements::Entitlements;
-use crate::clouds::pod::PodCaller;
-use crate::clouds::{Applicant, Clouds};
 
 /// Follows the cluster.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use seawall_attest::{Attestation, Reason, Verdict};
+use seawall_clouds::pod::{Client, PodCaller};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Ends, Wait};
 use seawall_core::cloud::CloudName;
@@ -17,7 +18,6 @@ use seawall_http::Refusal;
 use seawall_server::client::ClientResolver;
 
 use super::pod_registry::Roster;
-use crate::clouds::pod::{Client, PodCaller};
 
 /// The source address of the probe under way, if any. Written where the agent asks itself, read when a connection is accepted.
 pub(crate) type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
@@ -202,12 +202,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Context, Wake, Waker};
 
+    use seawall_clouds::testing::{BOTH_BROKERED, World};
     use seawall_core::attestation::{Basis, Wait};
     use seawall_core::facts::{Annotations, Beside};
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clouds::tests::{BOTH_BROKERED, World};
 
     /// Says this of everybody, and of whom it names nobody yet, that it is `u1` once it was told.
     #[derive(Debug)]

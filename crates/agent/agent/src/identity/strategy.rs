@@ -16,6 +16,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_attest::{
     AllPods, Attestation, Attested, Founding, Kernel, NoPod, NodePods, SockDiag, SourceIp, StaticIdentity,
 };
+use seawall_clouds::entitlements::Entitlements;
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
 use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::attestation::Wait;
 use seawall_core::events::Complainer;
@@ -30,9 +33,6 @@ use super::reconcile::Follower;
 use super::redirect::Noted;
 use super::resolver::{Callers, ProbeAddress};
 use super::socket_owner::Sockets;
-use crate::clouds::entitlements::Entitlements;
-use crate::clouds::pod::PodCaller;
-use crate::clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
 use crate::config::{ByCluster, Config, Identity};
 use crate::observe::metrics::write::gauge;
 

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use seawall_clouds::CloudsInForce;
+use seawall_clouds::entitlements::{LeaseState, Lending};
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::sdk_profile::{Client, Clients};
 use seawall_core::cloud::CloudName;
 use seawall_core::events::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{Found, FoundCollector, Looker};
-use crate::clouds::CloudsInForce;
-use crate::clouds::entitlements::{LeaseState, Lending};
-use crate::clouds::pod::PodCaller;
-use crate::clouds::sdk_profile::{Client, Clients};
 
 /// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
 /// it has not come.
@@ -268,9 +268,10 @@ pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
 
 #[cfg(test)]
 mod tests {
+    use seawall_clouds::testing::aws::start;
+    use seawall_clouds::testing::{BOTH_BROKERED, World};
+
     use super::*;
-    use crate::clouds::aws::tests::start;
-    use crate::clouds::tests::{BOTH_BROKERED, World};
 
     const MINUTE: Duration = Duration::from_secs(60);
     const PER_HOUR: u32 = 13;

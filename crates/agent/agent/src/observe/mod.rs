@@ -9,3 +9,5 @@ pub(crate) mod pod_scan;
 pub(crate) mod pods_page;
 pub(crate) mod readiness;
 pub(crate) mod stale_credentials;
+#[cfg(test)]
+mod tests;

@@ -10,10 +10,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use seawall_clouds::pod::PodCaller;
 use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
 
-use crate::clouds::pod::PodCaller;
 use crate::identity::resolver::Callers;
 
 /// Who looks at all pods.

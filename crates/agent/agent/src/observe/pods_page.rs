@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use seawall_clouds::pod::PodCaller;
 use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
-use crate::clouds::pod::PodCaller;
 use crate::identity::resolver::Callers;
 
 /// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.

@@ -9,11 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use seawall_clouds::readiness_request::Probe;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
-use crate::clouds::readiness_request::Probe;
 use crate::identity::resolver::ProbeAddress;
 
 /// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).

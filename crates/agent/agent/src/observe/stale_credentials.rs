@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use seawall_broker::Fault;
+use seawall_clouds::CloudsInForce;
+use seawall_clouds::entitlements::{Failing, LeaseState, Lending};
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::sdk_profile::First;
 use seawall_core::cloud::CloudName;
 use seawall_core::events::{Complainer, Complaint};
 use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{Found, FoundCollector, Looker};
-use crate::clouds::CloudsInForce;
-use crate::clouds::entitlements::{Failing, LeaseState, Lending};
-use crate::clouds::pod::PodCaller;
-use crate::clouds::sdk_profile::First;
 
 /// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
 pub(crate) const LOOK: Duration = Duration::from_secs(20);
@@ -217,10 +217,10 @@ pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
 
 #[cfg(test)]
 mod tests {
+    use seawall_clouds::testing::World;
     use seawall_core::ManualClock;
 
     use super::*;
-    use crate::clouds::tests::World;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -431,5 +431,12 @@ mod tests {
         ] {
             assert_eq!(Trouble::of(leases, now).map(|trouble| trouble.ends), ends, "{leases:?} {now:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
+        let clouds = World::of("aws: { region: eu-central-1 }\n").clouds;
+        let first = clouds.clients(CloudName::Aws).first.unwrap();
+        assert!(seawall_broker::aws::FLOOR.hard - first.left >= 3 * LOOK);
     }
 }

@@ -25,6 +25,8 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::future::join_all;
 use ring::digest::{SHA256, digest};
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::{Clouds, CloudsInForce};
 use seawall_cluster::Cluster;
 use seawall_core::cloud::CloudName;
 use seawall_core::events::Complaint;
@@ -35,8 +37,6 @@ use seawall_server::thread::{Allowance, Change, Speak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::clouds::pod::PodCaller;
-use crate::clouds::{Clouds, CloudsInForce};
 use crate::config;
 use crate::config::{Config, ConfigError, Downward};
 use crate::identity::entitlement_swap;

@@ -278,10 +278,11 @@ impl<P: ServedPod> Thread<P> {
             }
             Step::NotYet => Some(After::Settle(dialect.cloud(), dialect.patience(head))),
             Step::Later(later) => {
-                if later.route.is_credential() && !later.is_poll {
-                    if let Client::Pod(pod) = caller {
-                        pod.noted(later.route, bytes)
-                    };
+                if let Client::Pod(pod) = caller
+                    && later.route.is_credential()
+                    && !later.is_poll
+                {
+                    pod.noted(later.route, bytes);
                 }
                 let Frame { version, head_only, .. } = frame;
                 Some(After::Later(Box::new(Pending {
