@@ -10,4 +10,5 @@ mod closed;
 mod identity;
 mod refusals;
 mod rules;
+mod sock_diag;
 mod support;
