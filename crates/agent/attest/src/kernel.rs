@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::{Attestation, Founding, NoPod, Pods, Reason, Sighting, Verdict};
+use crate::{Attestation, NoPod, Pods, Reason, Sighting, Verdict};
 
 /// The two ends of a connection, as the one who accepted it sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,9 +157,9 @@ impl<P: AllPods, N: Notes> Attestation for Kernel<P, N> {
     }
 }
 
-impl<P: AllPods, N: Notes> Founding for Kernel<P, N> {
+impl<P: AllPods, N: Notes> Kernel<P, N> {
     /// The addresses that this pod alone claims; none for one on the node's network.
-    fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
         Some(Basis::of(own))
     }

@@ -99,9 +99,3 @@ pub struct Sighting<'a> {
     /// Whether it alone claims an address in this view.
     pub claims: &'a dyn Fn(IpAddr) -> bool,
 }
-
-/// A way of attestation whose pods come and go as the cluster tells.
-pub trait Founding: Debug + Send + Sync {
-    /// What it rests on, in one view, that this pod is told from others; nothing for a pod that cannot be.
-    fn basis(&self, pod: &Sighting<'_>) -> Option<Basis>;
-}

@@ -19,7 +19,7 @@ use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
 use crate::kernel::{Pair, is_the_nodes, pair};
-use crate::{Attestation, Founding, Pods, Reason, Sighting, SourceIp, Verdict};
+use crate::{Attestation, Pods, Reason, Sighting, SourceIp, Verdict};
 
 /// Who made the socket at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,9 +114,9 @@ impl<P: NodePods, S: Sockets> Attestation for SockDiag<P, S> {
     }
 }
 
-impl<P: NodePods, S: Sockets> Founding for SockDiag<P, S> {
+impl<P: NodePods, S: Sockets> SockDiag<P, S> {
     /// As `source-ip`, and nothing for one on the node's network.
-    fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         if pod.host_network { Some(Basis::default()) } else { self.addressed.basis(pod) }
     }
 }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::{Attestation, Founding, Reason, Sighting, Verdict};
+use crate::{Attestation, Reason, Sighting, Verdict};
 
 /// The pods of this node by their addresses, as last told.
 pub trait Pods: Debug + Send + Sync {
@@ -113,13 +113,13 @@ impl<P: Pods> Attestation for SourceIp<P> {
     }
 }
 
-impl<P: Pods> Founding for SourceIp<P> {
+impl<P: Pods> SourceIp<P> {
     /// The addresses that this pod alone claims; nothing for a pod on the node's own network, which no address tells apart.
     ///
     /// Not only those at which it would be named now: while another pod waits for an address, a pod that shuts down is not named
     /// on new connections, which is decided where they are accepted; those that it has were decided by views in which the
     /// address was its own, and end with it or when somebody else claims the address.
-    fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| Basis::of(own()))
     }

@@ -42,18 +42,21 @@ use self::resource_limits::Room;
 use self::signals::{Asked, Signals};
 use crate::config::{Config, Identity};
 use crate::identity::entitlement_swap::{Order, Orders};
-use crate::identity::redirect::{Capture, CaptureCollector};
+use crate::identity::redirect::Capture;
 use crate::identity::resolver::ProbeAddress;
 use crate::identity::socket_owner::Sockets;
-use crate::identity::strategy::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
+use crate::identity::strategy::{ClusterThread, Strategy, Who};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::observe::admin::{Admin, Doors, Sources};
 use crate::observe::metrics::broker;
+use crate::observe::metrics::cluster::ClusterCollector;
+use crate::observe::metrics::floors::FloorCollector;
+use crate::observe::metrics::redirect::CaptureCollector;
 use crate::observe::metrics::requests::TrafficCollector;
 use crate::observe::pod_scan::Found;
 use crate::observe::readiness::Readiness;
 use crate::observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
-use crate::reload::{BulletinCollector, Loaded, Reach, Reloader, Speaking};
+use crate::reload::{BulletinCollector, Loaded, Reach, Reloader};
 use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
 
@@ -66,7 +69,7 @@ const DESCRIPTORS: u64 = 65_536;
 /// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
 pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Result<()> {
     let config = &loaded.config;
-    let strategy = Strategy::load(config)?;
+    let strategy = Strategy::load(&config.identity, &config.clouds)?;
     let threads = config.threads.count();
     let room = Room::within(&Machine::here(), listen::make_room(DESCRIPTORS)?, config);
     let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
@@ -132,7 +135,8 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     let control = control_runtime()?;
     let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle());
     let clouds = clouds.map(|clouds| clouds.remarks());
-    let identity = Strategy::load(config).and_then(|strategy| strategy.check(&control));
+    let identity =
+        Strategy::load(&config.identity, &config.clouds).and_then(|strategy| strategy.check(&control));
     match (clouds, identity) {
         (Err(one), Err(other)) => Err(anyhow::anyhow!("{one:#}\n{other:#}")),
         (clouds, identity) => identity.and(clouds),
@@ -227,7 +231,7 @@ async fn control_thread(
     Stopping { stopper, mut stop, capture }: Stopping,
     mut all_gone: AllGone,
 ) -> anyhow::Result<()> {
-    doors.serve(&admin, &stop);
+    admin.serve_at(doors, &stop);
     loop {
         tokio::select! {
             asked = signals.next() => match asked {
@@ -438,7 +442,7 @@ impl Parts {
             clouds: self.clouds.clone(),
             orders,
             threads,
-            speaking: Box::new(speaking),
+            speaking: Box::new(move |config, clouds| speaking.by(config, clouds)),
             loudness,
             bulletin: self.bulletin.clone(),
             cluster: self.who.cluster.clone(),
@@ -466,7 +470,8 @@ struct SpeakingHere {
     stop: Stop,
 }
 
-impl Speaking for SpeakingHere {
+impl SpeakingHere {
+    /// By this configuration and its clouds, for one thread.
     fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak<PodCaller>, Allowance) {
         let limits = &config.limits;
         let long_polls = LongPolls {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use seawall_config::{Document, values};
 
-use super::{ADDRESS, ConfigError, loopback, text_of};
+use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
+use super::file::{ConfigError, text_of};
 
 /// Where the socket file is in the manifests that have one, where a file says nothing that can be read.
 const USUAL: &str = "/run/seawall/admin.sock";
@@ -48,9 +49,6 @@ impl Door {
         }
     }
 }
-
-/// The port of the admin address, if nothing is said.
-pub(super) const ADMIN_PORT: u16 = 8989;
 
 #[cfg(test)]
 mod tests {

@@ -7,10 +7,8 @@ use std::fmt::Write;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{Config, Threads};
-
 /// Every value in force, defaults included.
-pub(crate) fn effective(config: &Config) -> String {
+pub(crate) fn effective(config: &impl Serialize) -> String {
     // What was read from text can be written as text.
     yaml(&serde_json::to_value(config).unwrap_or_default())
 }
@@ -49,15 +47,6 @@ pub(super) fn level<S: Serializer>(level: &tracing::Level, to: S) -> Result<S::O
     to.serialize_str(&level.as_str().to_lowercase())
 }
 
-impl Serialize for Threads {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => to.serialize_str("auto"),
-            Self::Fixed(count) => to.serialize_u64(*count as u64),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -65,7 +54,7 @@ mod tests {
     use seawall_core::PodUid;
 
     use super::*;
-    use crate::config::Downward;
+    use crate::config::{Config, Downward};
 
     #[test]
     fn reading_the_effective_configuration_back_changes_nothing() {

@@ -5,8 +5,12 @@
 //! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
 //! `config-default`; a test keeps it equal to the defaults here.
 
+mod addresses;
 mod admin_address;
 mod dump;
+mod file;
+#[cfg(test)]
+mod identity_tests;
 mod limits;
 mod reloadable;
 
@@ -16,15 +20,16 @@ use std::path::{Path, PathBuf};
 use seawall_clouds::Sections;
 use seawall_config::{Document, Mistakes, Node, Table, values};
 use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::file;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::sandbox::{Needs, Seccomp};
 
-pub(crate) use crate::identity::config::{ByCluster, Identity, Kernel, Redirect};
+pub(crate) use crate::identity::config::Identity;
 pub(crate) use crate::identity::downward_api::Downward;
+use addresses::{ADDRESS, ADMIN_PORT, NODE, OWN_ADDRESS, loopback};
 pub(crate) use admin_address::Door;
 pub(crate) use dump::{effective, yaml};
+pub(crate) use file::{ConfigError, text_of};
 pub(crate) use limits::Limits;
 
 /// The documented default, as `config-default` prints it.
@@ -61,30 +66,6 @@ pub(crate) struct Listen {
 pub(crate) enum Threads {
     Auto,
     Fixed(usize),
-}
-
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("cannot read the configuration {path}: {reason}")]
-    Unreadable { path: PathBuf, reason: String },
-    #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
-    Mistaken { path: PathBuf, mistakes: Mistakes },
-}
-
-impl ConfigError {
-    /// The same without what stands in the file, which may be anything, for where it is read by others than those who may read the file.
-    pub(crate) fn in_short(&self) -> String {
-        match self {
-            Self::Unreadable { .. } => self.to_string(),
-            Self::Mistaken { mistakes, .. } => {
-                let each = mistakes.0.iter();
-                let each: Vec<_> =
-                    each.map(|mistake| format!("{}: expected {}", mistake.path, mistake.expected)).collect();
-                each.join("; ")
-            }
-        }
-    }
 }
 
 impl Config {
@@ -135,12 +116,13 @@ impl Config {
         }
         let listen = addresses.into_iter().map(|(address, place)| listen(address, place, &configured));
         let listen: Vec<_> = listen.collect();
+        let spoken: Vec<_> = listen.iter().map(|listen| (listen.address, &listen.dialects[..])).collect();
         Self {
             admin: admin(&root.key("admin"), &own),
             admin_socket: root
                 .key("adminSocket")
                 .text("the path of a socket file", |text| values::path(text, base)),
-            identity: Identity::read(root, &clouds, base, &listen, downward),
+            identity: Identity::read(root, &clouds, base, &spoken, downward),
             listen,
             clouds,
             limits: Limits::read(&root.key("limits").table()),
@@ -152,16 +134,6 @@ impl Config {
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
     }
-}
-
-/// The text of a configuration.
-///
-/// # Errors
-/// The file cannot be read.
-pub(crate) fn text_of(path: &Path) -> Result<String, ConfigError> {
-    let read = file::read(path, values::LARGEST);
-    let text = read.map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
-    Ok(text.expose().clone())
 }
 
 /// Where keys are now that stood elsewhere before each cloud had its own section.
@@ -176,16 +148,7 @@ fn refuse_old_keys(root: &Table<'_>) -> bool {
     MOVED.iter().filter(|(key, now)| root.moved(key, now)).count() > 0
 }
 
-const ADDRESS: &str = "an address and port such as 127.0.0.1:8988";
-const OWN_ADDRESS: &str = "an address and port such as 127.0.0.1:8988 or node:0";
-
-/// Stands for the node's address among those of `listen`, so that one file serves all nodes.
-const NODE: &str = "node";
 const LEVEL: &str = "error, warn, info or debug";
-
-fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
-}
 
 /// The addresses, each with what names its dialects, where something does.
 fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Option<Node<'d>>)> {
@@ -209,7 +172,7 @@ fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Optio
 
 /// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
 fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
-    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(admin_address::ADMIN_PORT));
+    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
         let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
         own.port() == admin.port()
@@ -290,6 +253,15 @@ impl Threads {
             _ => None,
         };
         root.key("threads").text("auto, 1 or 2", fixed).unwrap_or(Self::Auto)
+    }
+}
+
+impl Serialize for Threads {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => to.serialize_str("auto"),
+            Self::Fixed(count) => to.serialize_u64(*count as u64),
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use seawall_cluster::NodeName;
 use seawall_config::values::{dns_name, duration, path, span};
 use seawall_config::{Node, Table};
 use seawall_core::PodUid;
+use seawall_core::cloud::DialectName;
 use serde::{Serialize, Serializer};
 
-use super::redirect;
-use crate::config::{Downward, Listen};
+use super::downward_api::Downward;
+use super::redirect_target;
 
 /// Who is calling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -112,12 +113,12 @@ impl Wanted {
 }
 
 impl Identity {
-    /// Reads the section. `downward` has what it leaves out, `listen` is what the section is about.
+    /// Reads the section. `downward` has what it leaves out, `listen` are the listeners, each with what it speaks.
     pub(crate) fn read(
         root: &Table<'_>,
         clouds: &Sections,
         base: &Path,
-        listen: &[Listen],
+        listen: &[(SocketAddr, &[DialectName])],
         downward: &Downward,
     ) -> Self {
         let table = root.key("identity").table();
@@ -179,7 +180,7 @@ impl Kernel {
         strategy: &Node<'_>,
         cluster: ByCluster,
         redirect: Redirect,
-        listen: &[Listen],
+        listen: &[(SocketAddr, &[DialectName])],
         downward: &Downward,
     ) -> Self {
         if downward.pod.is_none() {
@@ -189,11 +190,11 @@ impl Kernel {
             ));
         }
         // With ports as they will be, or any in their place.
-        let spoken = listen.iter().map(|listen| {
-            let port = listen.address.port().max(1);
-            (SocketAddr::new(listen.address.ip(), port), &listen.dialects[..])
+        let spoken = listen.iter().map(|(address, dialects)| {
+            let port = address.port().max(1);
+            (SocketAddr::new(address.ip(), port), *dialects)
         });
-        if let Err(reason) = redirect::answering(spoken, downward.address) {
+        if let Err(reason) = redirect_target::answering(spoken, downward.address) {
             root.key("listen").mistake(format!("{reason}, because the strategy is kernel"));
         }
         let own = downward.pod.clone().unwrap_or_else(|| PodUid("".into()));
@@ -229,64 +230,6 @@ fn taint(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-
-    const NODE: &str = "listen: [\"node:0\"]\nidentity: { strategy: kernel";
-
-    fn downward() -> Downward {
-        let pod = Some(PodUid("5eaf".into()));
-        Downward { address: "10.0.0.1".parse().ok(), pod, ..Downward::on("n1") }
-    }
-
-    fn read(text: &str, downward: &Downward) -> Result<Config, String> {
-        let text = format!("google: {{ mode: conceal }}\n{text} }}\n");
-        Config::parse(&text, Path::new("/etc"), downward).map_err(|mistakes| mistakes.to_string())
-    }
-
-    #[test]
-    fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
-        let config = read(NODE, &downward()).unwrap();
-        assert_eq!(config.listen[0].address.to_string(), "10.0.0.1:0");
-        let Identity::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
-        assert_eq!((kernel.cluster.node.as_str(), &*kernel.own.0), ("n1", "5eaf"));
-        let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
-        assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroups, kernel.redirect.kubepods), usual);
-    }
-
-    #[test]
-    fn sockets_are_asked_about_with_the_pods_groups_and_no_other_place() {
-        let text = "identity: { strategy: sock-diag, redirect: { cgroups: /host, kubepods: a/kubepods }";
-        let config = read(text, &Downward::on("n1")).unwrap();
-        let Identity::SockDiag(section) = config.identity else { panic!("{:?}", config.identity) };
-        assert_eq!(
-            (section.redirect.cgroups, section.redirect.kubepods),
-            ("/host".into(), Some("a/kubepods".into()))
-        );
-        let mistakes = read("identity: { strategy: sock-diag", &Downward::default()).unwrap_err();
-        assert!(mistakes.contains("identity.node"), "{mistakes}");
-    }
-
-    #[test]
-    fn what_the_manifest_does_not_tell_is_named_all_at_once() {
-        let mistakes = read(NODE, &Downward::default()).unwrap_err();
-        for place in ["listen[0]", "NODE_IP", "identity.node", "NODE_NAME"] {
-            assert!(mistakes.contains(place), "{place} in {mistakes}");
-        }
-        let mistakes = read(NODE, &Downward { pod: None, ..downward() }).unwrap_err();
-        assert!(mistakes.contains("identity.strategy") && mistakes.contains("POD_UID"), "{mistakes}");
-    }
-
-    #[test]
-    fn places_of_the_redirect_and_listeners_that_no_pod_can_reach_are_named() {
-        let redirect = "redirect: { bpffs: bpf, cgroups: \"\", kubepods: ../x }";
-        let mistakes = read(&format!("{NODE}, {redirect}"), &downward()).unwrap_err();
-        for key in ["redirect.bpffs", "redirect.cgroups", "redirect.kubepods"] {
-            assert!(mistakes.contains(key), "{key} in {mistakes}");
-        }
-        let loopback = NODE.replace("node:0", "127.0.0.1:8988");
-        let mistakes = read(&loopback, &downward()).unwrap_err();
-        assert!(mistakes.contains("listen: ") && mistakes.contains("pods can reach"), "{mistakes}");
-    }
 
     #[test]
     fn a_taints_key_is_one_that_kubernetes_takes() {

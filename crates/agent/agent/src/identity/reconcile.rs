@@ -8,13 +8,14 @@
 
 use std::sync::Arc;
 
-use seawall_attest::{Founding, Sighting};
+use seawall_attest::Sighting;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodCaller;
 use seawall_clouds::{Applicant, Clouds};
 use seawall_cluster::{Cluster, PodRecord, Snapshot};
 use seawall_core::attestation::Basis;
 
+use super::attester::Attester;
 use super::entitlement_swap::{Keeper, Orders, Prepared};
 use super::pod_registry::Roster;
 
@@ -24,7 +25,7 @@ pub(crate) struct Follower {
     cluster: Arc<Cluster>,
     roster: Arc<Roster>,
     clouds: Arc<Clouds>,
-    attestation: Arc<dyn Founding>,
+    attestation: Arc<Attester>,
     /// In the order of UIDs, as snapshots are.
     known: Vec<Entry>,
     orders: Orders,
@@ -42,7 +43,7 @@ impl Follower {
         cluster: Arc<Cluster>,
         roster: Arc<Roster>,
         clouds: Arc<Clouds>,
-        attestation: Arc<dyn Founding>,
+        attestation: Arc<Attester>,
         orders: Orders,
     ) -> Self {
         Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }

@@ -17,21 +17,22 @@ use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
 use seawall_server::client::ClientResolver;
 
+use super::attester::Attester;
 use super::pod_registry::Roster;
 
 /// The source address of the probe under way, if any. Written where the agent asks itself, read when a connection is accepted.
 pub(crate) type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
-/// Whom to ask, shared by the traffic threads.
+/// Whom to ask, shared by the traffic threads. Tests ask others than who names pods in the agent.
 #[derive(Debug)]
-pub(crate) struct Callers {
-    way: Way,
+pub(crate) struct Callers<A = Attester> {
+    way: Way<A>,
     probe: ProbeAddress,
 }
 
 #[derive(Debug)]
-enum Way {
-    Attestation(Arc<dyn Attestation>, Arc<Roster>),
+enum Way<A> {
+    Attestation(Arc<A>, Arc<Roster>),
     /// Nobody: everybody is served alike.
     Nobody,
 }
@@ -92,9 +93,9 @@ fn refusal(reason: Reason) -> Refusal {
     }
 }
 
-impl Callers {
+impl<A: Attestation> Callers<A> {
     /// Those whom attestation names, as far as they are in the roster.
-    pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<Roster>, probe: ProbeAddress) -> Self {
+    pub(crate) fn attested(by: Arc<A>, roster: Arc<Roster>, probe: ProbeAddress) -> Self {
         Self { way: Way::Attestation(by, roster), probe }
     }
 
@@ -131,7 +132,7 @@ impl Callers {
     }
 }
 
-impl ClientResolver<PodCaller> for Callers {
+impl<A: Attestation> ClientResolver<PodCaller> for Callers<A> {
     /// Who is at the other end of a connection.
     ///
     /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
@@ -250,7 +251,7 @@ mod tests {
         }
     }
 
-    fn callers(verdict: Verdict) -> (Callers, Arc<Roster>, watch::Sender<bool>) {
+    fn callers(verdict: Verdict) -> (Callers<Always>, Arc<Roster>, watch::Sender<bool>) {
         let (roster, told) = (Arc::<Roster>::default(), watch::Sender::new(false));
         let by = Arc::new(Always(verdict, told.clone()));
         (Callers::attested(by, roster.clone(), ProbeAddress::default()), roster, told)
@@ -260,7 +261,7 @@ mod tests {
         Ends { peer: "10.4.0.7:1".parse().unwrap(), local: &|| None }
     }
 
-    fn at(callers: &Callers) -> Client {
+    fn at(callers: &Callers<Always>) -> Client {
         callers.at(&ends())
     }
 

@@ -16,7 +16,7 @@ use seawall_core::endpoint::{CONTAINERS, Endpoint, METADATA, PORT};
 use seawall_core::{Clock, Gcra, PodUid};
 use seawall_redirect::{Error, Pods, Site};
 
-use crate::config::Redirect;
+use super::config::Redirect;
 
 /// Looks for groups in a second: some 0.2 ms each with ten pods on the node's network.
 const LOOKS_PER_SECOND: u32 = 20;

@@ -1,31 +1,23 @@
 //! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use seawall_attest::{
-    AllPods, Attestation, Attested, Founding, Kernel, NoPod, NodePods, SockDiag, SourceIp, StaticIdentity,
-};
+use seawall_attest::{Attested, StaticIdentity};
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodCaller;
 use seawall_clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
 use seawall_cluster::{Access, Cluster, Hearing};
-use seawall_core::attestation::Wait;
 use seawall_core::events::Complainer;
 use seawall_core::shutdown::{self, Stop, Stopper};
 use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
+use super::attester::Attester;
+use super::config::{ByCluster, Identity};
 use super::entitlement_swap;
 use super::entitlement_swap::{Keeper, Orders};
 use super::pod_registry::Roster;
@@ -33,8 +25,6 @@ use super::reconcile::Follower;
 use super::redirect::Noted;
 use super::resolver::{Callers, ProbeAddress};
 use super::socket_owner::Sockets;
-use crate::config::{ByCluster, Config, Identity};
-use crate::observe::metrics::write::gauge;
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]
@@ -55,38 +45,31 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// This way over what is told, for connections to ask and for who keeps pods.
-    fn over(self, pods: Told) -> anyhow::Result<(Arc<dyn Attestation>, Arc<dyn Founding>)> {
-        match self {
-            Self::SourceIp => Ok(both(SourceIp::new(pods))),
+    /// This way over what is told.
+    fn over(self, pods: seawall_cluster::Pods) -> anyhow::Result<Attester> {
+        Ok(match self {
+            Self::SourceIp => Attester::by_source_ip(pods),
             Self::SockDiag(sockets) => {
-                Ok(both(SockDiag::new(pods, sockets.context("the kernel cannot be asked about sockets")?)))
+                Attester::by_sockets(pods, sockets.context("the kernel cannot be asked about sockets")?)
             }
             Self::Kernel(noted) => {
-                Ok(both(Kernel::new(pods, noted.context("what the kernel notes is not open")?)))
+                Attester::by_notes(pods, noted.context("what the kernel notes is not open")?)
             }
-        }
+        })
     }
-}
-
-fn both<A: Attestation + Founding + 'static>(way: A) -> (Arc<dyn Attestation>, Arc<dyn Founding>) {
-    let way = Arc::new(way);
-    (way.clone(), way)
 }
 
 impl Strategy {
     /// # Errors
     /// Every mistake in the identity file.
-    pub(crate) fn load(config: &Config) -> anyhow::Result<Self> {
-        Ok(match &config.identity {
+    pub(crate) fn load(identity: &Identity, clouds: &Sections) -> anyhow::Result<Self> {
+        Ok(match identity {
             Identity::Static { file } => Self::File(StaticIdentity::load(file, &Sections::file_keys())?),
-            Identity::SourceIp(section) => Self::Cluster(cluster(section, &config.clouds), Way::SourceIp),
+            Identity::SourceIp(section) => Self::Cluster(cluster(section, clouds), Way::SourceIp),
             Identity::SockDiag(section) => {
-                Self::Cluster(cluster(&section.cluster, &config.clouds), Way::SockDiag(None))
+                Self::Cluster(cluster(&section.cluster, clouds), Way::SockDiag(None))
             }
-            Identity::Kernel(section) => {
-                Self::Cluster(cluster(&section.cluster, &config.clouds), Way::Kernel(None))
-            }
+            Identity::Kernel(section) => Self::Cluster(cluster(&section.cluster, clouds), Way::Kernel(None)),
             Identity::Anyone => Self::Anyone,
         })
     }
@@ -149,7 +132,8 @@ impl Strategy {
             }
             Self::File(identity) => {
                 let pods = FixedPods::of(&identity, &clouds.now());
-                let callers = Callers::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
+                let attester = Arc::new(Attester::File(identity.attestation()));
+                let callers = Callers::attested(attester, pods.roster.clone(), probe);
                 control.spawn(entitlement_swap::keep(pods, orders));
                 Ok((Who::fixed(callers, clouds.clone()), None))
             }
@@ -218,55 +202,6 @@ fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
         token_lifetime: source.token_lifetime,
         selections: clouds.selections(),
         ..defaults
-    }
-}
-
-/// What `cluster` was told, as attestation asks for it. Each answer is of the latest snapshot.
-#[derive(Debug)]
-struct Told(seawall_cluster::Pods);
-
-impl seawall_attest::Pods for Told {
-    fn uid_at(&self, address: IpAddr) -> Result<PodUid, NoPod> {
-        let snapshot = self.0.snapshot();
-        let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
-        named.map_err(|none| match none {
-            seawall_cluster::NoPod::Ambiguous => NoPod::Ambiguous,
-            seawall_cluster::NoPod::Absent if snapshot.is_complete() => NoPod::Absent,
-            seawall_cluster::NoPod::Absent => NoPod::NotListed,
-        })
-    }
-
-    fn is_current(&self) -> bool {
-        self.0.is_current()
-    }
-
-    fn current(&self) -> Wait<'_, ()> {
-        Box::pin(self.0.current())
-    }
-
-    fn newer(&self) -> Wait<'_, ()> {
-        let version = self.0.snapshot().version();
-        Box::pin(async move {
-            self.0.newer_than(version).await;
-        })
-    }
-}
-
-impl AllPods for Told {
-    fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
-        self.0.snapshot().claimant(address).map(|record| record.pod.uid.clone())
-    }
-
-    fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
-        self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
-    }
-}
-
-impl NodePods for Told {
-    fn on_the_nodes_network(&self) -> Vec<PodUid> {
-        let snapshot = self.0.snapshot();
-        let on_node = snapshot.pods().filter(|record| record.host_network);
-        on_node.map(|record| record.pod.uid.clone()).collect()
     }
 }
 
@@ -341,9 +276,9 @@ impl Who {
         let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
-        let (attestation, founding) = way.over(Told(cluster.pods()))?;
-        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.now(), founding, orders);
-        let callers = Arc::new(Callers::attested(attestation, roster, probe));
+        let attester = Arc::new(way.over(cluster.pods())?);
+        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.now(), attester.clone(), orders);
+        let callers = Arc::new(Callers::attested(attester, roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))
@@ -368,7 +303,7 @@ impl Who {
     }
 
     /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
-    fn floors(&self) -> Vec<(FloorState, bool)> {
+    pub(crate) fn floors(&self) -> Vec<(FloorState, bool)> {
         let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.of_exchanged) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,
@@ -412,62 +347,6 @@ fn troubles(cluster: &Cluster) -> Vec<String> {
         Some(format!("the watch of {} is interrupted ({age}): {trouble}", watch.kind))
     };
     cluster.health().into_iter().filter_map(trouble).collect()
-}
-
-/// Writes whether credentials can be kept above the floor.
-#[derive(Debug)]
-pub(crate) struct FloorCollector(pub(crate) Arc<Who>);
-
-impl Collector for FloorCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let floors = self.0.floors();
-        if floors.is_empty() {
-            return Ok(());
-        }
-        let help = "1 while configuration and upstream let credentials be kept above the floor";
-        let mut family =
-            encoder.encode_descriptor("seawall_floor_reachable", help, None, MetricType::Gauge)?;
-        for (state, can_be_kept) in floors {
-            let is_reachable = f64::from(u8::from(state.is_kept && can_be_kept));
-            let labels = [("cloud", state.cloud.as_str())];
-            ConstGauge::new(is_reachable).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-}
-
-/// Writes what is known of the cluster at each scrape.
-#[derive(Debug)]
-pub(crate) struct ClusterCollector(pub(crate) Arc<Cluster>);
-
-impl Collector for ClusterCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let out = &mut encoder;
-        let pods = self.0.pods();
-        gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
-        if let Some(age) = pods.staleness() {
-            let help = "Seconds since the API server last said anything about this node's pods";
-            gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
-        }
-        let health = self.0.health();
-        let help = "Failed tries of a watch";
-        let mut family = out.encode_descriptor("seawall_watch_failures", help, None, MetricType::Counter)?;
-        for watch in &health {
-            ConstCounter::new(watch.failures).encode(family.encode_family(&[("watch", watch.kind)])?)?;
-        }
-        let help = "Times that a watch began anew with a list";
-        let mut family = out.encode_descriptor("seawall_watch_lists", help, None, MetricType::Counter)?;
-        for watch in &health {
-            ConstCounter::new(watch.lists).encode(family.encode_family(&[("watch", watch.kind)])?)?;
-        }
-        let (posted, lost) = self.0.reporter().tally();
-        let help = "Events about refused pods";
-        let mut family = out.encode_descriptor("seawall_events", help, None, MetricType::Counter)?;
-        for (outcome, count) in [("posted", posted), ("lost", lost)] {
-            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

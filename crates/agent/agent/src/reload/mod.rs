@@ -14,17 +14,16 @@
 //! One at a time: a file that changes meanwhile is read afterwards. A stop ends the looking; a change that is under way then is made
 //! to its end, because between two of its steps pods wait. Refuses to know what a key means; knows no pod.
 
+mod digest;
 mod file_watch;
 mod status;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::join_all;
-use ring::digest::{SHA256, digest};
 use seawall_clouds::pod::PodCaller;
 use seawall_clouds::{Clouds, CloudsInForce};
 use seawall_cluster::Cluster;
@@ -42,6 +41,7 @@ use crate::config::{Config, ConfigError, Downward};
 use crate::identity::entitlement_swap;
 use crate::identity::entitlement_swap::{CatchUps, Order};
 use crate::log::Loudness;
+use digest::Digest;
 use file_watch::{Looks, Seen};
 pub(crate) use status::{Bulletin, BulletinCollector};
 use status::{Outcome, Refused, stamp};
@@ -49,29 +49,6 @@ use status::{Outcome, Refused, stamp};
 /// How long credentials are fetched ahead that pods hold and must have anew: a full node's at the pace of a broker's start. What has not come
 /// by then is fetched for who asks for it, as at a first request.
 const AHEAD: Duration = Duration::from_secs(10);
-
-/// What tells the content of a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Digest([u8; 32]);
-
-impl Digest {
-    pub(crate) fn of(text: &str) -> Self {
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-        Self(bytes)
-    }
-
-    /// Its beginning, as `sha256sum` writes it: enough to tell the files of a person.
-    pub(crate) fn short(&self) -> String {
-        self.0[..6].iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.short())
-    }
-}
 
 /// A configuration and the file that it was read of.
 #[derive(Debug)]
@@ -93,18 +70,15 @@ impl Loaded {
     }
 }
 
-/// How traffic threads speak by a configuration: what makes their dialects, and what one caller may.
-pub(crate) trait Speaking: Send + Sync {
-    /// By this configuration and its clouds, for one thread.
-    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak<PodCaller>, Allowance);
-}
+/// How traffic threads speak by a configuration and its clouds: what makes the dialects of one thread, and what one caller may.
+pub(crate) type Speaking = Box<dyn Fn(&Config, &Arc<Clouds>) -> (Speak<PodCaller>, Allowance) + Send + Sync>;
 
 /// Everything that a change reaches.
 pub(crate) struct Reach {
     pub(crate) clouds: Arc<CloudsInForce>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) threads: Vec<mpsc::UnboundedSender<Change<PodCaller>>>,
-    pub(crate) speaking: Box<dyn Speaking>,
+    pub(crate) speaking: Speaking,
     pub(crate) loudness: Loudness,
     pub(crate) bulletin: Arc<Bulletin>,
     /// Where the agent's owner hears of a file that was refused, besides the log.
@@ -337,7 +311,7 @@ impl Reloader {
     async fn speak(&self, next: &Config, clouds: &Arc<Clouds>) {
         let order = |thread: &mpsc::UnboundedSender<Change<PodCaller>>| {
             let (made, is_made) = oneshot::channel();
-            let (speak, allowance) = self.reach.speaking.by(next, clouds);
+            let (speak, allowance) = (self.reach.speaking)(next, clouds);
             thread.send(Change { speak, allowance, made }).ok().map(|()| is_made)
         };
         join_all(self.reach.threads.iter().filter_map(order)).await;

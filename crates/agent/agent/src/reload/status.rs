@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::{Value, json};
 
-use super::Digest;
+use super::digest::Digest;
 use crate::observe::metrics::write::gauge;
 
 /// What became of a file that was read.

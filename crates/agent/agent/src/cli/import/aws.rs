@@ -7,7 +7,7 @@ use std::time::Duration;
 use seawall_core::duration;
 
 use super::config_builder::Draft;
-use super::{Must, Own};
+use super::flags::{Must, Own};
 
 /// Where roles are taken.
 pub(super) const REGION: Own = Own { name: "region", value: "REGION", key: "aws.region" };

@@ -7,7 +7,6 @@ use std::fmt::Write;
 use seawall_config::{Mistake, Mistakes};
 use serde_json::{Map, Value};
 
-use super::flags::Given;
 use crate::config;
 
 /// What has been understood so far.
@@ -35,12 +34,12 @@ struct Remark {
 }
 
 impl Draft {
-    /// An empty one, for these flags.
-    pub(super) fn new(given: &[Given<'_>]) -> Self {
+    /// An empty one, for these flags and their values.
+    pub(super) fn new(given: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         Self {
             settings: BTreeMap::new(),
             remarks: Vec::new(),
-            given: given.iter().map(|given| (given.flag.name, given.value.to_owned())).collect(),
+            given: given.into_iter().collect(),
             flag: None,
         }
     }

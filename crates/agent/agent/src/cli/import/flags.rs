@@ -2,8 +2,44 @@
 //!
 //! Knows how kingpin (KIAM) and pflag (kube2iam) write flags, and no flag by its name.
 
-use super::Tool;
 use super::config_builder::Draft;
+
+/// One tool: a room each, and one line in `TOOLS`.
+#[derive(Debug)]
+pub(super) struct Tool {
+    /// On the command line.
+    pub(super) word: &'static str,
+    /// In sentences.
+    pub(super) title: &'static str,
+    /// What may stand between flags and means nothing: the program and its subcommands.
+    pub(super) words: &'static [&'static str],
+    pub(super) flags: &'static [&'static [Flag]],
+    /// What it detects while it runs, and here is told before `--`.
+    pub(super) own: &'static [Own],
+    /// What must have come of all that.
+    pub(super) must: &'static [Must],
+    /// What holds before the first flag.
+    pub(super) begin: fn(&mut Draft),
+    /// What follows from several flags, or from one that is absent.
+    pub(super) finish: fn(&mut Draft),
+}
+
+/// An option of this program's: the value of a key that is in no flag.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) name: &'static str,
+    /// What stands for it in the help.
+    pub(super) value: &'static str,
+    pub(super) key: &'static str,
+}
+
+/// What the flags may leave open, and nobody may guess.
+#[derive(Debug)]
+pub(super) struct Must {
+    pub(super) is_open: fn(&Draft) -> bool,
+    /// What is to be given.
+    pub(super) sentence: &'static str,
+}
 
 /// A flag of another tool.
 #[derive(Debug)]

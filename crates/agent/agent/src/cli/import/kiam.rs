@@ -4,10 +4,10 @@
 
 use seawall_protocols::aws::Pattern;
 
+use super::aws;
 use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
 use super::config_builder::Draft;
-use super::flags::Flag;
-use super::{Tool, aws};
+use super::flags::{Flag, Tool};
 
 pub(super) const KIAM: Tool = Tool {
     word: "kiam",

@@ -2,10 +2,10 @@
 //!
 //! Source of names and defaults: jtblin/kube2iam, README ("Options") and cmd/main.go (2016 to 2026).
 
+use super::aws;
 use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
 use super::config_builder::Draft;
-use super::flags::Flag;
-use super::{Tool, aws};
+use super::flags::{Flag, Tool};
 
 pub(super) const KUBE2IAM: Tool = Tool {
     word: "kube2iam",

@@ -19,44 +19,7 @@ use std::path::Path;
 
 use crate::config::{Config, Downward};
 use config_builder::Draft;
-use flags::{Flag, Given};
-
-/// One tool: a room each, and one line in [`TOOLS`].
-#[derive(Debug)]
-struct Tool {
-    /// On the command line.
-    word: &'static str,
-    /// In sentences.
-    title: &'static str,
-    /// What may stand between flags and means nothing: the program and its subcommands.
-    words: &'static [&'static str],
-    flags: &'static [&'static [Flag]],
-    /// What it detects while it runs, and here is told before `--`.
-    own: &'static [Own],
-    /// What must have come of all that.
-    must: &'static [Must],
-    /// What holds before the first flag.
-    begin: fn(&mut Draft),
-    /// What follows from several flags, or from one that is absent.
-    finish: fn(&mut Draft),
-}
-
-/// An option of this program's: the value of a key that is in no flag.
-#[derive(Debug)]
-struct Own {
-    name: &'static str,
-    /// What stands for it in the help.
-    value: &'static str,
-    key: &'static str,
-}
-
-/// What the flags may leave open, and nobody may guess.
-#[derive(Debug)]
-struct Must {
-    is_open: fn(&Draft) -> bool,
-    /// What is to be given.
-    sentence: &'static str,
-}
+use flags::{Given, Own, Tool};
 
 const TOOLS: [&Tool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
 
@@ -166,7 +129,7 @@ pub(crate) fn import(request: &Request) -> Result<Imported, ImportError> {
 }
 
 fn draft(request: &Request, given: &[Given<'_>]) -> Draft {
-    let mut draft = Draft::new(given);
+    let mut draft = Draft::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
     (request.tool.begin)(&mut draft);
     for (own, value) in &request.own {
         draft.about(own.name, |draft| draft.set(own.key, value.as_str()));

@@ -1,3 +1,4 @@
+use super::flags::Must;
 use super::*;
 
 fn request(line: &str) -> Result<Request, String> {

@@ -22,9 +22,8 @@ use seawall_redirect::{
     Agent, Attachment, Callers, Counters, Error, Gate, Pins, Pods, Site, Standing, status,
 };
 
-use crate::config::Kernel;
-pub(crate) use crate::identity::redirect_target::answering;
-pub(crate) use crate::observe::metrics::redirect::CaptureCollector;
+use super::config::Kernel;
+use super::redirect_target::answering;
 pub(crate) use connection_owner::Noted;
 
 /// How often it is looked after where captured connections go. After a crash of the agent that they went to, pods are refused for

@@ -9,15 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as Knock;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use seawall_core::shutdown::Stop;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-
-use super::Admin;
 
 /// How often an address that is taken is tried again. It is free when the last agent has ended.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
@@ -77,19 +73,9 @@ impl Doors {
         self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).unwrap_or(self.address)
     }
 
-    /// Serves at all of them until the stop has begun, on the runtime of this call.
-    pub(crate) fn serve(self, admin: &Arc<Admin>, stop: &Stop) {
-        if let Some(unix) = self.unix {
-            tokio::spawn(admin.clone().serve(unix, stop.clone()));
-        }
-        let (address, tcp, admin, mut stop) = (self.address, self.tcp, admin.clone(), stop.clone());
-        tokio::spawn(async move {
-            let tcp = tokio::select! {
-                tcp = opened(address, tcp) => tcp,
-                () = stop.begun() => return,
-            };
-            admin.serve(tcp, stop).await;
-        });
+    /// What listens at the file, if there is one, and what listens at the address once that is free.
+    pub(super) fn listeners(self) -> (Option<UnixListener>, impl Future<Output = TcpListener>) {
+        (self.unix, opened(self.address, self.tcp))
     }
 }
 

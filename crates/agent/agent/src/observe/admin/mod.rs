@@ -110,6 +110,22 @@ impl Admin {
         }
     }
 
+    /// Serves at all of these until the stop has begun, on the runtime of this call.
+    pub(crate) fn serve_at(self: &Arc<Self>, doors: Doors, stop: &Stop) {
+        let (unix, tcp) = doors.listeners();
+        if let Some(unix) = unix {
+            tokio::spawn(self.clone().serve(unix, stop.clone()));
+        }
+        let (admin, mut stop) = (self.clone(), stop.clone());
+        tokio::spawn(async move {
+            let tcp = tokio::select! {
+                tcp = tcp => tcp,
+                () = stop.begun() => return,
+            };
+            admin.serve(tcp, stop).await;
+        });
+    }
+
     /// Serves until the stop has begun.
     async fn serve(self: Arc<Self>, door: impl Door, mut stop: Stop) {
         let places = Places::new(self.clock.clone());

@@ -9,8 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use seawall_redirect::{Counts, Standing};
 
+use super::write::{counter, gauge};
 use crate::identity::redirect::Capture;
-use crate::observe::metrics::write::{counter, gauge};
 
 /// Writes it.
 #[derive(Debug)]

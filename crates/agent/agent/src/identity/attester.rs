@@ -1,0 +1,144 @@
+//! Who names pods: the one way of attestation that is at work, over what the cluster tells.
+//!
+//! Here the ways of attestation, which know neither the API server nor the kernel's interfaces, meet who does: the cluster's view of
+//! pods, the sockets and the redirect's notes. Decides nothing.
+
+use std::net::IpAddr;
+
+use seawall_attest::{
+    AllPods, Attestation, ByFile, Kernel, NoPod, NodePods, Reason, Sighting, SockDiag, SourceIp, Verdict,
+};
+use seawall_core::PodUid;
+use seawall_core::attestation::{Basis, Ends, Wait};
+
+use super::redirect::Noted;
+use super::socket_owner::Sockets;
+
+/// The way of attestation that is at work. A closed set: one variant for each.
+#[derive(Debug)]
+pub(crate) enum Attester {
+    /// `static`.
+    File(ByFile),
+    /// `source-ip`.
+    SourceIp(SourceIp<Told>),
+    /// `sock-diag`.
+    SockDiag(SockDiag<Told, Sockets>),
+    /// `kernel`.
+    Kernel(Kernel<Told, Noted>),
+}
+
+impl Attester {
+    /// By the addresses of the pods that are told of.
+    pub(crate) fn by_source_ip(pods: seawall_cluster::Pods) -> Self {
+        Self::SourceIp(SourceIp::new(Told(pods)))
+    }
+
+    /// By the same, and by who made the sockets of those on the node's network.
+    pub(crate) fn by_sockets(pods: seawall_cluster::Pods, sockets: Sockets) -> Self {
+        Self::SockDiag(SockDiag::new(Told(pods), sockets))
+    }
+
+    /// By the same, and by what the kernel noted.
+    pub(crate) fn by_notes(pods: seawall_cluster::Pods, noted: Noted) -> Self {
+        Self::Kernel(Kernel::new(Told(pods), noted))
+    }
+
+    /// What it rests on, in one view, that this pod is told from others; nothing for a pod that cannot be. The pods of a file are in no
+    /// view.
+    pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+        match self {
+            Self::File(_) => None,
+            Self::SourceIp(way) => way.basis(pod),
+            Self::SockDiag(way) => way.basis(pod),
+            Self::Kernel(way) => way.basis(pod),
+        }
+    }
+
+    fn way(&self) -> &dyn Attestation {
+        match self {
+            Self::File(way) => way,
+            Self::SourceIp(way) => way,
+            Self::SockDiag(way) => way,
+            Self::Kernel(way) => way,
+        }
+    }
+}
+
+impl Attestation for Attester {
+    fn verdict(&self, ends: &Ends<'_>) -> Verdict {
+        self.way().verdict(ends)
+    }
+
+    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
+        self.way().likely(ends)
+    }
+
+    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
+        self.way().proven(ends)
+    }
+
+    fn change(&self) -> Wait<'_, ()> {
+        self.way().change()
+    }
+
+    fn decided(&self, uid: &PodUid, ends: &Ends<'_>) {
+        self.way().decided(uid, ends);
+    }
+
+    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
+        self.way().rests_on(basis, ends)
+    }
+
+    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
+        self.way().addresses(basis)
+    }
+}
+
+/// What `cluster` was told, as attestation asks for it. Each answer is of the latest snapshot.
+#[derive(Debug)]
+pub(crate) struct Told(seawall_cluster::Pods);
+
+impl seawall_attest::Pods for Told {
+    fn uid_at(&self, address: IpAddr) -> Result<PodUid, NoPod> {
+        let snapshot = self.0.snapshot();
+        let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
+        named.map_err(|none| match none {
+            seawall_cluster::NoPod::Ambiguous => NoPod::Ambiguous,
+            seawall_cluster::NoPod::Absent if snapshot.is_complete() => NoPod::Absent,
+            seawall_cluster::NoPod::Absent => NoPod::NotListed,
+        })
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+
+    fn current(&self) -> Wait<'_, ()> {
+        Box::pin(self.0.current())
+    }
+
+    fn newer(&self) -> Wait<'_, ()> {
+        let version = self.0.snapshot().version();
+        Box::pin(async move {
+            self.0.newer_than(version).await;
+        })
+    }
+}
+
+impl AllPods for Told {
+    fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
+        self.0.snapshot().claimant(address).map(|record| record.pod.uid.clone())
+    }
+
+    fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
+        self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
+    }
+}
+
+impl NodePods for Told {
+    fn on_the_nodes_network(&self) -> Vec<PodUid> {
+        let snapshot = self.0.snapshot();
+        let on_node = snapshot.pods().filter(|record| record.host_network);
+        on_node.map(|record| record.pod.uid.clone()).collect()
+    }
+}
