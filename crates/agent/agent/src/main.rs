@@ -3,7 +3,6 @@
 mod app;
 mod cli;
 mod config;
-mod identity;
 mod log;
 mod observe;
 mod reload;

@@ -2,7 +2,7 @@
 //!
 //! A derive would stop at the first wrong field. Here each read either gives a value or notes a mistake
 //! (where, what, what was expected) and goes on, so that an operator mends a file once. Keys that nobody read are
-//! mistakes, too. Opens no file but those that a configuration names ([`values`]), and knows no key by name. Used by the agent's configuration and by `attest`'s identity
+//! mistakes, too. Opens no file but those that a configuration names ([`values`]), and knows no key by name. Used by the agent's configuration and by `identity`'s identity
 //! file; apart from `core`, so that who reads no document compiles no YAML.
 
 pub mod values;

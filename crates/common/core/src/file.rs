@@ -1,5 +1,5 @@
 //! Reads small files without trusting that they are small, or files. Called for every file that a configuration names: by
-//! `attest` for identity files and tokens, by `kube` for what leads to the API server, by the agent for the rest.
+//! `identity` for identity files and tokens, by `kube` for what leads to the API server, by the agent for the rest.
 //!
 //! A path in a configuration may name a FIFO, a device or a folder, by mistake or because a mount is not there yet. Opening must not
 //! wait, reading must not go on for ever, and what was looked at must be what is read: so the file is opened first, without

@@ -41,11 +41,6 @@ use self::machine::Machine;
 use self::resource_limits::Room;
 use self::signals::{Asked, Signals};
 use crate::config::{Config, Identity};
-use crate::identity::entitlement_swap::{Order, Orders};
-use crate::identity::redirect::Capture;
-use crate::identity::resolver::ProbeAddress;
-use crate::identity::socket_owner::Sockets;
-use crate::identity::strategy::{ClusterThread, Strategy, Who};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::observe::admin::{Admin, Doors, Sources};
 use crate::observe::metrics::broker;
@@ -59,6 +54,11 @@ use crate::observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 use crate::reload::{BulletinCollector, Loaded, Reach, Reloader};
 use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
+use seawall_identity::entitlement_swap::{Order, Orders};
+use seawall_identity::redirect::Capture;
+use seawall_identity::resolver::ProbeAddress;
+use seawall_identity::socket_owner::Sockets;
+use seawall_identity::strategy::{ClusterThread, Strategy, Who};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
 const DESCRIPTORS: u64 = 65_536;

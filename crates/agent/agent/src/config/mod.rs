@@ -1,7 +1,7 @@
 //! The configuration file: raw text to checked values, every mistake at once.
 //!
 //! What leaves this module needs no further check. It knows YAML and ranges; it opens nothing but the file itself
-//! and those that it names (an identity file is `attest`'s), and resolves no names. What a cloud is to be told stands in the
+//! and those that it names (an identity file is `identity`'s), and resolves no names. What a cloud is to be told stands in the
 //! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
 //! `config-default`; a test keeps it equal to the defaults here.
 
@@ -24,13 +24,13 @@ use serde::{Serialize, Serializer};
 
 use crate::sandbox::{Needs, Seccomp};
 
-pub(crate) use crate::identity::config::Identity;
-pub(crate) use crate::identity::downward_api::Downward;
 use addresses::{ADDRESS, ADMIN_PORT, NODE, OWN_ADDRESS, loopback};
 pub(crate) use admin_address::Door;
 pub(crate) use dump::{effective, yaml};
 pub(crate) use file::{ConfigError, text_of};
 pub(crate) use limits::Limits;
+pub(crate) use seawall_identity::config::Identity;
+pub(crate) use seawall_identity::downward_api::Downward;
 
 /// The documented default, as `config-default` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");

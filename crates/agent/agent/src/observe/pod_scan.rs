@@ -14,7 +14,7 @@ use seawall_clouds::pod::PodCaller;
 use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
 
-use crate::identity::resolver::Callers;
+use seawall_identity::resolver::Callers;
 
 /// Who looks at all pods.
 pub(crate) trait Looker {

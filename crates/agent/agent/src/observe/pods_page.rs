@@ -6,7 +6,7 @@ use seawall_clouds::pod::PodCaller;
 use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
-use crate::identity::resolver::Callers;
+use seawall_identity::resolver::Callers;
 
 /// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
 pub(crate) fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {

@@ -3,7 +3,7 @@
 //! A flag that somebody sets says that the program once believed in itself. This asks the way a pod would:
 //! accept, attestation, parser, dialect, writer (and, in `conceal`, the real metadata server). Only the caller is
 //! special: the agent is no pod, so for the length of one request its own socket address is known to the
-//! attestation as [`crate::identity::resolver::Callers`]' probe, which may read the project id and holds no credentials.
+//! attestation as [`seawall_identity::resolver::Callers`]' probe, which may read the project id and holds no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
-use crate::identity::resolver::ProbeAddress;
+use seawall_identity::resolver::ProbeAddress;
 
 /// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@
 //! can take ([`Config::needing_restart`]), and for a file that it names and that cannot be used; then the one in force stays, and that is said in
 //! the log, as an event (once for each content) and in metrics ([`status`]).
 //!
-//! A change is made in this order ([`crate::identity::entitlement_swap`] has the argument): the next clouds are made, taking over what the sections do not say
+//! A change is made in this order ([`seawall_identity::entitlement_swap`] has the argument): the next clouds are made, taking over what the sections do not say
 //! differently (a broker with all its leases, keys of session tokens, paces, counts); leases that have to be fetched anew are, while the
 //! old configuration answers; it is not known for a moment what pods may have of the clouds that changed; each traffic thread speaks
 //! by the next configuration; the pods have what it gives. What a file takes away is taken at the change: at once where no lease has to be
@@ -38,11 +38,11 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::config;
 use crate::config::{Config, ConfigError, Downward};
-use crate::identity::entitlement_swap;
-use crate::identity::entitlement_swap::{CatchUps, Order};
 use crate::log::Loudness;
 use digest::Digest;
 use file_watch::{Looks, Seen};
+use seawall_identity::entitlement_swap;
+use seawall_identity::entitlement_swap::{CatchUps, Order};
 pub(crate) use status::{Bulletin, BulletinCollector};
 use status::{Outcome, Refused, stamp};
 

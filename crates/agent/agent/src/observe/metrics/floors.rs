@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::identity::strategy::Who;
+use seawall_identity::strategy::Who;
 
 /// Writes whether credentials can be kept above the floor.
 #[derive(Debug)]

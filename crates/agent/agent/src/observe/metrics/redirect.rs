@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use seawall_redirect::{Counts, Standing};
 
 use super::write::{counter, gauge};
-use crate::identity::redirect::Capture;
+use seawall_identity::redirect::Capture;
 
 /// Writes it.
 #[derive(Debug)]

@@ -17,31 +17,31 @@ use seawall_core::names::{is_dns_label, is_dns_subdomain};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
 
-use crate::{Attestation, Reason, TokenFile, Verdict};
+use super::{Attestation, Reason, TokenFile, Verdict};
 
 /// Largest identity file, in bytes: some thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// A pod whose identity is established, and what it may prove it with.
 #[derive(Debug)]
-pub struct Attested {
+pub(crate) struct Attested {
     /// The pod.
-    pub pod: Pod,
+    pub(crate) pod: Pod,
     /// What is told of it, as if its objects were in a cluster.
-    pub facts: Facts,
+    pub(crate) facts: Facts,
     /// Gives this pod's Kubernetes token and no other's.
-    pub subject: Arc<dyn SubjectTokens>,
+    pub(crate) subject: Arc<dyn SubjectTokens>,
 }
 
 /// The pods of a file, by address. Immutable.
 #[derive(Debug, Default)]
-pub struct StaticIdentity {
+pub(crate) struct StaticIdentity {
     pods: HashMap<IpAddr, Arc<Attested>>,
 }
 
 /// Why an identity file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
+pub(crate) enum IdentityError {
     /// It cannot be read.
     #[error("cannot read the identity file {path}: {reason}")]
     Unreadable {
@@ -65,7 +65,7 @@ impl StaticIdentity {
     ///
     /// # Errors
     /// The file cannot be read or is implausibly large, or every mistake in it.
-    pub fn load(path: &Path, keys: &[FileKey]) -> Result<Self, IdentityError> {
+    pub(crate) fn load(path: &Path, keys: &[FileKey]) -> Result<Self, IdentityError> {
         let unreadable = |reason: String| IdentityError::Unreadable { path: path.into(), reason };
         let text = file::read(path, LARGEST).map_err(unreadable)?;
         Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")), keys)
@@ -76,7 +76,7 @@ impl StaticIdentity {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn parse(text: &str, base: &Path, keys: &[FileKey]) -> Result<Self, Mistakes> {
+    pub(crate) fn parse(text: &str, base: &Path, keys: &[FileKey]) -> Result<Self, Mistakes> {
         let document = Document::parse(text)?;
         let mut identity = Self::default();
         {
@@ -93,19 +93,19 @@ impl StaticIdentity {
     }
 
     /// Every pod with what it rests on, in no order.
-    pub fn pods(&self) -> impl Iterator<Item = (Basis, &Arc<Attested>)> {
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (Basis, &Arc<Attested>)> {
         self.pods.iter().map(|(address, pod)| (Basis::of([*address]), pod))
     }
 
     /// What names its pods.
-    pub fn attestation(&self) -> ByFile {
+    pub(crate) fn attestation(&self) -> ByFile {
         ByFile(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
     }
 }
 
 /// Names the pods of a file by the addresses that connections come from. Nothing changes by waiting.
 #[derive(Debug)]
-pub struct ByFile(HashMap<IpAddr, PodUid>);
+pub(crate) struct ByFile(HashMap<IpAddr, PodUid>);
 
 impl Attestation for ByFile {
     fn verdict(&self, ends: &Ends<'_>) -> Verdict {

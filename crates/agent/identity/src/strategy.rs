@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::attestation::{Attested, StaticIdentity};
 use anyhow::Context;
-use seawall_attest::{Attested, StaticIdentity};
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodCaller;
 use seawall_clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
@@ -28,7 +28,10 @@ use super::socket_owner::Sockets;
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]
-pub(crate) enum Strategy {
+pub struct Strategy(Kind);
+
+#[derive(Debug)]
+enum Kind {
     File(StaticIdentity),
     Cluster(seawall_cluster::Config, Way),
     Anyone,
@@ -36,7 +39,7 @@ pub(crate) enum Strategy {
 
 /// How pods that the API server tells of are told apart.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
+enum Way {
     SourceIp,
     /// The same.
     SockDiag(Option<Sockets>),
@@ -62,53 +65,53 @@ impl Way {
 impl Strategy {
     /// # Errors
     /// Every mistake in the identity file.
-    pub(crate) fn load(identity: &Identity, clouds: &Sections) -> anyhow::Result<Self> {
-        Ok(match identity {
-            Identity::Static { file } => Self::File(StaticIdentity::load(file, &Sections::file_keys())?),
-            Identity::SourceIp(section) => Self::Cluster(cluster(section, clouds), Way::SourceIp),
+    pub fn load(identity: &Identity, clouds: &Sections) -> anyhow::Result<Self> {
+        Ok(Self(match identity {
+            Identity::Static { file } => Kind::File(StaticIdentity::load(file, &Sections::file_keys())?),
+            Identity::SourceIp(section) => Kind::Cluster(cluster(section, clouds), Way::SourceIp),
             Identity::SockDiag(section) => {
-                Self::Cluster(cluster(&section.cluster, clouds), Way::SockDiag(None))
+                Kind::Cluster(cluster(&section.cluster, clouds), Way::SockDiag(None))
             }
-            Identity::Kernel(section) => Self::Cluster(cluster(&section.cluster, clouds), Way::Kernel(None)),
-            Identity::Anyone => Self::Anyone,
-        })
+            Identity::Kernel(section) => Kind::Cluster(cluster(&section.cluster, clouds), Way::Kernel(None)),
+            Identity::Anyone => Kind::Anyone,
+        }))
     }
 
     /// Whether the credentials for the API server can be read, for `check`. Asks nobody.
     ///
     /// # Errors
     /// What cannot be read.
-    pub(crate) fn check(&self, control: &Runtime) -> anyhow::Result<()> {
-        if let Self::Cluster(cluster, _) = self {
+    pub fn check(&self, control: &Runtime) -> anyhow::Result<()> {
+        if let Kind::Cluster(cluster, _) = &self.0 {
             control.block_on(Cluster::start(cluster.clone(), Clock::system()))?;
         }
         Ok(())
     }
 
     /// Its name in the configuration.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::File(_) => "static",
-            Self::Cluster(_, Way::SourceIp) => "source-ip",
-            Self::Cluster(_, Way::SockDiag(_)) => "sock-diag",
-            Self::Cluster(_, Way::Kernel(_)) => "kernel",
-            Self::Anyone => "anyone",
+    pub fn name(&self) -> &'static str {
+        match &self.0 {
+            Kind::File(_) => "static",
+            Kind::Cluster(_, Way::SourceIp) => "source-ip",
+            Kind::Cluster(_, Way::SockDiag(_)) => "sock-diag",
+            Kind::Cluster(_, Way::Kernel(_)) => "kernel",
+            Kind::Anyone => "anyone",
         }
     }
 
     /// With what the kernel notes, for the one that asks that.
-    pub(crate) fn noting(self, noted: Option<Noted>) -> Self {
-        match self {
-            Self::Cluster(cluster, Way::Kernel(_)) => Self::Cluster(cluster, Way::Kernel(noted)),
-            other => other,
+    pub fn noting(self, noted: Option<Noted>) -> Self {
+        match self.0 {
+            Kind::Cluster(cluster, Way::Kernel(_)) => Self(Kind::Cluster(cluster, Way::Kernel(noted))),
+            other => Self(other),
         }
     }
 
     /// With what tells who made sockets, for the one that asks that.
-    pub(crate) fn asking(self, sockets: Option<Sockets>) -> Self {
-        match self {
-            Self::Cluster(cluster, Way::SockDiag(_)) => Self::Cluster(cluster, Way::SockDiag(sockets)),
-            other => other,
+    pub fn asking(self, sockets: Option<Sockets>) -> Self {
+        match self.0 {
+            Kind::Cluster(cluster, Way::SockDiag(_)) => Self(Kind::Cluster(cluster, Way::SockDiag(sockets))),
+            other => Self(other),
         }
     }
 
@@ -116,7 +119,7 @@ impl Strategy {
     ///
     /// # Errors
     /// The credentials for the API server cannot be read. That nobody answers there is none.
-    pub(crate) fn start(
+    pub fn start(
         self,
         clouds: &Arc<CloudsInForce>,
         probe: ProbeAddress,
@@ -125,19 +128,18 @@ impl Strategy {
         stopper: &Stopper,
         orders: Orders,
     ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
-        match self {
-            Self::Anyone => {
+        match self.0 {
+            Kind::Anyone => {
                 control.spawn(entitlement_swap::keep(FixedPods::default(), orders));
                 Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None))
             }
-            Self::File(identity) => {
+            Kind::File(identity) => {
                 let pods = FixedPods::of(&identity, &clouds.now());
-                let attester = Arc::new(Attester::File(identity.attestation()));
-                let callers = Callers::attested(attester, pods.roster.clone(), probe);
+                let callers = Callers::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
                 control.spawn(entitlement_swap::keep(pods, orders));
                 Ok((Who::fixed(callers, clouds.clone()), None))
             }
-            Self::Cluster(cluster, way) => {
+            Kind::Cluster(cluster, way) => {
                 let (who, hearing, follower) =
                     Who::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
@@ -208,7 +210,7 @@ fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
 /// The thread that hears the API server and follows it. No connection can be decided without it, so it does nothing else, and
 /// the agent ends with it.
 #[derive(Debug)]
-pub(crate) struct ClusterThread {
+pub struct ClusterThread {
     end: Stopper,
     thread: JoinHandle<anyhow::Result<()>>,
 }
@@ -242,7 +244,7 @@ impl ClusterThread {
     ///
     /// # Errors
     /// It had ended by itself.
-    pub(crate) fn end(self) -> anyhow::Result<()> {
+    pub fn end(self) -> anyhow::Result<()> {
         self.end.stop();
         self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread ended in a panic"))?
     }
@@ -250,10 +252,11 @@ impl ClusterThread {
 
 /// Everything about who is calling.
 #[derive(Debug)]
-pub(crate) struct Who {
-    pub(crate) callers: Arc<Callers>,
+pub struct Who {
+    /// Whom connections ask.
+    pub callers: Arc<Callers>,
     /// What tells of the pods, where that is the API server.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub cluster: Option<Arc<Cluster>>,
     token_lifetime: Option<Duration>,
     clouds: Arc<CloudsInForce>,
 }
@@ -276,16 +279,16 @@ impl Who {
         let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
-        let attester = Arc::new(way.over(cluster.pods())?);
-        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.now(), attester.clone(), orders);
-        let callers = Arc::new(Callers::attested(attester, roster, probe));
+        let attester = way.over(cluster.pods())?;
+        let callers = Arc::new(Callers::attested(attester.attestation(), roster.clone(), probe));
+        let follower = Follower::new(cluster.clone(), roster, clouds.now(), attester, orders);
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))
     }
 
     /// Why no pod is known, where pods are to be known from a cluster.
-    pub(crate) fn obstacle(&self) -> Option<String> {
+    pub fn obstacle(&self) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
         (!cluster.pods().snapshot().is_complete()).then(|| {
             let trouble = troubles(cluster).join("; ");
@@ -294,7 +297,7 @@ impl Who {
     }
 
     /// What an operator should see though the agent serves.
-    pub(crate) fn remarks(&self) -> Vec<String> {
+    pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
             remarks.extend(troubles(cluster));
@@ -303,7 +306,7 @@ impl Who {
     }
 
     /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
-    pub(crate) fn floors(&self) -> Vec<(FloorState, bool)> {
+    pub fn floors(&self) -> Vec<(FloorState, bool)> {
         let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.of_exchanged) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,

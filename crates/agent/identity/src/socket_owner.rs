@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::attestation::{Maker, Pair};
 use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
-use seawall_attest::{Maker, Pair};
 use seawall_core::cloud::DialectName;
 use seawall_core::endpoint::{CONTAINERS, Endpoint, METADATA, PORT};
 use seawall_core::{Clock, Gcra, PodUid};
@@ -26,7 +26,7 @@ const COMPLAINTS_PER_SECOND: u32 = 1;
 
 /// What attestation asks, shared by all who ask.
 #[derive(Clone, Debug)]
-pub(crate) struct Sockets(Arc<Table>);
+pub struct Sockets(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
@@ -47,7 +47,7 @@ impl Sockets {
     ///
     /// # Errors
     /// The kernel does not tell, or the pods' groups are not there.
-    pub(crate) fn open<'a>(
+    pub fn open<'a>(
         places: &Redirect,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
         clock: &Clock,
@@ -153,7 +153,7 @@ impl Doors {
     }
 }
 
-impl seawall_attest::Sockets for Sockets {
+impl crate::attestation::Sockets for Sockets {
     fn maker(&self, pair: Pair, among: &dyn Fn() -> Vec<PodUid>) -> Maker {
         self.0.maker(pair, among)
     }

@@ -4,93 +4,58 @@
 //! pods, the sockets and the redirect's notes. Decides nothing.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use seawall_attest::{
-    AllPods, Attestation, ByFile, Kernel, NoPod, NodePods, Reason, Sighting, SockDiag, SourceIp, Verdict,
-};
+use crate::attestation::{AllPods, Attestation, Kernel, NoPod, NodePods, Sighting, SockDiag, SourceIp};
 use seawall_core::PodUid;
-use seawall_core::attestation::{Basis, Ends, Wait};
+use seawall_core::attestation::{Basis, Wait};
 
 use super::redirect::Noted;
 use super::socket_owner::Sockets;
 
-/// The way of attestation that is at work. A closed set: one variant for each.
+/// The way of attestation that is at work over what the cluster tells. A closed set: one variant for each.
 #[derive(Debug)]
 pub(crate) enum Attester {
-    /// `static`.
-    File(ByFile),
     /// `source-ip`.
-    SourceIp(SourceIp<Told>),
+    SourceIp(Arc<SourceIp<Told>>),
     /// `sock-diag`.
-    SockDiag(SockDiag<Told, Sockets>),
+    SockDiag(Arc<SockDiag<Told, Sockets>>),
     /// `kernel`.
-    Kernel(Kernel<Told, Noted>),
+    Kernel(Arc<Kernel<Told, Noted>>),
 }
 
 impl Attester {
     /// By the addresses of the pods that are told of.
     pub(crate) fn by_source_ip(pods: seawall_cluster::Pods) -> Self {
-        Self::SourceIp(SourceIp::new(Told(pods)))
+        Self::SourceIp(Arc::new(SourceIp::new(Told(pods))))
     }
 
     /// By the same, and by who made the sockets of those on the node's network.
     pub(crate) fn by_sockets(pods: seawall_cluster::Pods, sockets: Sockets) -> Self {
-        Self::SockDiag(SockDiag::new(Told(pods), sockets))
+        Self::SockDiag(Arc::new(SockDiag::new(Told(pods), sockets)))
     }
 
     /// By the same, and by what the kernel noted.
     pub(crate) fn by_notes(pods: seawall_cluster::Pods, noted: Noted) -> Self {
-        Self::Kernel(Kernel::new(Told(pods), noted))
+        Self::Kernel(Arc::new(Kernel::new(Told(pods), noted)))
     }
 
-    /// What it rests on, in one view, that this pod is told from others; nothing for a pod that cannot be. The pods of a file are in no
-    /// view.
+    /// What it rests on, in one view, that this pod is told from others; nothing for a pod that cannot be.
     pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         match self {
-            Self::File(_) => None,
             Self::SourceIp(way) => way.basis(pod),
             Self::SockDiag(way) => way.basis(pod),
             Self::Kernel(way) => way.basis(pod),
         }
     }
 
-    fn way(&self) -> &dyn Attestation {
+    /// The same, as connections ask it.
+    pub(crate) fn attestation(&self) -> Arc<dyn Attestation> {
         match self {
-            Self::File(way) => way,
-            Self::SourceIp(way) => way,
-            Self::SockDiag(way) => way,
-            Self::Kernel(way) => way,
+            Self::SourceIp(way) => way.clone(),
+            Self::SockDiag(way) => way.clone(),
+            Self::Kernel(way) => way.clone(),
         }
-    }
-}
-
-impl Attestation for Attester {
-    fn verdict(&self, ends: &Ends<'_>) -> Verdict {
-        self.way().verdict(ends)
-    }
-
-    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
-        self.way().likely(ends)
-    }
-
-    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
-        self.way().proven(ends)
-    }
-
-    fn change(&self) -> Wait<'_, ()> {
-        self.way().change()
-    }
-
-    fn decided(&self, uid: &PodUid, ends: &Ends<'_>) {
-        self.way().decided(uid, ends);
-    }
-
-    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
-        self.way().rests_on(basis, ends)
-    }
-
-    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
-        self.way().addresses(basis)
     }
 }
 
@@ -98,7 +63,7 @@ impl Attestation for Attester {
 #[derive(Debug)]
 pub(crate) struct Told(seawall_cluster::Pods);
 
-impl seawall_attest::Pods for Told {
+impl crate::attestation::Pods for Told {
     fn uid_at(&self, address: IpAddr) -> Result<PodUid, NoPod> {
         let snapshot = self.0.snapshot();
         let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());

@@ -9,7 +9,7 @@
 mod kernel;
 mod sock_diag;
 mod source_ip;
-mod static_identity;
+mod static_file;
 mod token_file;
 
 use std::fmt::Debug;
@@ -18,15 +18,15 @@ use std::net::IpAddr;
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
-pub use kernel::{AllPods, Kernel, Notes, Owner, Pair};
-pub use sock_diag::{Maker, NodePods, SockDiag, Sockets};
-pub use source_ip::{NoPod, Pods, SourceIp};
-pub use static_identity::{Attested, ByFile, IdentityError, StaticIdentity};
-pub use token_file::TokenFile;
+pub(crate) use kernel::{AllPods, Kernel, Notes, Owner, Pair};
+pub(crate) use sock_diag::{Maker, NodePods, SockDiag, Sockets};
+pub(crate) use source_ip::{NoPod, Pods, SourceIp};
+pub(crate) use static_file::{Attested, StaticIdentity};
+pub(crate) use token_file::TokenFile;
 
 /// Who is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// This pod.
     Pod(PodUid),
     /// Nobody known at this moment. Waiting can help.
@@ -37,7 +37,7 @@ pub enum Verdict {
 
 /// Why no pod is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// No pod has this address, and none will.
     Unknown,
     /// It comes from the node's own network, where pods cannot be told apart by their addresses.
@@ -55,7 +55,7 @@ pub enum Reason {
 }
 
 /// A way of attestation at work, asked by all traffic threads.
-pub trait Attestation: Debug + Send + Sync {
+pub(crate) trait Attestation: Debug + Send + Sync {
     /// Who it is, decided without waiting.
     fn verdict(&self, ends: &Ends<'_>) -> Verdict;
 
@@ -89,13 +89,11 @@ pub trait Attestation: Debug + Send + Sync {
 }
 
 /// A pod as a view of the cluster tells of it.
-pub struct Sighting<'a> {
-    /// Its UID.
-    pub uid: &'a PodUid,
+pub(crate) struct Sighting<'a> {
     /// Its own addresses.
-    pub addresses: &'a [IpAddr],
+    pub(crate) addresses: &'a [IpAddr],
     /// Whether it shares the node's network.
-    pub host_network: bool,
+    pub(crate) host_network: bool,
     /// Whether it alone claims an address in this view.
-    pub claims: &'a dyn Fn(IpAddr) -> bool,
+    pub(crate) claims: &'a dyn Fn(IpAddr) -> bool,
 }

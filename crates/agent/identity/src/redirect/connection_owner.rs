@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::attestation::{Notes, Owner, Pair};
 use arc_swap::ArcSwap;
-use seawall_attest::{Notes, Owner, Pair};
 use seawall_core::{Clock, Gcra, PodUid};
 use seawall_redirect::{Callers, Error, Pods, Site};
 
@@ -23,7 +23,7 @@ const COMPLAINTS_PER_SECOND: u32 = 1;
 
 /// What attestation asks, shared by all who ask.
 #[derive(Clone, Debug)]
-pub(crate) struct Noted(Arc<Table>);
+pub struct Noted(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
@@ -53,7 +53,7 @@ impl Noted {
     }
 
     /// Connections of pods' addresses of which the kernel had noted nothing.
-    pub(crate) fn missed(&self) -> u64 {
+    pub fn missed(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use seawall_attest::Sighting;
+use crate::attestation::Sighting;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodCaller;
 use seawall_clouds::{Applicant, Clouds};
@@ -25,7 +25,7 @@ pub(crate) struct Follower {
     cluster: Arc<Cluster>,
     roster: Arc<Roster>,
     clouds: Arc<Clouds>,
-    attestation: Arc<Attester>,
+    attestation: Attester,
     /// In the order of UIDs, as snapshots are.
     known: Vec<Entry>,
     orders: Orders,
@@ -43,7 +43,7 @@ impl Follower {
         cluster: Arc<Cluster>,
         roster: Arc<Roster>,
         clouds: Arc<Clouds>,
-        attestation: Arc<Attester>,
+        attestation: Attester,
         orders: Orders,
     ) -> Self {
         Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }
@@ -113,7 +113,7 @@ impl Follower {
     fn basis(&self, snapshot: &Snapshot, record: &PodRecord) -> Option<Basis> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
-        self.attestation.basis(&Sighting { uid: &record.pod.uid, addresses, host_network, claims: &claims })
+        self.attestation.basis(&Sighting { addresses, host_network, claims: &claims })
     }
 
     fn decide(&self, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {

@@ -14,13 +14,13 @@ const LARGEST: usize = 64 * 1024;
 
 /// Reads one pod's token.
 #[derive(Clone, Debug)]
-pub struct TokenFile {
+pub(crate) struct TokenFile {
     path: PathBuf,
 }
 
 impl TokenFile {
     /// Will read this file.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
@@ -29,7 +29,7 @@ impl TokenFile {
     /// # Errors
     /// The file and what is wrong with it; never a byte of its content. All are retryable: the kubelet may write the
     /// file at any moment.
-    pub fn read(&self) -> Result<Secret<String>, SubjectError> {
+    pub(crate) fn read(&self) -> Result<Secret<String>, SubjectError> {
         file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectError {
             reason: format!("the token file {}: {what}", self.path.display()),
             retryable: true,

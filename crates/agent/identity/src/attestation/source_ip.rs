@@ -13,10 +13,10 @@ use std::net::{IpAddr, SocketAddr};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::{Attestation, Reason, Sighting, Verdict};
+use super::{Attestation, Reason, Sighting, Verdict};
 
 /// The pods of this node by their addresses, as last told.
-pub trait Pods: Debug + Send + Sync {
+pub(crate) trait Pods: Debug + Send + Sync {
     /// The pod that alone has an address. Decides something only while [`Self::is_current`].
     ///
     /// # Errors
@@ -35,7 +35,7 @@ pub trait Pods: Debug + Send + Sync {
 
 /// Why no pod is named for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPod {
+pub(crate) enum NoPod {
     /// No pod that has been told of has it.
     Absent,
     /// The pods of this node have not been told at all.
@@ -56,11 +56,11 @@ impl From<NoPod> for Reason {
 
 /// Names pods by the addresses that connections come from.
 #[derive(Debug)]
-pub struct SourceIp<P>(P);
+pub(crate) struct SourceIp<P>(P);
 
 impl<P: Pods> SourceIp<P> {
     /// By this view.
-    pub fn new(pods: P) -> Self {
+    pub(crate) fn new(pods: P) -> Self {
         Self(pods)
     }
 
@@ -119,7 +119,7 @@ impl<P: Pods> SourceIp<P> {
     /// Not only those at which it would be named now: while another pod waits for an address, a pod that shuts down is not named
     /// on new connections, which is decided where they are accepted; those that it has were decided by views in which the
     /// address was its own, and end with it or when somebody else claims the address.
-    pub fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| Basis::of(own()))
     }
@@ -237,7 +237,7 @@ mod tests {
         let pods = view(Ok("u1"), true);
         let addresses = [ip(OWN), ip("fd00::7")];
         let seen = |host_network, claims: &dyn Fn(IpAddr) -> bool| {
-            pods.basis(&Sighting { uid: &uid("u1"), addresses: &addresses, host_network, claims })
+            pods.basis(&Sighting { addresses: &addresses, host_network, claims })
         };
         let both = seen(false, &|_| true).unwrap();
         let one = seen(false, &|claimed| claimed == ip(OWN)).unwrap();

@@ -21,20 +21,20 @@ use std::net::{IpAddr, SocketAddr};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::{Attestation, NoPod, Pods, Reason, Sighting, Verdict};
+use super::{Attestation, NoPod, Pods, Reason, Sighting, Verdict};
 
 /// The two ends of a connection, as the one who accepted it sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// The other end.
-    pub peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// This end.
-    pub local: SocketAddr,
+    pub(crate) local: SocketAddr,
 }
 
 /// Under whom a note is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner<'a> {
+pub(crate) enum Owner<'a> {
     /// A pod with a network of its own.
     Pod(&'a PodUid),
     /// The node's own network.
@@ -42,7 +42,7 @@ pub enum Owner<'a> {
 }
 
 /// What the kernel noted of connections that are being made.
-pub trait Notes: Debug + Send + Sync {
+pub(crate) trait Notes: Debug + Send + Sync {
     /// The pod that began this connection, if a note of it is kept under this owner.
     fn find(&self, owner: Owner<'_>, pair: Pair) -> Option<PodUid>;
 
@@ -54,7 +54,7 @@ pub trait Notes: Debug + Send + Sync {
 }
 
 /// The cluster's view, where pods on the node's network count, too.
-pub trait AllPods: Pods {
+pub(crate) trait AllPods: Pods {
     /// The pod that alone claims an address, also while it is withheld because another may have been given it: that is what the kernel
     /// tells better.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
@@ -65,14 +65,14 @@ pub trait AllPods: Pods {
 
 /// Names pods by source address and the kernel's note together.
 #[derive(Debug)]
-pub struct Kernel<P, N> {
+pub(crate) struct Kernel<P, N> {
     pods: P,
     notes: N,
 }
 
 impl<P: AllPods, N: Notes> Kernel<P, N> {
     /// By this view and these notes.
-    pub fn new(pods: P, notes: N) -> Self {
+    pub(crate) fn new(pods: P, notes: N) -> Self {
         Self { pods, notes }
     }
 
@@ -159,7 +159,7 @@ impl<P: AllPods, N: Notes> Attestation for Kernel<P, N> {
 
 impl<P: AllPods, N: Notes> Kernel<P, N> {
     /// The addresses that this pod alone claims; none for one on the node's network.
-    pub fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
         Some(Basis::of(own))
     }
@@ -329,8 +329,7 @@ mod tests {
         let kernel = kernel(&[]);
         let addresses = [at(CART).ip()];
         let seen = |host_network| {
-            let sighting =
-                Sighting { uid: &uid("cart"), addresses: &addresses, host_network, claims: &|_| true };
+            let sighting = Sighting { addresses: &addresses, host_network, claims: &|_| true };
             kernel.basis(&sighting).unwrap()
         };
         let (own, shared) = (seen(false), seen(true));

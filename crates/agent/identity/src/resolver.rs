@@ -8,8 +8,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::attestation::{Attestation, Reason, Verdict};
 use arc_swap::ArcSwapOption;
-use seawall_attest::{Attestation, Reason, Verdict};
 use seawall_clouds::pod::{Client, PodCaller};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Ends, Wait};
@@ -17,22 +17,21 @@ use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
 use seawall_server::client::ClientResolver;
 
-use super::attester::Attester;
 use super::pod_registry::Roster;
 
 /// The source address of the probe under way, if any. Written where the agent asks itself, read when a connection is accepted.
-pub(crate) type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
+pub type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
-/// Whom to ask, shared by the traffic threads. Tests ask others than who names pods in the agent.
+/// Whom to ask, shared by the traffic threads.
 #[derive(Debug)]
-pub(crate) struct Callers<A = Attester> {
-    way: Way<A>,
+pub struct Callers {
+    way: Way,
     probe: ProbeAddress,
 }
 
 #[derive(Debug)]
-enum Way<A> {
-    Attestation(Arc<A>, Arc<Roster>),
+enum Way {
+    Attestation(Arc<dyn Attestation>, Arc<Roster>),
     /// Nobody: everybody is served alike.
     Nobody,
 }
@@ -93,19 +92,19 @@ fn refusal(reason: Reason) -> Refusal {
     }
 }
 
-impl<A: Attestation> Callers<A> {
+impl Callers {
     /// Those whom attestation names, as far as they are in the roster.
-    pub(crate) fn attested(by: Arc<A>, roster: Arc<Roster>, probe: ProbeAddress) -> Self {
+    pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<Roster>, probe: ProbeAddress) -> Self {
         Self { way: Way::Attestation(by, roster), probe }
     }
 
     /// `anyone`: every address is served; only `conceal` may be configured so.
-    pub(crate) fn anyone(probe: ProbeAddress) -> Self {
+    pub fn anyone(probe: ProbeAddress) -> Self {
         Self { way: Way::Nobody, probe }
     }
 
     /// Every known pod, in the order of addresses.
-    pub(crate) fn pods(&self) -> Vec<Arc<PodCaller>> {
+    pub fn pods(&self) -> Vec<Arc<PodCaller>> {
         let Way::Attestation(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
         pods.sort_by(|a, b| by.addresses(&a.basis).cmp(by.addresses(&b.basis)));
@@ -113,7 +112,7 @@ impl<A: Attestation> Callers<A> {
     }
 
     /// A pod's addresses, for people.
-    pub(crate) fn addresses<'p>(&self, pod: &'p PodCaller) -> &'p [IpAddr] {
+    pub fn addresses<'p>(&self, pod: &'p PodCaller) -> &'p [IpAddr] {
         let Way::Attestation(by, _) = &self.way else { return &[] };
         by.addresses(&pod.basis)
     }
@@ -132,7 +131,7 @@ impl<A: Attestation> Callers<A> {
     }
 }
 
-impl<A: Attestation> ClientResolver<PodCaller> for Callers<A> {
+impl ClientResolver<PodCaller> for Callers {
     /// Who is at the other end of a connection.
     ///
     /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
@@ -251,7 +250,7 @@ mod tests {
         }
     }
 
-    fn callers(verdict: Verdict) -> (Callers<Always>, Arc<Roster>, watch::Sender<bool>) {
+    fn callers(verdict: Verdict) -> (Callers, Arc<Roster>, watch::Sender<bool>) {
         let (roster, told) = (Arc::<Roster>::default(), watch::Sender::new(false));
         let by = Arc::new(Always(verdict, told.clone()));
         (Callers::attested(by, roster.clone(), ProbeAddress::default()), roster, told)
@@ -261,7 +260,7 @@ mod tests {
         Ends { peer: "10.4.0.7:1".parse().unwrap(), local: &|| None }
     }
 
-    fn at(callers: &Callers<Always>) -> Client {
+    fn at(callers: &Callers) -> Client {
         callers.at(&ends())
     }
 

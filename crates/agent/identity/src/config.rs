@@ -18,17 +18,25 @@ use super::redirect_target;
 /// Who is calling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "strategy", rename_all = "kebab-case")]
-pub(crate) enum Identity {
-    Static { file: PathBuf },
+pub enum Identity {
+    /// By their addresses, as a file says.
+    Static {
+        /// The file.
+        file: PathBuf,
+    },
+    /// By their addresses, as the API server says.
     SourceIp(Box<ByCluster>),
+    /// By the same, and those on the node's network by who made their sockets.
     SockDiag(Box<BySockets>),
+    /// By the same, and by what the kernel noted of their connections.
     Kernel(Box<Kernel>),
+    /// Not at all: everybody is served alike.
     Anyone,
 }
 
 impl Identity {
     /// Whether pods, and what is written on them, are heard of from the API server.
-    pub(crate) fn is_by_cluster(&self) -> bool {
+    pub fn is_by_cluster(&self) -> bool {
         match self {
             Self::Static { .. } | Self::Anyone => false,
             Self::SourceIp(_) | Self::SockDiag(_) | Self::Kernel(_) => true,
@@ -39,50 +47,53 @@ impl Identity {
 /// Pods are known from the API server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ByCluster {
+pub struct ByCluster {
     /// The node whose pods are served.
     #[serde(serialize_with = "node_name")]
-    pub(crate) node: NodeName,
+    pub node: NodeName,
     /// How to reach the API server; `None`: as any pod does.
-    pub(crate) kubeconfig: Option<PathBuf>,
+    pub kubeconfig: Option<PathBuf>,
     /// How long the pods' Kubernetes tokens are asked to live.
     #[serde(serialize_with = "span")]
     pub(crate) token_lifetime: Duration,
     /// The key of the taint to take off the node once ready.
-    pub(crate) taint: Option<String>,
+    pub taint: Option<String>,
 }
 
 /// The same, and those on the node's network by who made their sockets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct BySockets {
+pub struct BySockets {
     #[serde(flatten)]
     pub(crate) cluster: ByCluster,
-    pub(crate) redirect: Redirect,
+    /// Where the pods' groups are.
+    pub redirect: Redirect,
 }
 
 /// The same, and told apart by what the kernel noted of their connections, too.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Kernel {
+pub struct Kernel {
+    /// How pods are heard of.
     #[serde(flatten)]
-    pub(crate) cluster: ByCluster,
-    pub(crate) redirect: Redirect,
+    pub cluster: ByCluster,
+    /// Where the programs and the groups are.
+    pub redirect: Redirect,
     /// The agent's own pod.
     #[serde(skip)]
-    pub(crate) own: PodUid,
+    pub own: PodUid,
     /// The node's address, for listeners at all addresses.
     #[serde(skip)]
-    pub(crate) node: Option<IpAddr>,
+    pub node: Option<IpAddr>,
 }
 
 /// Where the redirect's programs and the pods' groups are, as this process sees them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Redirect {
+pub struct Redirect {
     /// The mount point of a BPF file system.
-    pub(crate) bpffs: PathBuf,
+    pub bpffs: PathBuf,
     /// That of the tree of control groups.
-    pub(crate) cgroups: PathBuf,
+    pub cgroups: PathBuf,
     /// The pods' group below it; `None` is where kubelets usually put it.
-    pub(crate) kubepods: Option<PathBuf>,
+    pub kubepods: Option<PathBuf>,
 }
 
 fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
@@ -114,7 +125,7 @@ impl Wanted {
 
 impl Identity {
     /// Reads the section. `downward` has what it leaves out, `listen` are the listeners, each with what it speaks.
-    pub(crate) fn read(
+    pub fn read(
         root: &Table<'_>,
         clouds: &Sections,
         base: &Path,

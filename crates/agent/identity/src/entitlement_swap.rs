@@ -22,11 +22,11 @@ use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
 /// Where who keeps them hears of changes.
-pub(crate) type Orders = mpsc::Receiver<Order>;
+pub type Orders = mpsc::Receiver<Order>;
 
 /// What is asked of who keeps what pods may have.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub enum Order {
     /// Decide what the pods would have of these clouds, and tell what is to be fetched for that.
     Prepare(Arc<Clouds>, oneshot::Sender<CatchUps>),
     /// Give them that.
@@ -34,7 +34,7 @@ pub(crate) enum Order {
 }
 
 /// What is to be fetched before a change.
-pub(crate) struct CatchUps(pub(crate) Vec<CatchUp>);
+pub struct CatchUps(pub Vec<CatchUp>);
 
 impl std::fmt::Debug for CatchUps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,16 +44,17 @@ impl std::fmt::Debug for CatchUps {
 
 /// A change, step by step.
 #[derive(Debug)]
-pub(crate) struct Change {
-    pub(crate) clouds: Arc<Clouds>,
+pub struct Change {
+    /// Those that speak from now on.
+    pub clouds: Arc<Clouds>,
     /// Those of which something is another than before.
-    pub(crate) changed: Vec<CloudName>,
+    pub changed: Vec<CloudName>,
     /// Told once it is known of no pod what it may have of these.
-    pub(crate) closed: oneshot::Sender<()>,
+    pub closed: oneshot::Sender<()>,
     /// Tells that every thread speaks by the new configuration. Dropped where it comes to nothing.
-    pub(crate) spoken: oneshot::Receiver<()>,
+    pub spoken: oneshot::Receiver<()>,
     /// Told once the pods have what they may.
-    pub(crate) made: oneshot::Sender<()>,
+    pub made: oneshot::Sender<()>,
 }
 
 /// Who keeps what pods may have, and alone writes it.

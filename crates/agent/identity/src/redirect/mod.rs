@@ -3,7 +3,7 @@
 //!
 //! Attaching and removing are an operator's (`seawall-agent redirect`); an agent that finds nothing attached does not start, because
 //! pods would reach the real server. An agent that ends leaves the programs pointing to its port: pods are refused until the next one
-//! is ready. Refuses to know how the kernel keeps any of it (`seawall-redirect`) and what is decided by it (`attest`).
+//! is ready. Refuses to know how the kernel keeps any of it (`seawall-redirect`) and what is decided by it (`attestation`).
 
 mod connection_owner;
 
@@ -24,7 +24,7 @@ use seawall_redirect::{
 
 use super::config::Kernel;
 use super::redirect_target::answering;
-pub(crate) use connection_owner::Noted;
+pub use connection_owner::Noted;
 
 /// How often it is looked after where captured connections go. After a crash of the agent that they went to, pods are refused for
 /// this long where another agent stands by.
@@ -40,14 +40,17 @@ const ANOTHER: &str =
 
 /// The redirect, opened.
 #[derive(Debug)]
-pub(crate) struct Capture {
+pub struct Capture {
     /// This agent.
     agent: Agent,
     /// A lock, because a write takes several steps. It is taken once a second, and by whoever asks for metrics.
     gate: Mutex<Gate>,
-    pub(crate) counters: Counters,
-    pub(crate) noted: Noted,
-    pub(crate) attachment: Attachment,
+    /// What the programs count.
+    pub counters: Counters,
+    /// What they note of connections.
+    pub noted: Noted,
+    /// What was attached when this was opened.
+    pub attachment: Attachment,
     has_taken_over: AtomicBool,
     /// Whether what is attached by now is not what this opened.
     is_superseded: AtomicBool,
@@ -59,7 +62,7 @@ impl Capture {
     ///
     /// # Errors
     /// Nothing is attached, or this process may not use it, or is not in the pod that it is said to be in.
-    pub(crate) fn open<'a>(
+    pub fn open<'a>(
         section: &Kernel,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
         socket: impl FnOnce(u16) -> Option<&'a TcpListener>,
@@ -101,17 +104,17 @@ impl Capture {
     }
 
     /// What attestation asks.
-    pub(crate) fn noted(&self) -> Noted {
+    pub fn noted(&self) -> Noted {
         self.noted.clone()
     }
 
     /// What of its rights the process must keep to go on using this.
-    pub(crate) fn rights() -> CapabilitySet {
+    pub fn rights() -> CapabilitySet {
         if seawall_redirect::maps_take_a_right() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
     /// Why no pod is served though this agent answers.
-    pub(crate) fn obstacle(&self) -> Option<String> {
+    pub fn obstacle(&self) -> Option<String> {
         match self.attachment.standing() {
             Ok(Standing::Same) => {}
             Ok(Standing::Gone) => return Some(GONE.to_owned()),
@@ -125,7 +128,7 @@ impl Capture {
     /// Looks after what this agent opened, until the stop has begun, and begins it when something else is attached in its place. The agent
     /// cannot open that: it has given up the rights, and only at a start learns what it must know of the node. Whoever started it does so again. Where
     /// nothing is attached any more it stays, and is not ready: a new start would find nothing either.
-    pub(crate) async fn watch(&self, stopper: Stopper, mut stop: Stop) {
+    pub async fn watch(&self, stopper: Stopper, mut stop: Stop) {
         let mut last = Standing::Same;
         while !stop.has_begun() {
             // What cannot be looked at `obstacle` tells of.
@@ -150,24 +153,24 @@ impl Capture {
     ///
     /// # Errors
     /// It ends because it must be started again.
-    pub(crate) fn ended(&self) -> anyhow::Result<()> {
+    pub fn ended(&self) -> anyhow::Result<()> {
         ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
         Ok(())
     }
 
     /// What an operator should see though this agent serves.
-    pub(crate) fn remark(&self) -> Option<String> {
+    pub fn remark(&self) -> Option<String> {
         self.is_succeeded().then(|| "captured connections are sent to another agent by now".to_owned())
     }
 
     /// Whether captured connections were sent to this agent and are sent to another one.
-    pub(crate) fn is_succeeded(&self) -> bool {
+    pub fn is_succeeded(&self) -> bool {
         self.obstacle().is_none() && matches!(self.is_target(), Ok(false))
     }
 
     /// Sends captured connections to this agent from now on. Call it when pods would be served. Returns once it is done, or when the
     /// stop has begun.
-    pub(crate) async fn take_over(&self, stop: &Stop) {
+    pub async fn take_over(&self, stop: &Stop) {
         while !stop.has_begun() {
             let pointed = self.gate().point(self.agent);
             match pointed {
@@ -186,7 +189,7 @@ impl Capture {
 
     /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), and has the programs know classes of service that
     /// were made anew, until the stop has begun.
-    pub(crate) async fn keep(&self, mut stop: Stop) {
+    pub async fn keep(&self, mut stop: Stop) {
         loop {
             let pause = match self.look() {
                 Ok(()) => LOOK,
@@ -216,7 +219,7 @@ impl Capture {
     }
 
     /// Whether captured connections are sent to this agent.
-    pub(crate) fn is_target(&self) -> Result<bool, Error> {
+    pub fn is_target(&self) -> Result<bool, Error> {
         Ok(self.gate().target()?.is_some_and(|target| target.agent == self.agent))
     }
 

@@ -18,12 +18,12 @@ use std::net::IpAddr;
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
-use crate::kernel::{Pair, is_the_nodes, pair};
-use crate::{Attestation, Pods, Reason, Sighting, SourceIp, Verdict};
+use super::kernel::{Pair, is_the_nodes, pair};
+use super::{Attestation, Pods, Reason, Sighting, SourceIp, Verdict};
 
 /// Who made the socket at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Maker {
+pub(crate) enum Maker {
     /// This pod.
     Pod(PodUid),
     /// No pod that was asked about, or the socket is gone.
@@ -33,27 +33,27 @@ pub enum Maker {
 }
 
 /// Asks the kernel about sockets in its own network namespace.
-pub trait Sockets: Debug + Send + Sync {
+pub(crate) trait Sockets: Debug + Send + Sync {
     /// Which of these pods made the socket at `pair.peer` of this connection.
     fn maker(&self, pair: Pair, among: &dyn Fn() -> Vec<PodUid>) -> Maker;
 }
 
 /// The cluster's view, where pods on the node's network can be listed.
-pub trait NodePods: Pods {
+pub(crate) trait NodePods: Pods {
     /// The live pods on the node's network.
     fn on_the_nodes_network(&self) -> Vec<PodUid>;
 }
 
 /// Names pods by source address, and those on the node's network by their sockets.
 #[derive(Debug)]
-pub struct SockDiag<P, S> {
+pub(crate) struct SockDiag<P, S> {
     addressed: SourceIp<P>,
     sockets: S,
 }
 
 impl<P: NodePods, S: Sockets> SockDiag<P, S> {
     /// By this view and these sockets.
-    pub fn new(pods: P, sockets: S) -> Self {
+    pub(crate) fn new(pods: P, sockets: S) -> Self {
         Self { addressed: SourceIp::new(pods), sockets }
     }
 
@@ -116,7 +116,7 @@ impl<P: NodePods, S: Sockets> Attestation for SockDiag<P, S> {
 
 impl<P: NodePods, S: Sockets> SockDiag<P, S> {
     /// As `source-ip`, and nothing for one on the node's network.
-    pub fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         if pod.host_network { Some(Basis::default()) } else { self.addressed.basis(pod) }
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::NoPod;
+    use crate::attestation::NoPod;
 
     /// One pod at an address, and those on the node's network by the proof that is under way.
     #[derive(Debug)]
@@ -242,9 +242,7 @@ mod tests {
         let way = made_by(None, true);
         let addresses: [IpAddr; 1] = ["10.4.0.7".parse().unwrap()];
         let seen = |host_network| {
-            let uid = uid("cart");
-            way.basis(&Sighting { uid: &uid, addresses: &addresses, host_network, claims: &|_| true })
-                .unwrap()
+            way.basis(&Sighting { addresses: &addresses, host_network, claims: &|_| true }).unwrap()
         };
         let (own, shared) = (seen(false), seen(true));
         assert_eq!((way.addresses(&own), way.addresses(&shared)), (&addresses[..], &[][..]));

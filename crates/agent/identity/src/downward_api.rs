@@ -7,23 +7,25 @@ use seawall_core::PodUid;
 
 /// Where the agent runs, as far as its pod's manifest has it told.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Downward {
+pub struct Downward {
     /// `spec.nodeName`.
-    pub(crate) node: Option<String>,
+    pub node: Option<String>,
     /// `status.hostIP`.
-    pub(crate) address: Option<IpAddr>,
+    pub address: Option<IpAddr>,
     /// `metadata.uid`.
-    pub(crate) pod: Option<PodUid>,
+    pub pod: Option<PodUid>,
 }
 
 impl Downward {
-    /// Names of the variables.
-    pub(crate) const NODE: &str = "NODE_NAME";
-    pub(crate) const ADDRESS: &str = "NODE_IP";
+    /// The variable that names the node.
+    pub const NODE: &str = "NODE_NAME";
+    /// That of its address.
+    pub const ADDRESS: &str = "NODE_IP";
+    /// That of the agent's own pod.
     pub(crate) const POD: &str = "POD_UID";
 
     /// As this process is told. What is no address is none.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
             node: told(Self::NODE),
@@ -33,12 +35,12 @@ impl Downward {
     }
 
     /// The agent's own pod, as far as it is told.
-    pub(crate) fn own_pod(&self) -> Option<&PodUid> {
+    pub fn own_pod(&self) -> Option<&PodUid> {
         self.pod.as_ref()
     }
 
     /// With something in the place of what is not told, where only the configuration is looked at and nobody tells it.
-    pub(crate) fn or_any(self) -> Self {
+    pub fn or_any(self) -> Self {
         // An address of documentation (RFC 5737).
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
         Self {
@@ -49,7 +51,7 @@ impl Downward {
     }
 
     /// On a node of this name.
-    pub(crate) fn on(node: &str) -> Self {
+    pub fn on(node: &str) -> Self {
         Self { node: Some(node.into()), ..Self::default() }
     }
 }
