@@ -26,8 +26,8 @@ use tracing_subscriber::fmt::format::{Format, Json, JsonFields};
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
-use crate::observe::metrics::write::counter;
 use crate::sandbox;
+use seawall_observe::metrics::write::counter;
 
 /// What may wait to be written, in bytes: a pipe's worth, some 250 lines. As much again may be with the thread that writes.
 const ROOM: usize = 64 * 1024;

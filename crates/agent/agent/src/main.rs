@@ -4,7 +4,6 @@ mod app;
 mod cli;
 mod config;
 mod log;
-mod observe;
 mod reload;
 mod sandbox;
 

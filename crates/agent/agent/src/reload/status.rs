@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::{Value, json};
 
 use super::digest::Digest;
-use crate::observe::metrics::write::gauge;
+use seawall_observe::metrics::write::gauge;
 
 /// What became of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use seawall_identity::redirect::Capture;
 
 /// Writes it.
 #[derive(Debug)]
-pub(crate) struct CaptureCollector(pub(crate) Arc<Capture>);
+pub struct CaptureCollector(pub Arc<Capture>);
 
 impl Collector for CaptureCollector {
     /// What cannot be read is left out.

@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Asks each listener.
 #[derive(Debug)]
-pub(crate) struct Readiness {
+pub struct Readiness {
     listeners: Vec<(SocketAddr, Vec<Probe>)>,
     probe: ProbeAddress,
     /// One probe at a time, because there is one place for its address. Held across awaits, so an async lock.
@@ -30,7 +30,7 @@ pub(crate) struct Readiness {
 
 impl Readiness {
     /// Will ask these bound addresses, in each of their dialects.
-    pub(crate) fn new(listeners: Vec<(SocketAddr, Vec<Probe>)>, probe: ProbeAddress) -> Self {
+    pub fn new(listeners: Vec<(SocketAddr, Vec<Probe>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
 
@@ -38,7 +38,7 @@ impl Readiness {
     ///
     /// # Errors
     /// The first listener that did not answer well, and what it did.
-    pub(crate) async fn ask(&self) -> Result<(), String> {
+    pub async fn ask(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let each = |(listener, probes): &(SocketAddr, Vec<Probe>)| {
             probes.iter().map(|probe| (*listener, *probe)).collect::<Vec<_>>()

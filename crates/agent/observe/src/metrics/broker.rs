@@ -14,7 +14,7 @@ use seawall_clouds::broker_stats::Figures;
 use seawall_core::Clock;
 
 /// Registers what the clouds in force count, those of each time. Counts go on from one configuration to the next.
-pub(crate) fn register(clouds: &Arc<CloudsInForce>, registry: &mut Registry, clock: &Clock) {
+pub fn register(clouds: &Arc<CloudsInForce>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
     let figures = move || in_force.now().brokers().map(|broker| broker.figures(&clock)).collect();
     registry.register_collector(Box::new(BrokerCollector(Box::new(figures))));

@@ -10,8 +10,8 @@ use seawall_clouds::testing::aws::{MINUTE, ROLE, naming, start, start_among};
 use seawall_core::cloud::CloudName;
 use seawall_emulator::faults::Faults;
 
-use crate::observe::metrics::broker;
-use crate::observe::stale_credentials::Seen;
+use crate::metrics::broker;
+use crate::stale_credentials::Seen;
 
 /// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
 async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {

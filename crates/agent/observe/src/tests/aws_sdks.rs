@@ -15,9 +15,9 @@ use seawall_emulator::faults::Faults;
 use seawall_testkit::aws_clients::{Call, Client, Family, HOUR, MINUTE, all, allowed_per_hour};
 use serde_json::Value;
 
-use crate::observe::excessive_fetch;
-use crate::observe::excessive_fetch::Seen;
-use crate::observe::pod_scan::Found;
+use crate::excessive_fetch;
+use crate::excessive_fetch::Seen;
+use crate::pod_scan::Found;
 
 /// Between two calls of a program, in seconds.
 const STEP: i64 = 20;

@@ -21,7 +21,7 @@ fn sum(threads: &[Arc<Traffic>], read: impl Fn(&Traffic) -> &AtomicU64) -> u64 {
 
 /// Writes all threads' counters at each scrape.
 #[derive(Debug)]
-pub(crate) struct TrafficCollector {
+pub struct TrafficCollector {
     threads: Vec<Arc<Traffic>>,
     open: Arc<Cap>,
     long_polls: Arc<Cap>,
@@ -41,7 +41,7 @@ impl Collector for TrafficCollector {
 impl TrafficCollector {
     /// Of these threads, whose connections count against `open` and whose requests that wait for a change against
     /// `long_polls`.
-    pub(crate) fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>, long_polls: Arc<Cap>) -> Self {
+    pub fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>, long_polls: Arc<Cap>) -> Self {
         Self { threads, open, long_polls }
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use seawall_identity::resolver::Callers;
 
 /// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
-pub(crate) fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {
+pub fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {
     let configuration = format!("{configuration:#}").replace('\n', "\n  ");
     let mut text = format!("{{\n  \"configuration\": {configuration},\n  \"pods\": [");
     for (place, caller) in callers.pods().iter().enumerate() {

@@ -128,7 +128,7 @@ impl History {
 
 /// What was seen at each look.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     clouds: Arc<CloudsInForce>,
     clock: Clock,
     found: Arc<Found>,
@@ -145,12 +145,12 @@ impl Looker for Seen {
 
 impl Seen {
     /// Nobody has been looked at yet.
-    pub(crate) fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
+    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
     /// Looks at these pods, and forgets all others.
-    pub(crate) fn look(&mut self, pods: &[Arc<PodCaller>]) {
+    pub fn look(&mut self, pods: &[Arc<PodCaller>]) {
         let mut before = std::mem::take(&mut self.known);
         let mut found = [0; CloudName::ALL.len()];
         for pod in pods {
@@ -258,7 +258,7 @@ fn fix(clients: &Clients, client: Option<&Client>, left: Duration) -> &'static s
 }
 
 /// Counts the pods that fetch too often.
-pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
+pub fn collector(found: Arc<Found>) -> FoundCollector {
     FoundCollector {
         name: "seawall_pods_thrashing",
         help: "Pods that fetch the same credentials over and over",

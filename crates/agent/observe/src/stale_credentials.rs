@@ -26,7 +26,7 @@ use seawall_core::{Clock, Moment, PodUid};
 use super::pod_scan::{Found, FoundCollector, Looker};
 
 /// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
-pub(crate) const LOOK: Duration = Duration::from_secs(20);
+pub const LOOK: Duration = Duration::from_secs(20);
 
 /// Pods told at one look, of each cloud: somewhat fewer than the events that a node may have posted meanwhile, so that others are heard, too.
 const AT_A_LOOK: usize = 15;
@@ -40,7 +40,7 @@ const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
 /// What was seen at each look, of each cloud.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     clouds: Arc<CloudsInForce>,
     clock: Clock,
     found: Arc<Found>,
@@ -64,12 +64,13 @@ impl Looker for Seen {
 }
 
 impl Seen {
-    pub(crate) fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
+    /// Nobody has been looked at yet.
+    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
     /// Looks at these pods, and forgets all others. `tell` is whether a pod could be told.
-    pub(crate) fn look(&mut self, pods: &[Arc<PodCaller>], mut tell: impl FnMut(&Complainer, &str) -> bool) {
+    pub fn look(&mut self, pods: &[Arc<PodCaller>], mut tell: impl FnMut(&Complainer, &str) -> bool) {
         for cloud in CloudName::ALL {
             let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().lending(*cloud)));
             self.look_at(*cloud, held, &mut tell);
@@ -209,7 +210,7 @@ fn hour(at: SystemTime) -> String {
 }
 
 /// Counts the pods concerned.
-pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
+pub fn collector(found: Arc<Found>) -> FoundCollector {
     let help =
         "Pods whose credentials could not be renewed and have less life left than the floor, or have ended";
     FoundCollector { name: "seawall_pods_not_renewed", help, found }

@@ -32,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::readiness::Readiness;
 use connection_limit::{Place, Places};
 use listener::Door;
-pub(crate) use listener::Doors;
+pub use listener::Doors;
 use rebinding_guard::Trick;
 use single_flight::Shared;
 
@@ -55,21 +55,23 @@ const ACCEPTED_PER_SECOND: u32 = 2000;
 const ACCEPTED_AT_ONCE: u32 = 64;
 
 /// What the admin port tells of.
-pub(crate) struct Sources {
-    pub(crate) registry: Registry,
-    pub(crate) readiness: Readiness,
+pub struct Sources {
+    /// What is written at a scrape.
+    pub registry: Registry,
+    /// Whether requests of pods are answered.
+    pub readiness: Readiness,
     /// Why the agent is not ready although its listeners answer.
-    pub(crate) obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    pub obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Why no pod would come to it although it would be served.
-    pub(crate) detour: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    pub detour: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Lines that do not make the agent unready but that an operator should see.
-    pub(crate) remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    pub remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who holds what, for `/debug/pods`, as JSON.
-    pub(crate) pods: Box<dyn Fn() -> String + Send + Sync>,
+    pub pods: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 /// The admin port.
-pub(crate) struct Admin {
+pub struct Admin {
     sources: Sources,
     clock: Clock,
     metrics: Shared<Option<Bytes>>,
@@ -99,7 +101,7 @@ impl AsRef<[u8]> for Held {
 
 impl Admin {
     /// Will tell of this.
-    pub(crate) fn new(sources: Sources, clock: Clock) -> Self {
+    pub fn new(sources: Sources, clock: Clock) -> Self {
         Self {
             sources,
             metrics: Shared::new(clock.clone()),
@@ -111,7 +113,7 @@ impl Admin {
     }
 
     /// Serves at all of these until the stop has begun, on the runtime of this call.
-    pub(crate) fn serve_at(self: &Arc<Self>, doors: Doors, stop: &Stop) {
+    pub fn serve_at(self: &Arc<Self>, doors: Doors, stop: &Stop) {
         let (unix, tcp) = doors.listeners();
         if let Some(unix) = unix {
             tokio::spawn(self.clone().serve(unix, stop.clone()));
@@ -252,7 +254,7 @@ impl Admin {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn answers(&self) -> Result<(), String> {
+    pub async fn answers(&self) -> Result<(), String> {
         match (self.sources.obstacle)() {
             Some(obstacle) => Err(obstacle),
             None => self.sources.readiness.ask().await,

@@ -12,7 +12,7 @@ use seawall_identity::strategy::Who;
 
 /// Writes whether credentials can be kept above the floor.
 #[derive(Debug)]
-pub(crate) struct FloorCollector(pub(crate) Arc<Who>);
+pub struct FloorCollector(pub Arc<Who>);
 
 impl Collector for FloorCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

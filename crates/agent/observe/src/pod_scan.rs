@@ -1,5 +1,5 @@
 //! Looks at all pods now and then, on the control thread, and a gauge of those that were found at the last one, for each cloud.
-//! What is looked for is the looker's (`thrash`, `outage`).
+//! What is looked for is the looker's (`excessive_fetch`, `stale_credentials`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_clouds::pod::PodCaller;
 use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
-
 use seawall_identity::resolver::Callers;
 
 /// Who looks at all pods.
-pub(crate) trait Looker {
+pub trait Looker {
     /// Between two looks.
     const EVERY: Duration;
 
@@ -26,7 +25,7 @@ pub(crate) trait Looker {
 }
 
 /// Looks for ever.
-pub(crate) async fn run<L: Looker>(mut looker: L, callers: Arc<Callers>, clock: Clock) {
+pub async fn run<L: Looker>(mut looker: L, callers: Arc<Callers>, clock: Clock) {
     loop {
         clock.sleep(L::EVERY).await;
         looker.look_at_all(&callers.pods());
@@ -35,23 +34,23 @@ pub(crate) async fn run<L: Looker>(mut looker: L, callers: Arc<Callers>, clock: 
 
 /// How many pods were found at the last look, of each cloud.
 #[derive(Debug, Default)]
-pub(crate) struct Found([AtomicUsize; CloudName::ALL.len()]);
+pub struct Found([AtomicUsize; CloudName::ALL.len()]);
 
 impl Found {
     /// So many now.
-    pub(crate) fn set(&self, cloud: CloudName, pods: usize) {
+    pub fn set(&self, cloud: CloudName, pods: usize) {
         self.0[cloud as usize].store(pods, Ordering::Relaxed);
     }
 
     /// How many they are.
-    pub(crate) fn of(&self, cloud: CloudName) -> usize {
+    pub fn of(&self, cloud: CloudName) -> usize {
         self.0[cloud as usize].load(Ordering::Relaxed)
     }
 }
 
 /// Writes what was found at each scrape.
 #[derive(Debug)]
-pub(crate) struct FoundCollector {
+pub struct FoundCollector {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) found: Arc<Found>,

@@ -2,12 +2,12 @@
 //!
 //! Reads what the others count and hold, and decides nothing. `app` starts it.
 
-pub(crate) mod admin;
-pub(crate) mod excessive_fetch;
-pub(crate) mod metrics;
-pub(crate) mod pod_scan;
-pub(crate) mod pods_page;
-pub(crate) mod readiness;
-pub(crate) mod stale_credentials;
+pub mod admin;
+pub mod excessive_fetch;
+pub mod metrics;
+pub mod pod_scan;
+pub mod pods_page;
+pub mod readiness;
+pub mod stale_credentials;
 #[cfg(test)]
 mod tests;

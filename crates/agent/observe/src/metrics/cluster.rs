@@ -13,7 +13,7 @@ use super::write::gauge;
 
 /// Writes what is known of the cluster at each scrape.
 #[derive(Debug)]
-pub(crate) struct ClusterCollector(pub(crate) Arc<Cluster>);
+pub struct ClusterCollector(pub Arc<Cluster>);
 
 impl Collector for ClusterCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 /// Writes one counter without labels.
-pub(crate) fn counter(
+pub fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -19,7 +19,7 @@ pub(crate) fn counter(
 }
 
 /// Writes one gauge without labels.
-pub(crate) fn gauge(
+pub fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

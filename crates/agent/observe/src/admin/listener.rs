@@ -48,7 +48,7 @@ impl Door for UnixListener {
 
 /// The admin port's doors, open or to be opened.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub struct Doors {
     address: SocketAddr,
     tcp: Option<TcpListener>,
     unix: Option<UnixListener>,
@@ -59,7 +59,7 @@ impl Doors {
     ///
     /// # Errors
     /// One cannot be opened; with a file, an address that is taken is no error.
-    pub(crate) async fn open(address: SocketAddr, file: Option<&Path>) -> anyhow::Result<Self> {
+    pub async fn open(address: SocketAddr, file: Option<&Path>) -> anyhow::Result<Self> {
         let unix = file.map(bind).transpose()?;
         let tcp = match TcpListener::bind(address).await {
             Err(error) if unix.is_some() && error.kind() == io::ErrorKind::AddrInUse => None,
@@ -69,7 +69,7 @@ impl Doors {
     }
 
     /// Where it is reached by address, or will be.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).unwrap_or(self.address)
     }
 
