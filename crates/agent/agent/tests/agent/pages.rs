@@ -34,7 +34,15 @@ fn crates() -> PathBuf {
 }
 
 /// Where the agent's metrics and refusals stand.
-const ITS_OWN: [&str; 5] = ["agent/src", "clouds/src", "protocols/src", "server/src", "../common/http/src"];
+const ITS_OWN: [&str; 7] = [
+    "agent/src",
+    "clouds/src",
+    "identity/src",
+    "observe/src",
+    "protocols/src",
+    "server/src",
+    "../common/http/src",
+];
 
 fn its_own() -> Vec<String> {
     ITS_OWN.iter().flat_map(|folder| sources(&crates().join(folder))).collect()
