@@ -15,5 +15,3 @@ pub mod lab;
 pub mod load;
 #[cfg(feature = "protocols")]
 pub mod protocols;
-#[cfg(feature = "redirect")]
-pub mod redirect;

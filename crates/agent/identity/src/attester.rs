@@ -1,25 +1,22 @@
 //! Who names pods: the one way of attestation that is at work, over what the cluster tells.
 //!
 //! Here the ways of attestation, which know neither the API server nor the kernel's interfaces, meet who does: the cluster's view of
-//! pods, the sockets and the redirect's notes. Decides nothing.
+//! pods and the redirect's notes. Decides nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::attestation::{AllPods, Attestation, Kernel, NoPod, NodePods, Sighting, SockDiag, SourceIp};
+use crate::attestation::{AllPods, Attestation, Kernel, NoPod, Sighting, SourceIp};
 use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Wait};
 
 use super::redirect::Noted;
-use super::socket_owner::Sockets;
 
 /// The way of attestation that is at work over what the cluster tells. A closed set: one variant for each.
 #[derive(Debug)]
 pub(crate) enum Attester {
     /// `source-ip`.
     SourceIp(Arc<SourceIp<Told>>),
-    /// `sock-diag`.
-    SockDiag(Arc<SockDiag<Told, Sockets>>),
     /// `kernel`.
     Kernel(Arc<Kernel<Told, Noted>>),
 }
@@ -28,11 +25,6 @@ impl Attester {
     /// By the addresses of the pods that are told of.
     pub(crate) fn by_source_ip(pods: seawall_cluster::Pods) -> Self {
         Self::SourceIp(Arc::new(SourceIp::new(Told(pods))))
-    }
-
-    /// By the same, and by who made the sockets of those on the node's network.
-    pub(crate) fn by_sockets(pods: seawall_cluster::Pods, sockets: Sockets) -> Self {
-        Self::SockDiag(Arc::new(SockDiag::new(Told(pods), sockets)))
     }
 
     /// By the same, and by what the kernel noted.
@@ -44,7 +36,6 @@ impl Attester {
     pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
         match self {
             Self::SourceIp(way) => way.basis(pod),
-            Self::SockDiag(way) => way.basis(pod),
             Self::Kernel(way) => way.basis(pod),
         }
     }
@@ -53,7 +44,6 @@ impl Attester {
     pub(crate) fn attestation(&self) -> Arc<dyn Attestation> {
         match self {
             Self::SourceIp(way) => way.clone(),
-            Self::SockDiag(way) => way.clone(),
             Self::Kernel(way) => way.clone(),
         }
     }
@@ -97,13 +87,5 @@ impl AllPods for Told {
 
     fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
         self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
-    }
-}
-
-impl NodePods for Told {
-    fn on_the_nodes_network(&self) -> Vec<PodUid> {
-        let snapshot = self.0.snapshot();
-        let on_node = snapshot.pods().filter(|record| record.host_network);
-        on_node.map(|record| record.pod.uid.clone()).collect()
     }
 }

@@ -26,8 +26,6 @@ pub enum Identity {
     },
     /// By their addresses, as the API server says.
     SourceIp(Box<ByCluster>),
-    /// By the same, and those on the node's network by who made their sockets.
-    SockDiag(Box<BySockets>),
     /// By the same, and by what the kernel noted of their connections.
     Kernel(Box<Kernel>),
     /// Not at all: everybody is served alike.
@@ -39,7 +37,7 @@ impl Identity {
     pub fn is_by_cluster(&self) -> bool {
         match self {
             Self::Static { .. } | Self::Anyone => false,
-            Self::SourceIp(_) | Self::SockDiag(_) | Self::Kernel(_) => true,
+            Self::SourceIp(_) | Self::Kernel(_) => true,
         }
     }
 }
@@ -58,15 +56,6 @@ pub struct ByCluster {
     pub(crate) token_lifetime: Duration,
     /// The key of the taint to take off the node once ready.
     pub taint: Option<String>,
-}
-
-/// The same, and those on the node's network by who made their sockets.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BySockets {
-    #[serde(flatten)]
-    pub(crate) cluster: ByCluster,
-    /// Where the pods' groups are.
-    pub redirect: Redirect,
 }
 
 /// The same, and told apart by what the kernel noted of their connections, too.
@@ -105,7 +94,6 @@ fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
 enum Wanted {
     Static,
     SourceIp,
-    SockDiag,
     Kernel,
     Anyone,
 }
@@ -115,7 +103,6 @@ impl Wanted {
         Some(match text {
             "static" => Self::Static,
             "source-ip" => Self::SourceIp,
-            "sock-diag" => Self::SockDiag,
             "kernel" => Self::Kernel,
             "anyone" => Self::Anyone,
             _ => return None,
@@ -134,7 +121,7 @@ impl Identity {
     ) -> Self {
         let table = root.key("identity").table();
         let strategy = table.key("strategy");
-        let wanted = strategy.text("static, source-ip, sock-diag, kernel or anyone", Wanted::read);
+        let wanted = strategy.text("static, source-ip, kernel or anyone", Wanted::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
         // Read whichever strategy is on, so that a file prepared for all is checked as a whole.
         let cluster = ByCluster::read(&table, base, downward, wanted);
@@ -144,15 +131,12 @@ impl Identity {
                 // Handing every caller credentials of its own needs to know the caller; there is no default pod.
                 if clouds.must_know_pods() {
                     strategy.mistake(
-                        "static, source-ip, sock-diag or kernel, because whoever gives credentials must know each pod",
+                        "static, source-ip or kernel, because whoever gives credentials must know each pod",
                     );
                 }
                 Self::Anyone
             }
             (Some(Wanted::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
-            (Some(Wanted::SockDiag), Some(cluster)) => {
-                Self::SockDiag(Box::new(BySockets { cluster, redirect }))
-            }
             (Some(Wanted::Kernel), Some(cluster)) => {
                 Self::Kernel(Box::new(Kernel::read(root, &strategy, cluster, redirect, listen, downward)))
             }
@@ -170,7 +154,7 @@ impl ByCluster {
         let name = table.key("node");
         let node = name.text("the node's name", NodeName::parse);
         let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
-        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::SockDiag | Wanted::Kernel));
+        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::Kernel));
         if is_wanted && node.is_none() && !name.is_present() {
             name.mistake(format!("the node's name, here or in the environment variable {}", Downward::NODE));
         }

@@ -13,5 +13,4 @@ mod reconcile;
 pub mod redirect;
 mod redirect_target;
 pub mod resolver;
-pub mod socket_owner;
 pub mod strategy;

@@ -24,7 +24,6 @@ use super::pod_registry::Roster;
 use super::reconcile::Follower;
 use super::redirect::Noted;
 use super::resolver::{Callers, ProbeAddress};
-use super::socket_owner::Sockets;
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]
@@ -41,8 +40,6 @@ enum Kind {
 #[derive(Clone, Debug)]
 enum Way {
     SourceIp,
-    /// The same.
-    SockDiag(Option<Sockets>),
     /// Open once the process may still open what the kernel keeps ([`Strategy::noting`]).
     Kernel(Option<Noted>),
 }
@@ -52,9 +49,6 @@ impl Way {
     fn over(self, pods: seawall_cluster::Pods) -> anyhow::Result<Attester> {
         Ok(match self {
             Self::SourceIp => Attester::by_source_ip(pods),
-            Self::SockDiag(sockets) => {
-                Attester::by_sockets(pods, sockets.context("the kernel cannot be asked about sockets")?)
-            }
             Self::Kernel(noted) => {
                 Attester::by_notes(pods, noted.context("what the kernel notes is not open")?)
             }
@@ -69,9 +63,6 @@ impl Strategy {
         Ok(Self(match identity {
             Identity::Static { file } => Kind::File(StaticIdentity::load(file, &Sections::file_keys())?),
             Identity::SourceIp(section) => Kind::Cluster(cluster(section, clouds), Way::SourceIp),
-            Identity::SockDiag(section) => {
-                Kind::Cluster(cluster(&section.cluster, clouds), Way::SockDiag(None))
-            }
             Identity::Kernel(section) => Kind::Cluster(cluster(&section.cluster, clouds), Way::Kernel(None)),
             Identity::Anyone => Kind::Anyone,
         }))
@@ -93,7 +84,6 @@ impl Strategy {
         match &self.0 {
             Kind::File(_) => "static",
             Kind::Cluster(_, Way::SourceIp) => "source-ip",
-            Kind::Cluster(_, Way::SockDiag(_)) => "sock-diag",
             Kind::Cluster(_, Way::Kernel(_)) => "kernel",
             Kind::Anyone => "anyone",
         }
@@ -103,14 +93,6 @@ impl Strategy {
     pub fn noting(self, noted: Option<Noted>) -> Self {
         match self.0 {
             Kind::Cluster(cluster, Way::Kernel(_)) => Self(Kind::Cluster(cluster, Way::Kernel(noted))),
-            other => Self(other),
-        }
-    }
-
-    /// With what tells who made sockets, for the one that asks that.
-    pub fn asking(self, sockets: Option<Sockets>) -> Self {
-        match self.0 {
-            Kind::Cluster(cluster, Way::SockDiag(_)) => Self(Kind::Cluster(cluster, Way::SockDiag(sockets))),
             other => Self(other),
         }
     }

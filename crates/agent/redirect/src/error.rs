@@ -91,9 +91,6 @@ pub enum Error {
     /// A pod that was named has no group.
     #[error("no group of the pod {} is among those of the node's pods", .0.0)]
     NoGroupOf(seawall_core::PodUid),
-    /// The kernel says of no socket in which group it was made.
-    #[error("the kernel does not tell in which control group a socket was made, as one from 5.15 on does")]
-    SocketsUntold,
     /// The kernel refused a program. Its verifier says why.
     #[error("the kernel refuses the program for {hook}: {source}")]
     Program {

@@ -6,8 +6,6 @@
 //! whose each is; both are the agent's, which learns by [`Attachment`] when what it opened is attached no more. Beside them rules for netfilter ([`nft`]): a net for what does not call `connect`, and
 //! a way without programs.
 //!
-//! Where there are no programs, [`Sockets`] tells of connections within the node's own network whose they are.
-//!
 //! The programs stay when every process of ours has ended, and then refuse: a pod never reaches the real server because an agent
 //! died. Refuses to know what a pod is in the cluster (it gives groups and UIDs), and what is done with a connection.
 
@@ -25,8 +23,6 @@ mod pods;
 mod prerequisites;
 mod remove;
 mod site;
-pub mod sock_diag;
-mod sockets;
 mod standing;
 mod status;
 mod target;
@@ -42,7 +38,6 @@ pub use pods::Pods;
 pub use prerequisites::maps_take_a_right;
 pub use remove::remove;
 pub use site::Site;
-pub use sockets::Sockets;
 pub use standing::{Attachment, Standing};
 pub use status::{HookStatus, LinkStatus, Status, status};
 pub use target::{Agent, Target};

@@ -2,7 +2,7 @@
 //!
 //! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
 //! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
-//! its own and sees of the control thread only the broker's snapshots. In `source-ip`, `sock-diag` and `kernel`, what hears the API server has a thread
+//! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
 //! and a runtime, too (`identity`).
 
 pub(crate) mod heap;
@@ -48,7 +48,6 @@ use crate::{reload, sandbox};
 use seawall_identity::entitlement_swap::{Order, Orders};
 use seawall_identity::redirect::Capture;
 use seawall_identity::resolver::ProbeAddress;
-use seawall_identity::socket_owner::Sockets;
 use seawall_identity::strategy::{ClusterThread, Strategy, Who};
 use seawall_observe::admin::{Admin, Doors, Sources};
 use seawall_observe::metrics::broker;
@@ -80,8 +79,7 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
     let capture = capture(config, &listeners, &clock)?;
-    let strategy =
-        strategy.noting(capture.as_deref().map(Capture::noted)).asking(sockets(config, &listeners, &clock)?);
+    let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
     sandbox::enter(kept).context("cannot give up privileges")?;
     config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
@@ -147,12 +145,6 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
 fn capture(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<Option<Arc<Capture>>> {
     let Identity::Kernel(section) = &config.identity else { return Ok(None) };
     Ok(Some(Arc::new(Capture::open(section, spoken(config, bound), |port| bound.at(port), clock)?)))
-}
-
-/// Opens what tells who made sockets, in `sock-diag` identity.
-fn sockets(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<Option<Sockets>> {
-    let Identity::SockDiag(section) = &config.identity else { return Ok(None) };
-    Sockets::open(&section.redirect, spoken(config, bound), clock).map(Some)
 }
 
 /// Where the agent listens, and what it speaks there.

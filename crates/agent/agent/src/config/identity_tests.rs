@@ -27,16 +27,19 @@ fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
 }
 
 #[test]
-fn sockets_are_asked_about_with_the_pods_groups_and_no_other_place() {
-    let text = "identity: { strategy: sock-diag, redirect: { cgroups: /host, kubepods: a/kubepods }";
-    let config = read(text, &Downward::on("n1")).unwrap();
-    let Identity::SockDiag(section) = config.identity else { panic!("{:?}", config.identity) };
+fn the_pods_groups_are_where_the_file_says() {
+    let text = format!("{NODE}, redirect: {{ cgroups: /host, kubepods: a/kubepods }}");
+    let Identity::Kernel(kernel) = read(&text, &downward()).unwrap().identity else { panic!("{text}") };
     assert_eq!(
-        (section.redirect.cgroups, section.redirect.kubepods),
+        (kernel.redirect.cgroups, kernel.redirect.kubepods),
         ("/host".into(), Some("a/kubepods".into()))
     );
-    let mistakes = read("identity: { strategy: sock-diag", &Downward::default()).unwrap_err();
-    assert!(mistakes.contains("identity.node"), "{mistakes}");
+}
+
+#[test]
+fn a_strategy_that_there_is_not_is_a_mistake() {
+    let mistakes = read("identity: { strategy: sock-diag", &Downward::on("n1")).unwrap_err();
+    assert!(mistakes.contains("static, source-ip, kernel or anyone"), "{mistakes}");
 }
 
 #[test]

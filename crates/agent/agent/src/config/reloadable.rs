@@ -267,8 +267,6 @@ mod tests {
         assert!(needing(&by("irsa, kiam"), &by("irsa")).is_empty());
         let more = needing(&by("irsa"), &by("irsa, kiam"));
         assert!(more[0].starts_with("aws.ways ") && more.len() == 1, "{more:?}");
-        let by_sockets = |ways: &str| by(ways).replace("source-ip", "sock-diag");
-        assert_eq!(needing(&by_sockets("irsa"), &by_sockets("irsa, kiam")), more);
         // A file says all that there is.
         let of_file = |ways| by(ways).replace("source-ip, node: n1", "static, file: f");
         assert!(needing(&of_file("irsa"), &of_file("irsa, kiam")).is_empty());

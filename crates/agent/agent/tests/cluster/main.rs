@@ -23,5 +23,4 @@ mod memory;
 mod outage;
 mod reload;
 mod shipped;
-mod sockets;
 mod upstream;

@@ -7,7 +7,6 @@
 //! per connection.
 
 mod kernel;
-mod sock_diag;
 mod source_ip;
 mod static_file;
 mod token_file;
@@ -19,7 +18,6 @@ use seawall_core::PodUid;
 use seawall_core::attestation::{Basis, Ends, Wait};
 
 pub(crate) use kernel::{AllPods, Kernel, Notes, Owner, Pair};
-pub(crate) use sock_diag::{Maker, NodePods, SockDiag, Sockets};
 pub(crate) use source_ip::{NoPod, Pods, SourceIp};
 pub(crate) use static_file::{Attested, StaticIdentity};
 pub(crate) use token_file::TokenFile;

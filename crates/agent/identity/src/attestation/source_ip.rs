@@ -64,10 +64,6 @@ impl<P: Pods> SourceIp<P> {
         Self(pods)
     }
 
-    pub(crate) fn pods(&self) -> &P {
-        &self.0
-    }
-
     fn named(&self, peer: SocketAddr) -> Result<PodUid, Reason> {
         Ok(self.0.uid_at(peer.ip().to_canonical())?)
     }

@@ -10,5 +10,4 @@ mod closed;
 mod identity;
 mod refusals;
 mod rules;
-mod sock_diag;
 mod support;

@@ -34,7 +34,6 @@ fn all() -> Vec<Vec<String>> {
         values("everything"),
         "--set=mode=address,nft.image=,config.aws.imds.upstream=http://10.0.0.5".into(),
     ]);
-    all.push(vec![values("google"), "--set=mode=nft,nft.hostNetworkPods=true".into()]);
     all.push(vec![values("google"), "--set=mode=none,taint=seawall.dev/not-ready".into()]);
     all
 }
@@ -96,7 +95,6 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
         ("containersPort=8988", "containersPort"),
         ("metrics.serviceMonitor.enabled=true", "metrics.address"),
         ("networkPolicy.namespaces={a}", "networkPolicy.nodes"),
-        ("nft.hostNetworkPods=true", "expected mode nft"),
     ] {
         let refused = helm.refusal(&[&values("google"), "--set", mistake]);
         assert!(refused.contains(named), "{mistake}: {refused}");

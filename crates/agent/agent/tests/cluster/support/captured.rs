@@ -2,12 +2,11 @@
 //! below a group that `scripts/cluster-test` made and removes.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seawall_redirect::{self as redirect, Pins, Site, attach, nft, remove};
+use seawall_redirect::{Pins, Site, attach, nft, remove};
 use seawall_testkit::objects::NODE;
 use seawall_testkit::pod::{Process, in_group};
 use serde_json::{Value, json};
@@ -109,35 +108,6 @@ impl Node {
         let node = Self::bare(accounts);
         node.attach();
         node
-    }
-
-    /// The same node, on which nothing is to be attached: pods on its network are told by their sockets.
-    pub(crate) fn without_programs(accounts: &[&str]) -> Self {
-        let node = Self::bare(accounts);
-        node.edit(|config| config.replace("strategy: kernel", "strategy: sock-diag"));
-        node
-    }
-
-    /// Changes the file that agents will read.
-    pub(crate) fn edit(&self, edit: impl FnOnce(&str) -> String) {
-        fs::write(&self.config, edit(&fs::read_to_string(&self.config).unwrap())).unwrap();
-    }
-
-    /// Netfilter's rules in the place of programs, and a route for the node's own network, which a real node has.
-    pub(crate) fn translate(&self, to: SocketAddr) {
-        let agent = redirect::Agent {
-            v4: Some(ADDRESS.parse().unwrap()),
-            metadata: std::num::NonZeroU16::new(to.port()),
-            ..redirect::Agent::default()
-        };
-        let rules = nft::translation(&agent, Some(&self.groups.site), None).unwrap();
-        nft::apply(&rules).unwrap_or_else(|error| panic!("{error}\n{rules}"));
-        self.ground.network.lead_to_metadata();
-    }
-
-    /// The group of a pod's container.
-    pub(crate) fn group(&self, uid: &str) -> PathBuf {
-        self.groups.of_pod(uid)
     }
 
     /// As `seawall-agent redirect attach` does.

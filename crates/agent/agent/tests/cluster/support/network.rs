@@ -63,11 +63,6 @@ impl Network {
         }
     }
 
-    /// The node sends there what it has for them, as by its default route.
-    pub(crate) fn lead_to_metadata(&self) {
-        ip(&[], &format!("route add {METADATA} dev {BRIDGE} src {GATEWAY}\n"));
-    }
-
     /// The network of one more pod.
     pub(crate) fn sandbox(&mut self) -> Sandbox {
         let number = u8::try_from(self.sandboxes.len()).unwrap();
