@@ -22,7 +22,6 @@ use reload::Loaded;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let first = args.first().cloned().unwrap_or_default();
     match command(args) {
         Ok(Command::Serve(path)) => {
             heap::share();
@@ -39,8 +38,8 @@ fn main() -> ExitCode {
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(Command::Retire(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
-        Err(mistake) => {
-            complain(&format!("{mistake}\n\n{}", help_of(&first)));
+        Err((word, mistake)) => {
+            complain(&format!("seawall-agent: {mistake}\n\n{}", help_of(&word)));
             ExitCode::from(2)
         }
     }

@@ -1,40 +1,80 @@
-//! The command line, read by hand: a parser crate would be larger than what it parses. Knows the words and does nothing that they say.
+//! The command line: which command is meant, and the flags of each. Knows the words and does nothing that they say.
+//!
+//! A command takes the flags that it names and no other one, each at most once unless it may be repeated. `--help` beside any command
+//! prints the help of that command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use super::import::Request;
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::{Error, Parser, ValueExt};
+
 use super::probe::Asked;
 use super::{import, redirect, uninstall};
 use crate::config;
 
-/// Each tool that can be left behind stands where `IMPORT` does.
-const HELP: &str = "\
+const ABOUT: &str = "\
 seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
+";
 
-Usage:
-  seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
-  seawall-agent check [--config FILE]   read the configuration and the identity file, name every
+/// Each command with its lines of the help, but for `import`, whose lines are the tools'.
+const COMMANDS: [(&str, &str); 9] = [
+    (
+        "",
+        "  seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
+",
+    ),
+    (
+        "check",
+        "  seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration (remarks on
                                         standard error); exit 1 on mistakes
   seawall-agent check --offline [--config FILE]
                                         the same of the configuration alone, on any machine: no file that it names is
                                         opened, no credentials are looked for, and no variable need be set; exit 0 if
                                         it has no mistake
-  seawall-agent probe [--live] [--config FILE]
+",
+    ),
+    (
+        "probe",
+        "  seawall-agent probe [--live] [--config FILE]
                                         ask the agent of this pod whether it is ready, or with --live only whether it answers;
                                         exit 1 if it is not
-  seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
-  seawall-agent config-default          print the documented default configuration
-IMPORT                                        print the configuration that means what these flags of that tool mean,
+",
+    ),
+    (
+        "status",
+        "  seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
+",
+    ),
+    (
+        "config-default",
+        "  seawall-agent config-default          print the documented default configuration
+",
+    ),
+    (
+        "import",
+        "                                        print the configuration that means what these flags of that tool mean,
                                         of all its programs together; remarks on standard error
-  seawall-agent redirect attach|status|remove|print
+",
+    ),
+    (
+        "redirect",
+        "  seawall-agent redirect attach|status|remove|print
                                         bring metadata addresses to the agent; `seawall-agent redirect help`
-  seawall-agent retire agents|nodes|stay
+",
+    ),
+    (
+        "retire",
+        "  seawall-agent retire agents|nodes|stay
                                         take the agent out of a cluster; `seawall-agent retire help`
-  seawall-agent version
-  seawall-agent help
+",
+    ),
+    ("version", "  seawall-agent version\n  seawall-agent help [COMMAND]\n"),
+];
 
+const MORE: &str = "
 The configuration is read again when its file changes, and applied without ending a connection; a bad one is refused and the one
 in force stays, as the log, `status` and an event say. What only a restart changes is said there, too, and in `config-default`.
 
@@ -45,8 +85,21 @@ Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
 ";
 
-fn help() -> String {
-    HELP.replace("IMPORT", &import::usage())
+/// What one command's help says, or that of all of them where there is no such command.
+pub(crate) fn help_of(command: &str) -> String {
+    match command {
+        "redirect" => redirect::HELP.to_owned(),
+        "retire" => uninstall::HELP.to_owned(),
+        _ => {
+            let lines = |(word, text): &(&str, &str)| {
+                if *word == "import" { import::usage() + text } else { (*text).to_owned() }
+            };
+            match COMMANDS.iter().find(|(word, _)| *word == command && !word.is_empty()) {
+                Some(known) => format!("Usage:\n{}", lines(known)),
+                None => format!("{ABOUT}\nUsage:\n{}{MORE}", COMMANDS.iter().map(lines).collect::<String>()),
+            }
+        }
+    }
 }
 
 /// Where the configuration is unless `--config` names another.
@@ -58,92 +111,169 @@ pub(crate) enum Command {
     Probe(PathBuf, Asked),
     Status(PathBuf),
     CheckOffline(PathBuf),
-    Import(Request),
+    Import(import::Request),
     Redirect(redirect::Request),
     Retire(uninstall::Request),
     Print(String),
 }
 
-/// Of a command that has one of its own, or of all.
-pub(crate) fn help_of(word: &OsString) -> String {
-    match word.to_str() {
-        Some("redirect") => redirect::HELP.to_owned(),
-        Some("retire") => uninstall::HELP.to_owned(),
-        _ => help(),
+/// The flags that were given to a command.
+#[derive(Debug, Default)]
+pub(super) struct Flags(Vec<(&'static str, OsString)>);
+
+impl Flags {
+    /// Those that a command takes: the names, with `=` behind those of flags that have a value, and `=*` where they may be repeated.
+    /// Nothing where help is asked for.
+    ///
+    /// # Errors
+    /// Another flag, a word, or a flag without its value.
+    pub(super) fn read(args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
+        Self::default().and(args, takes)
+    }
+
+    /// These, and those that come.
+    fn and(mut self, args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
+        while let Some(arg) = args.next()? {
+            let flag = match arg {
+                Short('h') | Long("help") => return Ok(None),
+                Long(name) => takes.iter().find(|flag| flag.trim_end_matches(['=', '*']) == name).copied(),
+                _ => None,
+            };
+            let flag = flag.ok_or_else(|| arg.unexpected())?;
+            let name = flag.trim_end_matches(['=', '*']);
+            if self.has(name) && !flag.ends_with('*') {
+                return Err(Error::Custom(format!("--{name} is given twice").into()));
+            }
+            let value = if flag == name { OsString::new() } else { args.value()? };
+            self.0.push((name, value));
+        }
+        Ok(Some(self))
+    }
+
+    /// Every value of a flag.
+    ///
+    /// # Errors
+    /// A value that is not `wanted`.
+    pub(super) fn all<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Vec<T>, Error> {
+        let values = self.0.iter().filter(|(given, _)| *given == name);
+        let parse = |(_, value): &(_, OsString)| {
+            let value = value.to_str().and_then(|text| text.parse().ok());
+            value.ok_or_else(|| self.mistake(name, wanted))
+        };
+        values.map(parse).collect()
+    }
+
+    /// The value of a flag.
+    ///
+    /// # Errors
+    /// It is not `wanted`.
+    pub(super) fn one<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Option<T>, Error> {
+        Ok(self.all(name, wanted)?.pop())
+    }
+
+    /// The same, of one that the command needs.
+    ///
+    /// # Errors
+    /// Also that it is missing.
+    pub(super) fn required<T: FromStr>(&self, name: &str, wanted: &str) -> Result<T, Error> {
+        let missing = || Error::Custom(format!("--{name} is missing: {wanted}").into());
+        self.one(name, wanted)?.ok_or_else(missing)
+    }
+
+    /// The value of a flag that names a path.
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.0.iter().find(|(given, _)| *given == name).map(|(_, value)| value.into())
+    }
+
+    /// Whether a flag without a value is given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(given, _)| *given == name)
+    }
+
+    /// A value that is not what it should be.
+    pub(super) fn mistake(&self, name: &str, wanted: &str) -> Error {
+        let given =
+            self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
+        Error::Custom(format!("--{name} is {wanted}, not {:?}", given.unwrap_or_default()).into())
     }
 }
 
-pub(crate) fn command(mut args: Vec<OsString>) -> Result<Command, String> {
-    // They have a help of their own.
-    match args.split_first().map(|(word, rest)| (word.to_str(), rest)) {
-        Some((Some("redirect"), rest)) => {
-            return redirect::Request::parse(rest).map(Command::Redirect);
+/// The next word of a command; `help` where that is asked for by a flag.
+pub(super) fn word(args: &mut Parser) -> Result<Option<String>, Error> {
+    match args.next()? {
+        Some(Short('h') | Long("help")) => Ok(Some("help".to_owned())),
+        Some(Value(word)) => Ok(Some(word.string()?)),
+        Some(other) => Err(other.unexpected()),
+        None => Ok(None),
+    }
+}
+
+/// What the words of a command line mean. Where they mean nothing: which command was named, and why they do not.
+pub(crate) fn command(args: Vec<OsString>) -> Result<Command, (String, Error)> {
+    let mut args = Parser::from_args(args);
+    let mut before = Vec::new();
+    let word = loop {
+        match args.next().map_err(|error| (String::new(), error))? {
+            Some(Long("config")) if before.is_empty() => {
+                before.push(("config", args.value().map_err(|error| (String::new(), error))?));
+            }
+            Some(Short('h') | Long("help")) => return Ok(Command::Print(help_of(""))),
+            Some(Short('V') | Long("version")) => break "version".to_owned(),
+            Some(Value(word)) => break word.to_string_lossy().into_owned(),
+            Some(other) => return Err((String::new(), other.unexpected())),
+            None => break String::new(),
         }
-        Some((Some("retire"), rest)) => {
-            return uninstall::Request::parse(rest).map(Command::Retire);
+    };
+    of_word(&word, args, Flags(before)).map_err(|error| (word, error))
+}
+
+fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<Command, Error> {
+    let (takes, takes_config): (&[&str], _) = match word {
+        "check" => (&["config=", "offline"], true),
+        "probe" => (&["config=", "live"], true),
+        "status" | "" => (&["config="], true),
+        "config-default" | "version" | "redirect" | "retire" | "import" | "help" => (&[], false),
+        _ => return Err(Error::Custom(format!("there is no command {word}").into())),
+    };
+    if before.has("config") && !takes_config {
+        return Err(Error::UnexpectedOption("--config".to_owned()));
+    }
+    match word {
+        "redirect" => return redirect::Request::parse(args).map(Command::Redirect),
+        "retire" => return uninstall::Request::parse(args).map(Command::Retire),
+        "import" => {
+            let request = import::Request::parse(&mut args)?;
+            return Ok(request.map_or_else(|| Command::Print(help_of(word)), Command::Import));
         }
+        "help" => return Ok(Command::Print(help_of(&self::word(&mut args)?.unwrap_or_default()))),
         _ => {}
     }
-    // With whatever word it comes; what stands behind `--` belongs to another program.
-    if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
-        return Ok(Command::Print(help()));
-    }
-    // Before any flag is taken, likewise.
-    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
-        return Request::parse(rest).map(Command::Import);
-    }
-    let path = config_flag(&mut args)?;
-    let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or("?")).collect();
-    let named = path.is_some();
-    let path = path.unwrap_or_else(|| CONFIG.into());
-    match words[..] {
-        [] => Ok(Command::Serve(path)),
-        ["check"] => Ok(Command::Check(path)),
-        ["probe"] => Ok(Command::Probe(path, Asked::Ready)),
-        ["probe", "--live"] | ["--live", "probe"] => Ok(Command::Probe(path, Asked::Live)),
-        ["status"] => Ok(Command::Status(path)),
-        ["check", "--offline"] | ["--offline", "check"] => Ok(Command::CheckOffline(path)),
-        ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
-        ["version" | "--version" | "-V"] if !named => {
-            Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
-        }
-        ["help"] => Ok(Command::Print(help())),
-        _ => Err(format!("seawall-agent: cannot make sense of: {}", words.join(" "))),
-    }
-}
-
-/// Takes `--config FILE` or `--config=FILE` (one dash or two) out of the arguments.
-fn config_flag(args: &mut Vec<OsString>) -> Result<Option<PathBuf>, String> {
-    let is_flag = |arg: &OsString| arg == "--config" || arg == "-config";
-    if let Some(at) = args.iter().position(is_flag) {
-        args.remove(at);
-        if at >= args.len() {
-            return Err("seawall-agent: --config needs a file".into());
-        }
-        return Ok(Some(args.remove(at).into()));
-    }
-    let value =
-        |arg: &OsString| Some(arg.to_str()?.trim_start_matches('-').strip_prefix("config=")?.to_owned());
-    let found = args.iter().enumerate().find_map(|(i, arg)| Some((i, value(arg)?)));
-    Ok(found.map(|(at, value)| {
-        args.remove(at);
-        value.into()
-    }))
+    let Some(flags) = before.and(&mut args, takes)? else { return Ok(Command::Print(help_of(word))) };
+    let path = flags.path("config").unwrap_or_else(|| CONFIG.into());
+    Ok(match word {
+        "" => Command::Serve(path),
+        "check" if flags.has("offline") => Command::CheckOffline(path),
+        "check" => Command::Check(path),
+        "probe" => Command::Probe(path, if flags.has("live") { Asked::Live } else { Asked::Ready }),
+        "status" => Command::Status(path),
+        "config-default" => Command::Print(config::DEFAULT.into()),
+        _ => Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(args: &[&str]) -> Result<Command, String> {
+    fn parsed(args: &[&str]) -> Result<Command, (String, Error)> {
         command(args.iter().map(OsString::from).collect())
     }
 
     #[test]
-    fn words_and_flag_in_any_order() {
+    fn the_file_is_named_before_the_word_or_behind_it_once() {
         for args in [
             &["--config", "a.yaml", "check"][..],
-            &["check", "-config=a.yaml"],
+            &["check", "--config=a.yaml"],
             &["check", "--config", "a.yaml"],
         ] {
             assert!(
@@ -152,6 +282,8 @@ mod tests {
             );
         }
         assert!(matches!(parsed(&[]), Ok(Command::Serve(path)) if path.as_os_str() == CONFIG));
+        assert!(parsed(&["--config", "a", "check", "--config", "b"]).is_err());
+        assert!(parsed(&["--config", "a", "--config", "b"]).is_err());
     }
 
     #[test]
@@ -163,12 +295,15 @@ mod tests {
 
     #[test]
     fn a_check_of_the_file_alone_is_asked_for_by_name() {
-        for args in
-            [&["check", "--offline"][..], &["--offline", "check"], &["check", "--config=a", "--offline"]]
-        {
+        for args in [&["check", "--offline"][..], &["check", "--config=a", "--offline"]] {
             assert!(matches!(parsed(args), Ok(Command::CheckOffline(_))), "{args:?}");
         }
-        for args in [&["--offline"][..], &["version", "--offline"], &["check", "--offline", "--offline"]] {
+        for args in [
+            &["--offline"][..],
+            &["--offline", "check"],
+            &["version", "--offline"],
+            &["check", "--offline", "--offline"],
+        ] {
             assert!(parsed(args).is_err(), "{args:?}");
         }
     }
@@ -176,49 +311,56 @@ mod tests {
     #[test]
     fn a_probe_asks_for_readiness_unless_told_that_an_answer_is_enough() {
         assert!(matches!(parsed(&["probe"]), Ok(Command::Probe(_, Asked::Ready))));
-        for args in [&["probe", "--live"][..], &["--live", "probe"], &["probe", "--config=a", "--live"]] {
+        for args in [&["probe", "--live"][..], &["probe", "--config=a", "--live"]] {
             assert!(matches!(parsed(args), Ok(Command::Probe(_, Asked::Live))), "{args:?}");
         }
         assert!(parsed(&["status", "--live"]).is_err());
     }
 
-    /// `check --help` used to be called nonsense.
     #[test]
-    fn whoever_asks_for_help_gets_it_whatever_word_stands_beside() {
-        for args in [
-            &["help"][..],
-            &["--help"],
-            &["-h"],
-            &["check", "--help"],
-            &["import", "--help"],
-            &["import", "kiam", "-h"],
-            &["config-default", "-h"],
-            &["check", "--config", "a.yaml", "--help"],
-            &["nonsense", "--help"],
-        ] {
-            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == help()), "{args:?}");
+    fn each_command_has_a_help_of_its_own() {
+        let printed = |args: &[&str]| match parsed(args) {
+            Ok(Command::Print(text)) => text,
+            other => panic!("{args:?}: {:?}", other.err()),
+        };
+        for args in [&["help"][..], &["--help"], &["-h"], &["--config", "a.yaml", "--help"]] {
+            let text = printed(args);
+            for (word, _) in COMMANDS {
+                assert!(text.contains(word), "{args:?}: {word}");
+            }
         }
+        for word in ["check", "probe", "status", "config-default", "import"] {
+            let own = printed(&["help", word]);
+            assert!(own.contains(&format!("seawall-agent {word}")) && !own.contains("Exit codes"), "{own}");
+            assert_eq!(printed(&[word, "--help"]), own);
+        }
+        assert_eq!(printed(&["import", "kiam", "-h"]), help_of("import"));
+        assert_eq!(printed(&["check", "--config", "a.yaml", "-h"]), help_of("check"));
         let of_another = ["import", "kiam", "--", "--help"];
         assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
-    }
-
-    #[test]
-    fn the_redirects_help_is_its_own_with_whatever_word() {
         for args in [&["redirect", "--help"][..], &["redirect", "attach", "-h"], &["redirect", "help"]] {
             assert!(matches!(parsed(args), Ok(Command::Redirect(redirect::Request::Help))), "{args:?}");
         }
     }
 
+    /// `config=x` and `-----config=x` used to be taken.
     #[test]
     fn nonsense_is_named() {
-        for args in [
-            &["serve"][..],
-            &["--config"],
-            &["check", "twice"],
-            &["--verbose"],
-            &["config-default", "--config=x"],
+        for (args, named) in [
+            (&["serve"][..], "serve"),
+            (&["--config"], "--config"),
+            (&["config=x"], "config=x"),
+            (&["-config=x"], "-c"),
+            (&["-----config=x"], "---config"),
+            (&["check", "twice"], "twice"),
+            (&["check", "--offline=yes"], "yes"),
+            (&["--verbose"], "--verbose"),
+            (&["config-default", "--config=x"], "--config"),
+            (&["--config=x", "version"], "--config"),
+            (&["nonsense", "--help"], "nonsense"),
         ] {
-            assert!(parsed(args).is_err(), "{args:?}");
+            let error = parsed(args).err().map(|(_, error)| error.to_string()).unwrap();
+            assert!(error.contains(named), "{args:?}: {error}");
         }
     }
 }

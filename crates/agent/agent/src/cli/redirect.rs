@@ -3,15 +3,16 @@
 //! Does what one command says and ends: no listener, no configuration, and nothing of the serving agent. What is attached stays when this
 //! program has ended, which is the point of it.
 
-use std::ffi::OsString;
 use std::net::IpAddr;
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use lexopt::{Error, Parser};
 use seawall_core::PodUid;
 use seawall_redirect::attach::Outcome;
-use seawall_redirect::{Agent, Error, Pins, Site, attach, nft, remove, status};
+use seawall_redirect::{self as redirect, Agent, Pins, Site, attach, nft, remove, status};
+
+use super::args::{Flags, word};
 
 pub(crate) const HELP: &str = "\
 seawall-agent redirect: brings the clouds' metadata addresses (169.254.169.254 and its like, port 80) to the agent.
@@ -72,68 +73,59 @@ pub(crate) struct Places {
     kubepods: Option<PathBuf>,
 }
 
-/// Flags as they come; which of them a command takes is decided once all are read.
-#[derive(Default)]
-struct Flags {
-    bpffs: Option<PathBuf>,
-    cgroup: Option<PathBuf>,
-    kubepods: Option<PathBuf>,
-    net: bool,
-    within: Option<PathBuf>,
-    nodes: Vec<IpAddr>,
-    metadata: Option<NonZeroU16>,
-    containers: Option<NonZeroU16>,
-    into: Option<PathBuf>,
-    own: Option<PodUid>,
-}
+/// The flags that name [`Places`].
+const PLACES: [&str; 3] = ["bpffs=", "cgroup=", "kubepods="];
 
 impl Request {
     /// Of the words after `redirect`.
     ///
     /// # Errors
     /// How the command is used.
-    pub(crate) fn parse(args: &[OsString]) -> Result<Self, String> {
-        let args: Option<Vec<&str>> = args.iter().map(|arg| arg.to_str()).collect();
-        let args = args.ok_or("seawall-agent: redirect: an argument is not UTF-8")?;
-        let end = args.iter().position(|arg| arg.starts_with('-')).unwrap_or(args.len());
-        let (words, flags) = args.split_at(end);
-        if matches!(words, [] | ["help"]) || flags.iter().any(|flag| matches!(*flag, "--help" | "-h")) {
-            return Ok(Self::Help);
+    pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
+        let mut words: Vec<String> = word(&mut args)?.into_iter().collect();
+        if words == ["print"] {
+            words.extend(word(&mut args)?);
         }
-        Self::of(words, Flags::read(flags)?)
-    }
-
-    fn of(words: &[&str], mut flags: Flags) -> Result<Self, String> {
-        let request = match words {
-            ["attach"] => Self::Attach {
-                net: std::mem::take(&mut flags.net),
-                within: flags.within.take(),
-                places: flags.places(),
-            },
-            ["status"] => Self::Status(flags.places()),
-            ["remove"] => Self::Remove(flags.places()),
-            ["print", what @ ("net" | "translation" | "removal")] => {
-                Self::Print { rules: Rules::of(what, &mut flags)?, into: flags.into.take() }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let [bpffs, cgroup, kubepods] = PLACES;
+        let takes: &[_] = match *words {
+            [] | ["help"] | ["print", "help"] => return Ok(Self::Help),
+            ["attach"] => &[bpffs, cgroup, kubepods, "net", "ask-within="],
+            ["status" | "remove"] => &PLACES,
+            ["print", "net" | "removal"] => &["into="],
+            ["print", "translation"] => {
+                &[bpffs, cgroup, kubepods, "node=*", "metadata=", "containers=", "own=", "into="]
             }
-            _ => return Err(format!("seawall-agent: redirect: cannot make sense of: {}", words.join(" "))),
+            _ => return Err(Error::Custom(format!("redirect: there is no {}", words.join(" ")).into())),
         };
-        flags.nothing_left(words)?;
-        Ok(request)
+        let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
+        let places = || Places::of(&flags);
+        Ok(match *words {
+            ["attach"] => {
+                Self::Attach { net: flags.has("net"), within: flags.path("ask-within"), places: places() }
+            }
+            ["status"] => Self::Status(places()),
+            ["remove"] => Self::Remove(places()),
+            ["print", what] => Self::Print { rules: Rules::of(what, &flags)?, into: flags.path("into") },
+            _ => Self::Help,
+        })
     }
 }
 
 impl Rules {
-    fn of(what: &str, flags: &mut Flags) -> Result<Self, String> {
+    fn of(what: &str, flags: &Flags) -> Result<Self, Error> {
         Ok(match what {
             "net" => Self::Net,
-            "translation" => {
-                Self::Translation { agent: flags.agent()?, own: flags.own.take(), places: flags.places() }
-            }
+            "translation" => Self::Translation {
+                agent: agent(flags)?,
+                own: flags.one("own", "a UID")?.map(|uid: String| PodUid(uid.into())),
+                places: Places::of(flags),
+            },
             _ => Self::Removal,
         })
     }
 
-    fn text(&self) -> Result<String, Error> {
+    fn text(&self) -> Result<String, redirect::Error> {
         match self {
             Self::Net => Ok(nft::safety_net()),
             Self::Translation { places, agent, own } => translation(places, agent, own.as_ref()),
@@ -142,90 +134,37 @@ impl Rules {
     }
 }
 
-impl Flags {
-    fn read(args: &[&str]) -> Result<Self, String> {
-        let mut flags = Self::default();
-        let mut rest = args.iter();
-        while let Some(arg) = rest.next() {
-            if *arg == "--net" {
-                flags.net = true;
-                continue;
-            }
-            let (name, value) = arg.split_once('=').map_or((*arg, None), |(name, value)| (name, Some(value)));
-            let value = value.or_else(|| rest.next().copied());
-            let value = value.ok_or_else(|| format!("seawall-agent: redirect: {name} needs a value"))?;
-            flags.set(name, value)?;
-        }
-        Ok(flags)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let wanted = |what: &str| format!("seawall-agent: redirect: {name} is {what}, not {value:?}");
-        match name {
-            "--bpffs" => self.bpffs = Some(value.into()),
-            "--cgroup" => self.cgroup = Some(value.into()),
-            "--kubepods" => self.kubepods = Some(value.trim_start_matches('/').into()),
-            "--ask-within" => self.within = Some(value.into()),
-            "--into" => self.into = Some(value.into()),
-            "--own" => self.own = Some(PodUid(value.into())),
-            "--node" => self.nodes.push(value.parse().map_err(|_| wanted("an address of the node's"))?),
-            "--metadata" => self.metadata = Some(value.parse().map_err(|_| wanted("a port"))?),
-            "--containers" => self.containers = Some(value.parse().map_err(|_| wanted("a port"))?),
-            _ => return Err(format!("seawall-agent: redirect: there is no flag {name}")),
-        }
-        Ok(())
-    }
-
-    fn places(&mut self) -> Places {
-        Places {
-            bpffs: self.bpffs.take().unwrap_or_else(|| "/sys/fs/bpf".into()),
-            cgroup: self.cgroup.take().unwrap_or_else(|| "/sys/fs/cgroup".into()),
-            kubepods: self.kubepods.take(),
+/// Where the node's connections go.
+fn agent(flags: &Flags) -> Result<Agent, Error> {
+    let (metadata, containers) = (flags.one("metadata", "a port")?, flags.one("containers", "a port")?);
+    let mut agent = Agent { metadata, containers, ..Agent::default() };
+    for address in flags.all("node", "an address of the node's")? {
+        let twice = match address {
+            IpAddr::V4(address) => agent.v4.replace(address).is_some(),
+            IpAddr::V6(address) => agent.v6.replace(address).is_some(),
+        };
+        if twice {
+            return Err(Error::Custom(format!("--node: a second address of one family: {address}").into()));
         }
     }
-
-    fn agent(&mut self) -> Result<Agent, String> {
-        let mut agent =
-            Agent { metadata: self.metadata.take(), containers: self.containers.take(), ..Agent::default() };
-        for address in std::mem::take(&mut self.nodes) {
-            let twice = match address {
-                IpAddr::V4(address) => agent.v4.replace(address).is_some(),
-                IpAddr::V6(address) => agent.v6.replace(address).is_some(),
-            };
-            if twice {
-                return Err(format!("seawall-agent: redirect: a second address of one family: {address}"));
-            }
-        }
-        Ok(agent)
-    }
-
-    /// A flag that the command did not take meant something to whoever wrote it.
-    fn nothing_left(&self, words: &[&str]) -> Result<(), String> {
-        let left = [
-            ("--bpffs", self.bpffs.is_some()),
-            ("--cgroup", self.cgroup.is_some()),
-            ("--kubepods", self.kubepods.is_some()),
-            ("--net", self.net),
-            ("--ask-within", self.within.is_some()),
-            ("--node", !self.nodes.is_empty()),
-            ("--metadata", self.metadata.is_some()),
-            ("--containers", self.containers.is_some()),
-            ("--into", self.into.is_some()),
-            ("--own", self.own.is_some()),
-        ];
-        match left.iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(format!("seawall-agent: redirect {} takes no {name}", words.join(" "))),
-            None => Ok(()),
-        }
-    }
+    Ok(agent)
 }
 
 impl Places {
-    fn pins(&self) -> Result<Pins, Error> {
+    fn of(flags: &Flags) -> Self {
+        let kubepods = flags.path("kubepods");
+        Self {
+            bpffs: flags.path("bpffs").unwrap_or_else(|| "/sys/fs/bpf".into()),
+            cgroup: flags.path("cgroup").unwrap_or_else(|| "/sys/fs/cgroup".into()),
+            kubepods: kubepods.map(|path| path.strip_prefix("/").map(Into::into).unwrap_or(path)),
+        }
+    }
+
+    fn pins(&self) -> Result<Pins, redirect::Error> {
         Pins::at(&self.bpffs)
     }
 
-    fn site(&self) -> Result<Site, Error> {
+    fn site(&self) -> Result<Site, redirect::Error> {
         Site::find(&self.cgroup, self.kubepods.as_deref())
     }
 }
@@ -270,9 +209,9 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
 }
 
 /// The way for nodes on which there may be no control groups of version 2 to find pods in.
-fn translation(places: &Places, agent: &Agent, own: Option<&PodUid>) -> Result<String, Error> {
+fn translation(places: &Places, agent: &Agent, own: Option<&PodUid>) -> Result<String, redirect::Error> {
     let site = match places.site() {
-        Err(Error::NotVersionTwo { .. }) => None,
+        Err(redirect::Error::NotVersionTwo { .. }) => None,
         found => Some(found?),
     };
     nft::translation(agent, site.as_ref(), own)
@@ -290,7 +229,7 @@ fn removed(places: &Places) -> anyhow::Result<String> {
     match places.pins() {
         Ok(pins) => remove(&pins)?,
         // Nothing was ever pinned there, and a node on which the agent could not start is one to leave, too.
-        Err(Error::NoBpffs { path }) => {
+        Err(redirect::Error::NoBpffs { path }) => {
             return Ok(format!(
                 "no BPF file system is mounted at {}, so nothing is pinned there\n",
                 path.display()
@@ -300,7 +239,7 @@ fn removed(places: &Places) -> anyhow::Result<String> {
     }
     match nft::apply(&nft::removal()) {
         Ok(()) => Ok("removed, the net's rules too\n".to_owned()),
-        Err(Error::NoNft) => {
+        Err(redirect::Error::NoNft) => {
             Ok("removed; there is no nft here, so rules that were loaded are left (redirect print removal)\n"
                 .to_owned())
         }
@@ -310,14 +249,16 @@ fn removed(places: &Places) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Request, String> {
-        Request::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        Request::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
     }
 
     fn places() -> Places {
-        Flags::default().places()
+        Places::of(&Flags::default())
     }
 
     #[test]
@@ -372,14 +313,15 @@ mod tests {
     fn what_means_nothing_is_refused_by_name() {
         for (line, named) in [
             ("detach", "detach"),
-            ("attach now", "attach now"),
+            ("attach now", "now"),
             ("attach --force x", "--force"),
-            ("attach --bpffs", "--bpffs needs"),
-            ("status --net", "takes no --net"),
-            ("status --ask-within /x", "takes no --ask-within"),
-            ("remove --metadata 1", "takes no --metadata"),
-            ("status --into x", "takes no --into"),
-            ("print net --cgroup /x", "takes no --cgroup"),
+            ("attach --bpffs", "--bpffs"),
+            ("attach --bpffs=/a --bpffs=/b", "twice"),
+            ("status --net", "--net"),
+            ("status --ask-within /x", "--ask-within"),
+            ("remove --metadata 1", "--metadata"),
+            ("status --into x", "--into"),
+            ("print net --cgroup /x", "--cgroup"),
             ("print translation --node here", "\"here\""),
             ("print translation --metadata 0", "a port"),
             ("print translation --node 10.0.0.1 --node 10.0.0.2", "10.0.0.2"),

@@ -4,15 +4,17 @@
 //! Does one step at the API server (`cluster`'s `retire` says in which order and why), or stays where a pod has done its step on its node.
 //! Knows nothing of what is attached there: that is `redirect remove`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
+use lexopt::{Error, Parser};
 use seawall_cluster::{Access, Retirement};
 use seawall_core::{Clock, duration};
 use tokio::runtime::{Builder, Runtime};
 
+use super::args::{Flags, word};
 use crate::app::signals::Signals;
 
 pub(crate) const HELP: &str = "\
@@ -54,115 +56,65 @@ pub(crate) struct Site {
 /// Shorter than helm's own patience with a hook, which is five minutes.
 const WITHIN: Duration = Duration::from_secs(240);
 
-#[derive(Default)]
-struct Flags {
-    namespace: Option<String>,
-    daemonset: Option<String>,
-    taint: Option<String>,
-    kubeconfig: Option<PathBuf>,
-    within: Option<Duration>,
-}
+/// The flags that name a [`Site`].
+const SITE: [&str; 3] = ["namespace=", "kubeconfig=", "within="];
 
 impl Request {
     /// Of the words after `retire`.
     ///
     /// # Errors
     /// How the command is used.
-    pub(crate) fn parse(args: &[OsString]) -> Result<Self, String> {
-        let args: Option<Vec<&str>> = args.iter().map(|arg| arg.to_str()).collect();
-        let args = args.ok_or("seawall-agent: retire: an argument is not UTF-8")?;
-        let is_help = |arg: &&str| matches!(*arg, "--help" | "-h");
-        match args.split_first() {
-            None | Some((&"help", _)) => Ok(Self::Help),
-            Some(_) if args.iter().any(is_help) => Ok(Self::Help),
-            Some((step, flags)) => Self::of(step, Flags::read(flags)?),
-        }
-    }
-
-    fn of(step: &str, mut flags: Flags) -> Result<Self, String> {
-        let request = match step {
-            "agents" => {
-                let daemonset =
-                    flags.daemonset.take().ok_or("seawall-agent: retire agents needs --daemonset NAME")?;
-                Self::Agents { site: flags.site(step)?, daemonset }
-            }
-            "nodes" => Self::Nodes {
-                site: flags.site(step)?,
-                daemonset: flags.daemonset.take(),
-                taint: flags.taint.take(),
-            },
-            "stay" => Self::Stay,
-            _ => return Err(format!("seawall-agent: retire: there is no step {step}")),
+    pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
+        let step = word(&mut args)?.unwrap_or_else(|| "help".to_owned());
+        let [namespace, kubeconfig, within] = SITE;
+        let takes: &[_] = match &*step {
+            "help" => return Ok(Self::Help),
+            "agents" => &[namespace, kubeconfig, within, "daemonset="],
+            "nodes" => &[namespace, kubeconfig, within, "daemonset=", "taint="],
+            "stay" => &[],
+            _ => return Err(Error::Custom(format!("retire: there is no step {step}").into())),
         };
-        flags.nothing_left(step)?;
-        Ok(request)
-    }
-}
-
-impl Flags {
-    fn read(args: &[&str]) -> Result<Self, String> {
-        let mut flags = Self::default();
-        let mut rest = args.iter();
-        while let Some(arg) = rest.next() {
-            let (name, value) = arg.split_once('=').map_or((*arg, None), |(name, value)| (name, Some(value)));
-            let value = value.or_else(|| rest.next().copied()).filter(|value| !value.is_empty());
-            let value = value.ok_or_else(|| format!("seawall-agent: retire: {name} needs a value"))?;
-            flags.set(name, value)?;
-        }
-        Ok(flags)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        match name {
-            "--namespace" => self.namespace = Some(named(name, value)?),
-            "--daemonset" => self.daemonset = Some(named(name, value)?),
-            "--taint" => self.taint = Some(value.into()),
-            "--kubeconfig" => self.kubeconfig = Some(value.into()),
-            "--within" => {
-                let span = duration::parse(value).filter(|span| !span.is_zero());
-                let wanted =
-                    || format!("seawall-agent: retire: --within is a duration such as 4m, not {value:?}");
-                self.within = Some(span.ok_or_else(wanted)?);
-            }
-            _ => return Err(format!("seawall-agent: retire: there is no flag {name}")),
-        }
-        Ok(())
-    }
-
-    fn site(&mut self, step: &str) -> Result<Site, String> {
-        let namespace = self.namespace.take();
-        let missing = || format!("seawall-agent: retire {step} needs --namespace NAME");
-        Ok(Site {
-            namespace: namespace.ok_or_else(missing)?,
-            kubeconfig: self.kubeconfig.take(),
-            within: self.within.take().unwrap_or(WITHIN),
+        let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
+        Ok(match &*step {
+            "agents" => Self::Agents {
+                site: Site::of(&flags)?,
+                daemonset: flags.required::<Name>("daemonset", NAME)?.0,
+            },
+            "nodes" => Self::Nodes {
+                site: Site::of(&flags)?,
+                daemonset: flags.one::<Name>("daemonset", NAME)?.map(|name| name.0),
+                taint: flags.one("taint", "a taint's key")?,
+            },
+            _ => Self::Stay,
         })
     }
-
-    /// A flag that the step did not take meant something to whoever wrote it.
-    fn nothing_left(&self, step: &str) -> Result<(), String> {
-        let left = [
-            ("--namespace", self.namespace.is_some()),
-            ("--daemonset", self.daemonset.is_some()),
-            ("--taint", self.taint.is_some()),
-            ("--kubeconfig", self.kubeconfig.is_some()),
-            ("--within", self.within.is_some()),
-        ];
-        match left.iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(format!("seawall-agent: retire {step} takes no {name}")),
-            None => Ok(()),
-        }
-    }
 }
 
+const NAME: &str = "a name of Kubernetes'";
+
 /// A name becomes a part of a path.
-fn named(flag: &str, value: &str) -> Result<String, String> {
-    let is_name = seawall_core::names::is_dns_subdomain(value);
-    let wanted = || format!("seawall-agent: retire: {flag} is a name of Kubernetes', not {value:?}");
-    is_name.then(|| value.to_owned()).ok_or_else(wanted)
+struct Name(String);
+
+impl FromStr for Name {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        seawall_core::names::is_dns_subdomain(text).then(|| Self(text.to_owned())).ok_or(())
+    }
 }
 
 impl Site {
+    fn of(flags: &Flags) -> Result<Self, Error> {
+        let within = flags.one::<String>("within", "a duration")?;
+        let span = |text: String| duration::parse(&text).filter(|span| !span.is_zero());
+        let wanted = || flags.mistake("within", "a duration such as 4m");
+        Ok(Self {
+            namespace: flags.required::<Name>("namespace", NAME)?.0,
+            kubeconfig: flags.path("kubeconfig"),
+            within: within.map_or(Ok(WITHIN), |text| span(text).ok_or_else(wanted))?,
+        })
+    }
+
     fn retirement(&self) -> anyhow::Result<Retirement> {
         let access = self.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
         Ok(Retirement::new(access, self.namespace.clone(), self.within, Clock::system())?)
@@ -229,7 +181,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Request, String> {
-        Request::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        Request::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
     }
 
     fn site() -> Site {
@@ -259,12 +211,12 @@ mod tests {
             ("everything", "everything"),
             ("agents --namespace x", "--daemonset"),
             ("nodes", "--namespace"),
-            ("nodes --namespace", "--namespace needs"),
+            ("nodes --namespace", "--namespace"),
             ("nodes --namespace a/b", "\"a/b\""),
             ("nodes --namespace x --within soon", "\"soon\""),
             ("nodes --namespace x --within 0s", "\"0s\""),
-            ("agents --namespace x --daemonset y --taint z", "takes no --taint"),
-            ("stay --within 1s", "takes no --within"),
+            ("agents --namespace x --daemonset y --taint z", "--taint"),
+            ("stay --within 1s", "--within"),
             ("nodes --force x", "--force"),
         ] {
             let refused = parsed(line).unwrap_err();

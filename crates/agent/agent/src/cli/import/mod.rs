@@ -17,6 +17,10 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use lexopt::Arg::{Long, Short};
+use lexopt::{Error, Parser, ValueExt};
+
+use super::args::word;
 use crate::config::{Config, Downward};
 use config_builder::Draft;
 use flags::{Given, Own, Tool};
@@ -53,44 +57,43 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-impl Tool {
-    /// What is said to a word before `--` that is no option of this tool's.
-    fn not_own(&self, arg: &str) -> String {
-        let own: Vec<_> = self.own.iter().map(|own| format!("--{}", own.name)).collect();
-        format!("seawall-agent: import takes {} before `--`, not {arg:?}", own.join(" and "))
-    }
-}
-
 impl Request {
-    /// Of the words after `import`.
+    /// Of the words after `import`; nothing where help is asked for.
     ///
     /// # Errors
     /// How the command is used.
-    pub(crate) fn parse(args: &[OsString]) -> Result<Self, String> {
-        let args: Option<Vec<&str>> = args.iter().map(|arg| arg.to_str()).collect();
-        let args = args.ok_or("seawall-agent: import: an argument is not UTF-8")?;
-        let (word, rest) = args.split_first().ok_or_else(how_to_use)?;
-        let tool = TOOLS.into_iter().find(|tool| tool.word == *word).ok_or_else(how_to_use)?;
-        let end = rest.iter().position(|arg| *arg == "--").ok_or_else(how_to_use)?;
-        let (own, flags) = (rest.get(..end).unwrap_or_default(), rest.get(end + 1..).unwrap_or_default());
-        let mut request = Self { tool, own: Vec::new(), flags: Vec::new() };
-        request.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        request.read_own(own)?;
-        Ok(request)
-    }
-
-    /// What the tool detects and this program is told.
-    fn read_own(&mut self, own: &[&str]) -> Result<(), String> {
-        let mut rest = own.iter();
-        while let Some(arg) = rest.next() {
-            let (name, value) = arg.split_once('=').map_or((*arg, None), |(name, value)| (name, Some(value)));
-            let known = self.tool.own.iter().find(|own| name.strip_prefix("--") == Some(own.name));
-            let own = known.ok_or_else(|| self.tool.not_own(arg))?;
-            let value = value.or_else(|| rest.next().copied());
-            let value = value.ok_or_else(|| format!("seawall-agent: import: {name} needs a value"))?;
-            self.own.push((own, value.to_owned()));
+    pub(crate) fn parse(args: &mut Parser) -> Result<Option<Self>, Error> {
+        let word = word(args)?.unwrap_or_default();
+        if word == "help" {
+            return Ok(None);
         }
-        Ok(())
+        let tool = TOOLS.into_iter().find(|tool| tool.word == word).ok_or_else(how_to_use)?;
+        let args: Vec<OsString> = args.raw_args()?.collect();
+        // What stands behind `--` belongs to the other program.
+        let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+        let (own, others) = args.split_at(end);
+        let Some(own) = tool.read_own(own)? else { return Ok(None) };
+        let (_, flags) = others.split_first().ok_or_else(how_to_use)?;
+        let flags = flags.iter().cloned().map(ValueExt::string).collect::<Result<_, _>>()?;
+        Ok(Some(Self { tool, own, flags }))
+    }
+}
+
+impl Tool {
+    /// What this tool detects and this program is told. Nothing where help is asked for.
+    fn read_own(&'static self, args: &[OsString]) -> Result<Option<Vec<(&'static Own, String)>>, Error> {
+        let mut args = Parser::from_args(args);
+        let mut given = Vec::new();
+        while let Some(arg) = args.next()? {
+            let own = match arg {
+                Short('h') | Long("help") => return Ok(None),
+                Long(name) => self.own.iter().find(|own| own.name == name),
+                _ => None,
+            };
+            let own = own.ok_or_else(|| arg.unexpected())?;
+            given.push((own, args.value()?.string()?));
+        }
+        Ok(Some(given))
     }
 }
 
@@ -102,9 +105,9 @@ pub(crate) fn usage() -> String {
     })
 }
 
-fn how_to_use() -> String {
+fn how_to_use() -> Error {
     let words = TOOLS.map(|tool| tool.word).join(" or ");
-    format!("seawall-agent: import needs {words}, then `--` and the flags of that tool")
+    Error::Custom(format!("import needs {words}, then `--` and the flags of that tool").into())
 }
 
 /// Translates.
