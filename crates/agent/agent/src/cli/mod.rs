@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 pub(crate) mod check;
+mod flags;
 pub(crate) mod import;
 pub(crate) mod probe;
 pub(crate) mod redirect;

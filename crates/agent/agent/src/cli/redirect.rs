@@ -12,7 +12,7 @@ use seawall_core::PodUid;
 use seawall_redirect::attach::Outcome;
 use seawall_redirect::{self as redirect, Agent, Pins, Site, attach, nft, remove, status};
 
-use super::args::{Flags, word};
+use super::flags::{Flags, word};
 
 pub(crate) const HELP: &str = "\
 seawall-agent redirect: brings the clouds' metadata addresses (169.254.169.254 and its like, port 80) to the agent.

@@ -14,7 +14,7 @@ use seawall_cluster::{Access, Retirement};
 use seawall_core::{Clock, duration};
 use tokio::runtime::{Builder, Runtime};
 
-use super::args::{Flags, word};
+use super::flags::{Flags, word};
 use crate::app::signals::Signals;
 
 pub(crate) const HELP: &str = "\

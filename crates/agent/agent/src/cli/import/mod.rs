@@ -20,7 +20,7 @@ use std::path::Path;
 use lexopt::Arg::{Long, Short};
 use lexopt::{Error, Parser, ValueExt};
 
-use super::args::word;
+use super::flags::word;
 use crate::config::{Config, Downward};
 use config_builder::Draft;
 use flags::{Given, Own, Tool};
