@@ -10,7 +10,7 @@ use fastrand::Rng;
 use super::Nanos;
 use super::chance::Time;
 use super::weather::Weather;
-use crate::plant::text::Plant;
+use crate::text::Plant;
 
 /// Workers with one queue, first come, first served.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ mod tests {
     /// Mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
     fn erlang_c_wait(workers: u32, utilisation: f64) -> f64 {
         let load = f64::from(workers) * utilisation;
-        let blocking = crate::plant::truth::erlang_b(workers, load);
+        let blocking = crate::truth::erlang_b(workers, load);
         let waits = blocking / (1.0 - utilisation * (1.0 - blocking));
         waits / (f64::from(workers) * (1.0 - utilisation))
     }

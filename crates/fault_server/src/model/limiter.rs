@@ -4,7 +4,7 @@ use super::Nanos;
 
 /// A bucket of tokens, as the instant at which it will be full again (GCRA).
 #[derive(Debug)]
-pub(in crate::plant) struct Bucket {
+pub(crate) struct Bucket {
     /// Nanoseconds from one token to the next.
     spacing: f64,
     /// What the bucket holds beside the first, in nanoseconds.
@@ -14,13 +14,13 @@ pub(in crate::plant) struct Bucket {
 
 impl Bucket {
     /// Full, of so many tokens a second.
-    pub(in crate::plant) fn new(rate: f64, size: f64) -> Self {
+    pub(crate) fn new(rate: f64, size: f64) -> Self {
         let spacing = 1e9 / rate;
         Self { spacing, slack: (size - 1.0) * spacing, full_at: 0.0 }
     }
 
     /// Whether there was a token.
-    pub(in crate::plant) fn take(&mut self, at: Nanos) -> bool {
+    pub(crate) fn take(&mut self, at: Nanos) -> bool {
         let at = at as f64;
         let from = self.full_at.max(at);
         // Arrivals are whole nanoseconds: one may be rounded up and the next down.

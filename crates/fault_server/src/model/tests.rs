@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
-use crate::plant::truth::erlang_b;
+use crate::truth::erlang_b;
 
 const MS: Nanos = 1_000_000;
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Nanos;
-use crate::plant::text::Plant;
+use crate::text::Plant;
 
 /// What to run.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::Nanos;
 use super::chance::normal;
-use crate::plant::text::Plant;
+use crate::text::Plant;
 
 /// All that disturbs.
 #[derive(Debug)]

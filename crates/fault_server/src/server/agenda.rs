@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::Nanos;
 use super::connection::Token;
-use crate::plant::model::{Course, Fate};
+use crate::model::{Course, Fate};
 
 /// A request between its arrival and its end.
 #[derive(Clone, Copy, Debug)]

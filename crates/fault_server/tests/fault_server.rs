@@ -6,7 +6,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_emulator::plant::{Options, Plant, Running, start};
+use seawall_fault_server::{Options, Plant, Running, start};
 
 /// Longer than any machine takes; who waits for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -37,7 +37,7 @@ impl Answers {
 }
 
 /// How long the head of a good answer with such a body is.
-pub(in crate::plant) fn head_length(body: usize) -> usize {
+pub(crate) fn head_length(body: usize) -> usize {
     "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n".len() + body.to_string().len()
 }
 
