@@ -15,7 +15,7 @@ use seawall_core::{Gcra, Moment, Pod};
 use seawall_kube::{Failure, Link, request};
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
-use tracing::debug;
+use tracing::warn;
 
 use crate::index::PodRecord;
 
@@ -177,7 +177,8 @@ impl Poster {
         while let Some(report) = reports.recv().await {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
-                debug!(reason = %failure, complaint = report.complaint.as_str(), "an event is lost");
+                // As many as are posted at most, which is bounded: an operator who looks for the event finds why there is none.
+                warn!(reason = %failure, complaint = report.complaint.as_str(), "an event is lost");
             }
             let Some(tally) = self.tally.upgrade() else { return };
             let counter = if posted.is_ok() { &tally.posted } else { &tally.dropped };

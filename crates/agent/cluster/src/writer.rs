@@ -56,6 +56,10 @@ pub(crate) struct Writer {
     permits: Arc<Semaphore>,
     /// Changes of pods that are applied and not published.
     unpublished: u64,
+    /// Whether the next snapshot would tell something else than the last.
+    is_news: bool,
+    /// When the last snapshot is outdated by time alone.
+    outdated: Option<SystemTime>,
 }
 
 impl Writer {
@@ -75,6 +79,8 @@ impl Writer {
             readers: JoinSet::new(),
             permits: Arc::new(Semaphore::new(READING)),
             unpublished: 0,
+            is_news: false,
+            outdated: None,
         };
         (writer, sender)
     }
@@ -86,44 +92,58 @@ impl Writer {
             while let Ok(update) = self.updates.try_recv() {
                 self.apply(update);
             }
-            self.publish();
+            // Most of what a cluster says of ServiceAccounts and namespaces concerns no pod here.
+            let wall = self.link.clock.wall();
+            if self.is_news || self.outdated.is_some_and(|end| wall >= end) {
+                self.publish();
+            }
             self.read_beside();
         }
     }
 
     /// Until there is an update (which is applied) or a pod's end has passed.
     async fn wait(&mut self) {
-        let due = self.link.clock.now() + until_next_end(&self.index, &self.link.clock);
+        let due = self.link.clock.now() + until(self.outdated, &self.link.clock);
         let update = tokio::select! {
             update = self.updates.recv() => update,
             () = self.link.clock.sleep_until(due) => None,
         };
-        self.index.booted(recent_boot(&self.link.clock));
+        self.is_news |= self.index.booted(recent_boot(&self.link.clock));
         if let Some(update) = update {
             self.apply(update);
         }
     }
 
     fn apply(&mut self, update: Update) {
-        self.unpublished += u64::from(matches!(update, Update::Pods(_)));
-        match update {
-            Update::Pods(Change::Started(pods)) => self.index.listed(pods),
-            Update::Pods(Change::Applied(pod)) => self.index.applied(&pod),
-            Update::Pods(Change::Deleted(pod)) => self.index.deleted(&pod),
-            Update::Beside(kind, Change::Started(_)) => self.index.positioned(kind),
+        self.is_news |= match update {
+            Update::Pods(change) => {
+                self.unpublished += 1;
+                match change {
+                    Change::Started(pods) => self.index.listed(pods),
+                    Change::Applied(pod) => self.index.applied(&pod),
+                    Change::Deleted(pod) => self.index.deleted(&pod),
+                }
+                true
+            }
+            Update::Beside(kind, Change::Started(_)) => {
+                self.index.positioned(kind);
+                false
+            }
             Update::Beside(kind, Change::Applied(PartialObject { metadata })) => {
                 let object = kind.object(&metadata);
-                self.index.told(&object, &Beside::read(metadata.annotations));
+                self.index.told(&object, &Beside::read(metadata.annotations))
             }
             Update::Beside(kind, Change::Deleted(PartialObject { metadata })) => {
-                self.index.told(&kind.object(&metadata), &Beside::missing());
+                self.index.told(&kind.object(&metadata), &Beside::missing())
             }
             Update::Fetched(fetch, told) => self.index.fetched(&fetch, &told),
-        }
+        };
     }
 
     fn publish(&mut self) {
-        let new = Arc::new(self.index.snapshot(self.link.clock.wall()));
+        let wall = self.link.clock.wall();
+        let new = Arc::new(self.index.snapshot(wall));
+        (self.is_news, self.outdated) = (false, self.index.next_end(wall));
         let version = new.version();
         // The pointer first, so that whoever is woken by the version sees at least this.
         self.shared.snapshot.store(new);
@@ -150,9 +170,9 @@ impl Writer {
 }
 
 /// A second more than needed, so that the wall clock has passed it for certain.
-fn until_next_end(index: &Index, clock: &Clock) -> Duration {
+fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall();
-    let end = index.next_end(now).and_then(|end| end.duration_since(now).ok());
+    let end = end.map(|end| end.duration_since(now).unwrap_or_default());
     // Then statuses are believed again.
     let rebuilt = REBUILT.checked_sub(uptime(clock));
     let left = end.into_iter().chain(rebuilt).min();
@@ -241,6 +261,28 @@ mod tests {
             more.into_iter().for_each(|(key, value)| pod["metadata"][key] = value);
         }
         serde_json::from_value(pod).unwrap()
+    }
+
+    /// Each was a new snapshot of all pods, and woke all who wait for one.
+    #[tokio::test]
+    async fn what_concerns_no_pod_here_makes_no_snapshot() {
+        let (pods, updates, _asked, _hand) = writer();
+        updates.send(Update::Pods(Change::Started(vec![pod("cart", json!({}))]))).await.unwrap();
+        let version = pods.newer_than(0).await.version();
+        let account = |name: &str| {
+            let object = json!({"metadata": {"name": name, "namespace": "reef", "uid": name}});
+            Update::Beside(Kind::ServiceAccount, Change::Applied(serde_json::from_value(object).unwrap()))
+        };
+        for name in ["kelp", "anemone", "kelp"] {
+            updates.send(account(name)).await.unwrap();
+        }
+        while updates.capacity() < QUEUE {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(pods.snapshot().version(), version);
+        updates.send(account("coral")).await.unwrap();
+        assert_eq!(pods.newer_than(version).await.version(), version + 1);
     }
 
     #[tokio::test]

@@ -334,8 +334,8 @@ impl Index {
         }
     }
 
-    /// The watch tells of an object somewhere in the cluster.
-    pub(crate) fn told(&mut self, object: &Object, told: &Beside) {
+    /// The watch tells of an object somewhere in the cluster. Whether that is news of a pod here.
+    pub(crate) fn told(&mut self, object: &Object, told: &Beside) -> bool {
         let is_news = match object {
             Object::ServiceAccount(key) => self.accounts.told(key, told),
             Object::Namespace(key) => self.namespaces.asked().is_some_and(|all| all.told(key, told)),
@@ -343,10 +343,11 @@ impl Index {
         if is_news {
             self.tell_pods(object, told);
         }
+        is_news
     }
 
-    /// A fetch has brought an answer. Ignored if its ticket was voided.
-    pub(crate) fn fetched(&mut self, Fetch { object, ticket }: &Fetch, told: &Beside) {
+    /// A fetch has brought an answer. Ignored if its ticket was voided. Whether that is news of a pod here.
+    pub(crate) fn fetched(&mut self, Fetch { object, ticket }: &Fetch, told: &Beside) -> bool {
         let is_news = match object {
             Object::ServiceAccount(key) => self.accounts.fetched(key, ticket, told),
             Object::Namespace(key) => {
@@ -356,6 +357,7 @@ impl Index {
         if is_news {
             self.tell_pods(object, told);
         }
+        is_news
     }
 
     fn tell_pods(&mut self, object: &Object, told: &Beside) {
@@ -390,9 +392,12 @@ impl Index {
         accounts.chain(namespaces).collect()
     }
 
-    /// What is applied from here on is judged by when the machine started; `None` is long ago, and judges nothing any more.
-    pub(crate) fn booted(&mut self, boot: Option<SystemTime>) {
+    /// What is applied from here on is judged by when the machine started; `None` is long ago, and judges nothing any more. Whether
+    /// what was applied before is judged in another way now.
+    pub(crate) fn booted(&mut self, boot: Option<SystemTime>) -> bool {
+        let is_another = self.boot.is_some() != boot.is_some();
         self.boot = boot;
+        is_another
     }
 
     /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets what nobody uses.

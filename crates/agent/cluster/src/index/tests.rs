@@ -632,7 +632,9 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
 #[test]
 fn a_change_of_a_namespace_is_told_to_its_pods_alone() {
     let (mut index, fetches) = in_two_namespaces();
-    fetches.values().for_each(|fetch| index.fetched(fetch, &says("a")));
+    for fetch in fetches.values() {
+        index.fetched(fetch, &says("a"));
+    }
     let before = index.snapshot(at(0));
     index.told(&namespace("reef"), &says("b"));
     index.told(&namespace("elsewhere"), &says("b"));

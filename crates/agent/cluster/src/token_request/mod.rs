@@ -79,8 +79,18 @@ pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<Slot>)>>);
 type Slot = tokio::sync::Mutex<Option<Held>>;
 
 impl TokenCache {
-    fn slot(&self, audience: &str) -> Arc<Slot> {
+    /// That of an audience.
+    fn slot(&self, audience: &str, now: Moment) -> Arc<Slot> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of an audience that a reload took away nobody asks again, and its token must not outlive its time here.
+        let is_good = |slot: &Arc<Slot>| {
+            // Somebody waits for it, or it holds one that is still good.
+            let holds = |held: tokio::sync::MutexGuard<'_, Option<Held>>| {
+                held.as_ref().is_some_and(|held| now < held.expires)
+            };
+            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(holds)
+        };
+        slots.retain(|(known, slot)| **known == *audience || is_good(slot));
         if let Some((_, slot)) = slots.iter().find(|(known, _)| **known == *audience) {
             return slot.clone();
         }
@@ -121,7 +131,7 @@ impl SubjectTokens for PodTokens {
 
 impl PodTokens {
     async fn token(&self, audience: &str) -> Result<Secret<String>, TokenError> {
-        let slot = self.cache.slot(audience);
+        let slot = self.cache.slot(audience, self.link.clock.now());
         let mut held = slot.lock().await;
         let asked = self.link.clock.now();
         if let Some(held) = held.as_ref().filter(|held| asked < held.renew_at) {

@@ -23,8 +23,12 @@ fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<Asked>, ManualClock) {
 }
 
 fn ask(tokens: &Arc<PodTokens>) -> JoinHandle<Result<String, SubjectError>> {
+    ask_for(tokens, AUDIENCE)
+}
+
+fn ask_for(tokens: &Arc<PodTokens>, audience: &'static str) -> JoinHandle<Result<String, SubjectError>> {
     let tokens = tokens.clone();
-    tokio::spawn(async move { Ok(tokens.subject_token(AUDIENCE).await?.expose().clone()) })
+    tokio::spawn(async move { Ok(tokens.subject_token(audience).await?.expose().clone()) })
 }
 
 fn answer(token: &str, seconds: u64) -> Value {
@@ -95,6 +99,22 @@ async fn a_token_is_renewed_at_four_fifths_of_the_life_that_it_was_given() {
     let asking = ask(&tokens);
     asked.recv().await.unwrap().answer(201, &answer("second", 1000));
     assert_eq!(asking.await.unwrap().unwrap(), "second");
+}
+
+/// A reload takes an audience away: its token stayed until the pod's end.
+#[tokio::test]
+async fn a_token_of_an_audience_that_nobody_asks_for_goes_when_it_has_ended() {
+    let (tokens, mut asked, hand) = pod_tokens();
+    let asking = ask_for(&tokens, "before.example");
+    asked.recv().await.unwrap().answer(201, &answer("old", 600));
+    asking.await.unwrap().unwrap();
+    with_token(&tokens, &mut asked).await;
+    let audiences =
+        || tokens.cache.0.lock().unwrap().iter().map(|(known, _)| known.to_string()).collect::<Vec<_>>();
+    assert_eq!(audiences(), ["before.example", AUDIENCE], "it may be put back");
+    hand.advance(Duration::from_secs(600));
+    ask(&tokens).await.unwrap().unwrap();
+    assert_eq!(audiences(), [AUDIENCE]);
 }
 
 #[tokio::test]
