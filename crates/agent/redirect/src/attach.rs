@@ -14,7 +14,7 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use crate::error::Error;
 use crate::hook::Hook;
 use crate::link::Attached;
-use crate::pins::{LinkPin, MAPS, Pins, unpin};
+use crate::pins::{LinkPin, MAPS, PATIENCE, Pins, unpin};
 use crate::prerequisites;
 use crate::site::Site;
 
@@ -44,7 +44,7 @@ pub enum Outcome {
 /// The machine, the process or another program does not permit it; nothing has changed then.
 pub fn attach(pins: &Pins, site: &Site) -> Result<Outcome, Error> {
     prerequisites::check()?;
-    let _turn = pins.turn()?;
+    let _turn = pins.turn(PATIENCE)?;
     pins.make()?;
     pins.check_maps()?;
     let wanted = Hook::ALL.map(|hook| LinkPin { hook, version: version(), group: site.id() });

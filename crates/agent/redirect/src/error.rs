@@ -26,6 +26,12 @@ pub enum Error {
         /// The place that was named.
         path: PathBuf,
     },
+    /// Another process changes something there.
+    #[error("another process holds the lock of {path} and changes what is attached; try again when it is done", path = .path.display())]
+    Busy {
+        /// The place that was named.
+        path: PathBuf,
+    },
     /// There are no control groups of version 2.
     #[error("neither {path} nor `unified` below it is a cgroup2 tree: with cgroup v1 alone the kernel cannot tell pods apart; use the mode nft", path = .path.display())]
     NotVersionTwo {

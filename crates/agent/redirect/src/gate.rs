@@ -7,12 +7,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
 use crate::callers::{Callers, Owner};
 use crate::error::Error;
-use crate::pins::{LISTENERS, Pins, TARGET};
+use crate::pins::{LISTENERS, PATIENCE, Pins, TARGET};
 use crate::site::Site;
 use crate::target::{Agent, SIZE, Target};
 
@@ -24,6 +25,12 @@ const SEATS: u16 = 16;
 
 /// `BPF_NOEXIST` in `include/uapi/linux/bpf.h`.
 const UNLESS_TAKEN: u64 = 1;
+
+/// What an agent that serves does is done now or at its next look: its control thread waits for no other process.
+const NOW: Duration = Duration::ZERO;
+
+/// How long this process may take to meet itself.
+const MEETING: Duration = Duration::from_secs(5);
 
 /// Writes the target.
 #[derive(Debug)]
@@ -65,7 +72,7 @@ impl Gate {
     /// The kernel refuses the socket, or so many agents live already.
     pub fn admit(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
         let listener = u64::try_from(listener.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
-        let _turn = self.pins.turn()?;
+        let _turn = self.pins.turn(PATIENCE)?;
         // That of one that has died is not free as long as the programs look there for it: they would find somebody.
         let told = self.target()?.map(|target| target.agent).filter(|agent| somewhere(*agent).is_ok());
         for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.seat != *seat)) {
@@ -99,7 +106,7 @@ impl Gate {
     /// The agent has no address or no port, or the kernel refuses to write.
     pub fn point(&mut self, agent: Agent) -> Result<(), Error> {
         somewhere(agent)?;
-        self.change(|target| Target { agent, ..target })
+        self.change(NOW, |target| Target { agent, ..target })
     }
 
     /// The same, if captured connections go to `last` at this moment. Whoever found that `last` is dead may have been slower than
@@ -110,7 +117,7 @@ impl Gate {
     pub fn succeed(&mut self, last: Agent, agent: Agent) -> Result<bool, Error> {
         somewhere(agent)?;
         let mut is_told = false;
-        self.change(|target| {
+        self.change(NOW, |target| {
             is_told = target.agent == last;
             if is_told { Target { agent, ..target } } else { target }
         })?;
@@ -122,7 +129,7 @@ impl Gate {
     /// # Errors
     /// The kernel refuses to write.
     pub fn exempt(&mut self, pod: u64) -> Result<(), Error> {
-        self.change(|target| target.exempting(pod))
+        self.change(PATIENCE, |target| target.exempting(pod))
     }
 
     /// Learns which network namespace is the node's, so that hostNetwork pods can be told apart: this process, which must be in the node's and
@@ -135,11 +142,11 @@ impl Gate {
         let meeting = |source| Error::system("meet itself at", address.to_string())(source);
         let listener = TcpListener::bind((address, 0)).map_err(meeting)?;
         let at = listener.local_addr().map_err(meeting)?;
-        self.change(|target| known_at(target, at))?;
+        self.change(PATIENCE, |target| known_at(target, at))?;
         let met = meet(&listener, at).map_err(meeting);
         let cookie = met.and_then(|(_client, peer)| self.cookie(callers, own, peer, at));
         // The port is forgotten whatever came of it.
-        self.change(|target| Target {
+        self.change(PATIENCE, |target| Target {
             own: 0,
             node: cookie.as_ref().map_or(target.node, |cookie| *cookie),
             ..target
@@ -175,7 +182,7 @@ impl Gate {
         let Some(told) = self.target()? else { return Ok(false) };
         let changed = self.site.describe(told) != told;
         if changed {
-            self.change(|target| target)?;
+            self.change(NOW, |target| target)?;
         }
         Ok(changed)
     }
@@ -185,15 +192,15 @@ impl Gate {
     /// # Errors
     /// The kernel refuses to write.
     pub fn close(&mut self) -> Result<(), Error> {
-        let _turn = self.pins.turn()?;
+        let _turn = self.pins.turn(NOW)?;
         match self.map.remove(&ONLY) {
             Err(error) if self.target()?.is_some() => Err(Error::map(TARGET)(error)),
             _ => Ok(()),
         }
     }
 
-    fn change(&mut self, change: impl FnOnce(Target) -> Target) -> Result<(), Error> {
-        let _turn = self.pins.turn()?;
+    fn change(&mut self, patience: Duration, change: impl FnOnce(Target) -> Target) -> Result<(), Error> {
+        let _turn = self.pins.turn(patience)?;
         let target = self.site.describe(change(self.target()?.unwrap_or_default()));
         self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
     }
@@ -220,14 +227,45 @@ fn known_at(mut target: Target, at: SocketAddr) -> Target {
 }
 
 /// Connects and accepts. The client, with which what was written down goes, and its address as the listener sees it.
+///
+/// Whether connecting takes as long as it may, or strangers keep it from being accepted: it ends after [`MEETING`].
+#[expect(clippy::disallowed_methods, reason = "once, before anything is served")]
 fn meet(listener: &TcpListener, at: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
-    let client = TcpStream::connect(at)?;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let client = TcpStream::connect_timeout(&at, MEETING)?;
     let own = client.local_addr()?;
-    // A stranger may have been faster. Its connection is nobody's here.
-    loop {
-        let (_, peer) = listener.accept()?;
-        if peer == own {
-            return Ok((client, peer));
+    listener.set_nonblocking(true)?;
+    for _ in 0..MEETING.as_millis() / PAUSE.as_millis() {
+        match listener.accept() {
+            Ok((_, peer)) if peer == own => return Ok((client, peer)),
+            // A stranger was faster. Its connection is nobody's here.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error),
         }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_meets_itself_though_strangers_come_first() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let strangers = [(); 3].map(|()| TcpStream::connect(at).unwrap());
+        let (client, peer) = meet(&listener, at).unwrap();
+        assert_eq!(client.local_addr().unwrap(), peer);
+        drop(strangers);
+    }
+
+    /// It waited for ever.
+    #[test]
+    fn a_process_that_does_not_come_to_itself_gives_up() {
+        let (listener, elsewhere) = ["127.0.0.1:0"; 2].map(|at| TcpListener::bind(at).unwrap()).into();
+        let met = meet(&listener, elsewhere.local_addr().unwrap());
+        assert_eq!(met.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -6,10 +6,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aya::maps::{MapData, MapError};
 use aya::programs::links::PinnedLink;
 use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::hook::Hook;
@@ -50,6 +52,35 @@ pub struct Pins {
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "held for its lock")] File);
 
+/// How long another process is waited for by an operator's command, and by an agent that starts.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two tries.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+impl Turn {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for the lock that has an end is none of the kernel's"
+    )]
+    fn take(directory: &Path, patience: Duration) -> Result<Self, Error> {
+        let doing = "lock";
+        let file = File::open(directory).map_err(Error::system(doing, directory))?;
+        let mut tries = patience.as_millis() / TRY_AGAIN.as_millis();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::WOULDBLOCK) if tries > 0 => {
+                    tries -= 1;
+                    std::thread::sleep(TRY_AGAIN);
+                }
+                Err(Errno::WOULDBLOCK) => return Err(Error::Busy { path: directory.to_owned() }),
+                Err(error) => return Err(Error::system(doing, directory)(error.into())),
+            }
+        }
+    }
+}
+
 impl Pins {
     /// Pins below the mount point of a BPF file system, `/sys/fs/bpf` on most nodes.
     ///
@@ -70,14 +101,10 @@ impl Pins {
         self.bpffs.join(FAMILY).join(LAYOUT)
     }
 
-    /// Waits until no other process is about to change anything here. On the mount point, because all below comes and goes.
-    pub(crate) fn turn(&self) -> Result<Turn, Error> {
-        let doing = "lock";
-        let directory = File::open(&self.bpffs).map_err(Error::system(doing, &self.bpffs))?;
-        flock(&directory, FlockOperation::LockExclusive)
-            .map_err(io::Error::from)
-            .map_err(Error::system(doing, &self.bpffs))?;
-        Ok(Turn(directory))
+    /// Waits until no other process is about to change anything here, and for so long at most. On the mount point, because all below
+    /// comes and goes.
+    pub(crate) fn turn(&self, patience: Duration) -> Result<Turn, Error> {
+        Turn::take(&self.bpffs, patience)
     }
 
     pub(crate) fn make(&self) -> Result<(), Error> {
@@ -228,6 +255,19 @@ mod tests {
         let pin = LinkPin { hook: Hook::Connect6, version: "00ff".to_owned(), group: 177 };
         assert_eq!(pin.name(), "connect6-00ff-177");
         assert_eq!(LinkPin::parse("connect6-00ff-177"), Some(pin));
+    }
+
+    /// Waiting had no end: a stopped `redirect attach` stopped the agent's control thread, and with it every renewal.
+    #[test]
+    fn a_process_that_holds_the_lock_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Turn::take(folder.path(), Duration::ZERO).unwrap();
+        for patience in [Duration::ZERO, TRY_AGAIN * 2] {
+            let error = Turn::take(folder.path(), patience).unwrap_err();
+            assert!(matches!(error, Error::Busy { .. }), "{error}");
+        }
+        drop(held);
+        assert!(Turn::take(folder.path(), Duration::ZERO).is_ok());
     }
 
     #[test]

@@ -192,7 +192,8 @@ impl Capture {
     pub async fn keep(&self, mut stop: Stop) {
         loop {
             let pause = match self.look() {
-                Ok(()) => LOOK,
+                // Of another process that is at work nothing is to be said: the next look finds it done.
+                Ok(()) | Err(Error::Busy { .. }) => LOOK,
                 Err(error) => {
                     tracing::error!(%error, "cannot look after where captured connections are sent");
                     AFTER_FAILURE
