@@ -45,7 +45,9 @@ impl<P: ServedPod> Thread<P> {
                 Ok(false) => {}
                 Err(error) => {
                     self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
-                    tracing::debug!(%error, "accept failed");
+                    if self.accept_failures.take(self.shared.clock.now()).is_ok() {
+                        tracing::warn!(%error, "connections cannot be accepted");
+                    }
                     // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
                     self.connections.borrow_mut().end_least_of_the_largest(0);
                     self.is_accept_failing.set(true);

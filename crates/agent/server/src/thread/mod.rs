@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use seawall_core::shutdown::Stop;
-use seawall_core::{Clock, clock};
+use seawall_core::{Clock, Gcra, clock};
 use seawall_http::{Frame, Refusal};
 use tokio::task::{JoinError, LocalSet};
 
@@ -149,6 +149,8 @@ pub struct Thread<P: ServedPod> {
     looks: Cell<usize>,
     /// An `accept` has failed since the last round.
     is_accept_failing: Cell<bool>,
+    /// Lines of that in the log.
+    accept_failures: Gcra,
     /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
     /// In the drain: idle connections may ask once more.
@@ -204,6 +206,7 @@ impl<P: ServedPod> Thread<P> {
             unsettled,
             looks: Cell::new(0),
             is_accept_failing: Cell::new(false),
+            accept_failures: Gcra::new(1, 1),
             draining: Cell::new(false),
             is_patient: Cell::new(false),
             requests: Cell::new(number << 48),

@@ -189,6 +189,9 @@ impl<P: ServedPod> ActiveConnection<P> {
             reply = later.reply => reply,
             () = self.client_gone(), if later.is_poll => return false,
         };
+        if is_poll {
+            self.socket.look_again();
+        }
         // Its pod may have gone meanwhile, and another have its address: the sweep that ends its connections comes a moment later.
         if self.is_gone() {
             return false;
@@ -248,7 +251,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Returns when the client has closed its side; never, once it has sent more instead.
+    /// Returns when the client has closed its side, though it has sent more before.
     async fn client_gone(&self) {
         loop {
             let poll = |context: &mut Context<'_>| {
@@ -256,8 +259,8 @@ impl<P: ServedPod> ActiveConnection<P> {
             };
             match poll_fn(poll).await.map(|()| self.socket.peek()) {
                 Ok(Found::Nothing) => {}
-                Ok(Found::Bytes(_)) => std::future::pending().await,
-                Ok(Found::End) | Err(_) => return,
+                Ok(Found::Bytes(_)) if !self.socket.has_ended() => self.socket.look_past(),
+                Ok(_) | Err(_) => return,
             }
         }
     }

@@ -36,6 +36,8 @@ pub(super) struct Socket {
     /// which a read stops (tcp(7)).
     is_doubted: Cell<bool>,
     may_write: Cell<bool>,
+    /// The client's end was told, behind whatever is still to be read.
+    has_ended: Cell<bool>,
     watched: Cell<EventFlags>,
     /// Whoever waits for it. The last of all: what comes before it stands in one line of memory with what a turn touches.
     waker: Cell<Option<Waker>>,
@@ -59,6 +61,7 @@ impl Socket {
             may_read: Cell::new(true),
             is_doubted: Cell::new(false),
             may_write: Cell::new(true),
+            has_ended: Cell::new(false),
             watched: Cell::new(EventFlags::empty()),
             waker: Cell::default(),
         }
@@ -72,6 +75,16 @@ impl Socket {
     /// Whether a read may find something.
     pub(super) fn may_read(&self) -> bool {
         self.may_read.get()
+    }
+
+    /// What is there is left there: the next thing that comes is waited for, and [`Self::look_again`] comes back to this.
+    pub(super) fn look_past(&self) {
+        self.may_read.set(false);
+    }
+
+    /// Whether the client's end is known, which may stand behind bytes that nobody has read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.get()
     }
 
     /// For attestation, which asks the kernel about it.
@@ -89,6 +102,9 @@ impl Socket {
         }
         if flags.intersects(EventFlags::OUT | ENDS) {
             self.may_write.set(true);
+        }
+        if flags.intersects(ENDS) {
+            self.has_ended.set(true);
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -298,6 +314,20 @@ mod tests {
         told(&poller, &socket).await;
         assert_eq!(socket.read(&mut room), Found::Bytes(4));
         assert_eq!(read(&poller, &socket, &mut room).await, Found::End);
+    }
+
+    #[tokio::test]
+    async fn an_end_is_told_behind_bytes_that_nobody_reads() {
+        let (poller, (socket, mut client)) = (Poller::new().unwrap(), pair());
+        client.write_all(b"next").unwrap();
+        while socket.peek() == Found::Nothing {}
+        socket.look_past();
+        socket.watch(&poller, KEY).unwrap();
+        drop(client);
+        while !socket.has_ended() {
+            told(&poller, &socket).await;
+        }
+        assert_eq!(socket.read(&mut [0; 16]), Found::Bytes(4));
     }
 
     #[tokio::test]
