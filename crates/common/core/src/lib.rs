@@ -1,12 +1,14 @@
 //! Words without I/O: what a pod, a lease, a secret and an instant are.
 //!
 //! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`mod@file`] ask the system anything
-//! (the time; a named file, which three crates must read with the same care). ARCHITECTURE's words and this crate's names are the same on purpose.
+//! (the time; a named file, which three crates must read with the same care), and `disk` has a thread for what a disk can hold up. ARCHITECTURE's words and this crate's names are the same on purpose.
 
 pub mod attestation;
 pub mod backoff;
 pub mod clock;
 pub mod cloud;
+#[cfg(feature = "sleep")]
+pub mod disk;
 pub mod duration;
 pub mod endpoint;
 pub mod events;

@@ -7,7 +7,7 @@
 //! Not shared between threads that speak to the API server (`cluster/src/hearing.rs` says why).
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use rustls::crypto::CryptoProvider;
-use seawall_core::{Clock, Moment};
+use seawall_core::{Clock, Moment, disk};
 use tracing::warn;
 
 use crate::access::endpoint::{Base, Endpoint};
@@ -57,12 +57,12 @@ type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// The API server.
 pub(crate) struct Server {
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     provider: Arc<CryptoProvider>,
     /// Longest wait for a TCP connection.
     connect: Duration,
     clock: Clock,
-    /// A lock, because any task may be the one that finds it old; held while three small files are read, once a minute.
+    /// A lock, because any task may be the one that finds it old; held for a copy.
     kept: Mutex<Kept>,
 }
 
@@ -95,27 +95,37 @@ impl Server {
         let pool = pool(&endpoint, papers.tls(provider.clone())?, connect);
         let way = Way { pool, authorization: papers.authorization()? };
         let kept = Kept { read: clock.now(), fingerprint: papers.fingerprint(), way };
-        Ok(Self { endpoint, provider, connect, clock, kept: Mutex::new(kept) })
+        Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
     }
 
     /// The way, after another look at the files unless the last is younger than that.
-    fn way(&self, age: Duration) -> Way {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.now();
-        if now.since(kept.read) >= age {
-            kept.read = now;
-            if let Err(reason) = self.renew(&mut kept) {
-                warn!(
-                    reason,
-                    "the credentials for the API server cannot be read again; the last ones are used"
-                );
-            }
+    async fn way(&self, age: Duration) -> Way {
+        if self.is_due(age)
+            && let Err(reason) = self.renew().await
+        {
+            warn!(reason, "the credentials for the API server cannot be read again; the last ones are used");
         }
-        kept.way.clone()
+        self.kept().way.clone()
     }
 
-    fn renew(&self, kept: &mut Kept) -> Result<(), String> {
-        let papers = self.endpoint.papers()?;
+    /// Whether the files are to be looked at, which is then up to who asked.
+    fn is_due(&self, age: Duration) -> bool {
+        let (mut kept, now) = (self.kept(), self.clock.now());
+        let is_due = now.since(kept.read) >= age;
+        if is_due {
+            kept.read = now;
+        }
+        is_due
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn renew(&self) -> Result<(), String> {
+        let endpoint = self.endpoint.clone();
+        let papers = disk::aside(move || endpoint.papers()).await??;
+        let mut kept = self.kept();
         kept.way.authorization = papers.authorization()?;
         let fingerprint = papers.fingerprint();
         if fingerprint != kept.fingerprint {
@@ -126,13 +136,13 @@ impl Server {
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
-        let way = self.way(FRESH);
+        let way = self.way(FRESH).await;
         let answer = way.send(&self.endpoint.base, request.clone()).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
         // The token may have been replaced within the minute. Once: another 401 is for the caller.
-        let renewed = self.way(Duration::ZERO);
+        let renewed = self.way(Duration::ZERO).await;
         if renewed.authorization == way.authorization {
             return Ok(answer);
         }

@@ -31,7 +31,7 @@ use seawall_core::cloud::CloudName;
 use seawall_core::events::Complaint;
 use seawall_core::facts::Selection;
 use seawall_core::shutdown::Stop;
-use seawall_core::{Clock, PodUid};
+use seawall_core::{Clock, PodUid, disk};
 use seawall_server::thread::{Allowance, Change, Speak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -49,6 +49,9 @@ use status::{Outcome, Refused, stamp};
 /// How long credentials are fetched ahead that pods hold and must have anew: a full node's at the pace of a broker's start. What has not come
 /// by then is fetched for who asks for it, as at a first request.
 const AHEAD: Duration = Duration::from_secs(10);
+
+/// How long a traffic thread may take to speak by another configuration. It takes microseconds, and longer where the CPU quota is used up.
+const SPEAKING: Duration = Duration::from_secs(10);
 
 /// A configuration and the file that it was read of.
 #[derive(Debug)]
@@ -154,8 +157,10 @@ impl Reloader {
             tokio::select! {
                 () = stop.begun() => return,
                 () = clock.sleep(file_watch::EVERY) => {
-                    if looks.found(Seen::at(&self.path)) {
-                        self.read(false).await;
+                    let path = self.path.clone();
+                    // A disk that does not answer has told nothing of the file.
+                    if let Ok(seen) = disk::aside(move || Seen::at(&path)).await && looks.found(seen) && !self.read(false).await {
+                        looks.forget();
                     }
                 }
                 () = asked.notified() => {
@@ -169,10 +174,21 @@ impl Reloader {
         }
     }
 
-    /// Reads the file and makes of it what is right. Where somebody `is_asking`, a mistake is not said yet, and everything else is; whether it
-    /// had none.
+    /// Reads the file and makes of it what is right. Where somebody `is_asking`, a mistake is not said yet, and everything else is. False
+    /// where it had one, or could not be read in time: it is to be read again.
     async fn read(&mut self, is_asking: bool) -> bool {
-        match self.load() {
+        let path = self.path.clone();
+        let loaded = match disk::aside(move || load(path)).await {
+            Ok(loaded) => loaded,
+            Err(slow) => {
+                tracing::warn!(
+                    reason = slow,
+                    "the configuration's file cannot be looked at; the one in force stays"
+                );
+                return false;
+            }
+        };
+        match loaded {
             Ok(next) if next.digest == self.digest => self.is_back(is_asking),
             Ok(next) => {
                 if let Err((digest, refusal)) = self.take(next, is_asking).await {
@@ -183,15 +199,6 @@ impl Reloader {
             Err((digest, error)) => self.refuse(digest, &Refusal::Mistaken(error), false),
         }
         true
-    }
-
-    /// The file as it is, or its mistakes and what tells it from others that have some.
-    fn load(&self) -> Result<Loaded, (Digest, ConfigError)> {
-        let text = config::text_of(&self.path).map_err(|error| (Digest::of(&error.to_string()), error))?;
-        let digest = Digest::of(&text);
-        let config = Config::of_text(&text, &self.path, &Downward::here());
-        let path = self.path.clone();
-        config.map(|config| Loaded { path, digest, config }).map_err(|error| (digest, error))
     }
 
     fn is_back(&mut self, is_asking: bool) {
@@ -256,6 +263,14 @@ impl Reloader {
     }
 }
 
+/// The file as it is, or its mistakes and what tells it from others that have some.
+fn load(path: PathBuf) -> Result<Loaded, (Digest, ConfigError)> {
+    let text = config::text_of(&path).map_err(|error| (Digest::of(&error.to_string()), error))?;
+    let digest = Digest::of(&text);
+    let config = Config::of_text(&text, &path, &Downward::here());
+    config.map(|config| Loaded { path, digest, config }).map_err(|error| (digest, error))
+}
+
 /// The steps of a change.
 impl Reloader {
     async fn apply(&self, next: &Config) -> anyhow::Result<()> {
@@ -263,29 +278,43 @@ impl Reloader {
         let changed = self.in_force.clouds.changed(&next.clouds);
         if changed.is_empty() {
             if self.in_force.limits != next.limits {
-                self.speak(next, &clouds.now()).await;
+                self.speak(next, &clouds.now()).await?;
             }
         } else {
-            let others = clouds.now().succeeded_by(&next.clouds, &changed, clock, runtime)?;
-            self.change(next, Arc::new(others), changed).await.context("the agent is being stopped")?;
+            // It reads the files that the sections name.
+            let (before, sections, those) = (clouds.now(), next.clouds.clone(), changed.clone());
+            let (clock, runtime) = (clock.clone(), runtime.clone());
+            let others = disk::aside(move || before.succeeded_by(&sections, &those, &clock, &runtime));
+            let others = others.await.map_err(anyhow::Error::msg)??;
+            self.change(next, Arc::new(others), changed).await?;
         }
         loudness.set(next.log_level);
         Ok(())
     }
 
-    /// Nothing where nobody keeps pods any more: the agent is being stopped.
-    async fn change(&self, next: &Config, clouds: Arc<Clouds>, changed: Vec<CloudName>) -> Option<()> {
-        self.fetch_ahead(&clouds).await?;
+    async fn change(
+        &self,
+        next: &Config,
+        clouds: Arc<Clouds>,
+        changed: Vec<CloudName>,
+    ) -> anyhow::Result<()> {
+        self.fetch_ahead(&clouds).await.context(STOPPED)?;
         let ((closed, is_closed), (spoken, is_spoken)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
         let change =
             entitlement_swap::Change { clouds: clouds.clone(), changed, closed, spoken: is_spoken, made };
-        self.reach.orders.send(Order::Change(change)).await.ok()?;
-        is_closed.await.ok()?;
-        self.speak(next, &clouds).await;
-        self.reach.clouds.replace(clouds);
-        spoken.send(()).ok()?;
-        is_made.await.ok()
+        self.reach.orders.send(Order::Change(change)).await.context(STOPPED)?;
+        is_closed.await.context(STOPPED)?;
+        let is_spoken = self.speak(next, &clouds).await;
+        if is_spoken.is_ok() {
+            self.reach.clouds.replace(clouds);
+            spoken.send(()).map_err(|()| anyhow::anyhow!(STOPPED))?;
+        } else {
+            // The pods have what they had.
+            drop(spoken);
+        }
+        is_made.await.context(STOPPED)?;
+        is_spoken
     }
 
     async fn fetch_ahead(&self, clouds: &Arc<Clouds>) -> Option<()> {
@@ -307,13 +336,68 @@ impl Reloader {
         Some(())
     }
 
-    /// Has each thread speak by a configuration, and waits until all do. One that has ended answers nobody.
-    async fn speak(&self, next: &Config, clouds: &Arc<Clouds>) {
-        let order = |thread: &mpsc::UnboundedSender<Change<PodCaller>>| {
-            let (made, is_made) = oneshot::channel();
-            let (speak, allowance) = (self.reach.speaking)(next, clouds);
-            thread.send(Change { speak, allowance, made }).ok().map(|()| is_made)
+    /// Has each thread speak by a configuration. Where one does not in time, all go back to the one in force: meanwhile no pod is given
+    /// anything of a cloud that changes.
+    async fn speak(&self, next: &Config, clouds: &Arc<Clouds>) -> anyhow::Result<()> {
+        let Reach { threads, speaking, clock, .. } = &self.reach;
+        if told_all(threads, || speaking(next, clouds), clock).await {
+            return Ok(());
+        }
+        told_all(threads, || speaking(&self.in_force, &self.reach.clouds.now()), clock).await;
+        anyhow::bail!(
+            "a traffic thread did not take the configuration within {} s, so all go on with the one in force",
+            SPEAKING.as_secs()
+        )
+    }
+}
+
+/// Nobody keeps pods any more.
+const STOPPED: &str = "the agent is being stopped";
+
+/// Has each of these threads take a change, and waits until all have, for [`SPEAKING`] at most; whether all have. One that has ended
+/// answers nobody, and is not waited for. One that is late takes its changes in their order.
+async fn told_all(
+    threads: &[mpsc::UnboundedSender<Change<PodCaller>>],
+    speaks: impl Fn() -> (Speak<PodCaller>, Allowance),
+    clock: &Clock,
+) -> bool {
+    let order = |thread: &mpsc::UnboundedSender<Change<PodCaller>>| {
+        let (made, is_made) = oneshot::channel();
+        let (speak, allowance) = speaks();
+        thread.send(Change { speak, allowance, made }).ok().map(|()| is_made)
+    };
+    tokio::select! {
+        _ = join_all(threads.iter().filter_map(order)) => true,
+        () = clock.sleep(SPEAKING) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_server::connection_table::Timeouts;
+
+    use super::*;
+
+    /// It was waited for without end, and the pods of a cloud that changed were refused meanwhile.
+    #[tokio::test]
+    async fn a_thread_that_does_not_answer_is_given_up_and_one_that_has_ended_is_not_waited_for() {
+        let (clock, hand) = Clock::manual();
+        let speaks = || {
+            let timeouts = Timeouts { head: SPEAKING, idle: SPEAKING };
+            let allowance = Allowance { connections: 1, timeouts };
+            (Box::new(|| None) as Speak<PodCaller>, allowance)
         };
-        join_all(self.reach.threads.iter().filter_map(order)).await;
+        let ((hung, mut changes), (ended, _)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        assert!(told_all(&[ended.clone()], speaks, &clock).await);
+        let threads = [hung, ended];
+        let mut told = Box::pin(told_all(&threads, speaks, &clock));
+        tokio::select! {
+            biased;
+            _ = &mut told => panic!("not before its time"),
+            () = tokio::task::yield_now() => {}
+        }
+        hand.advance(SPEAKING);
+        assert!(!told.await);
+        assert!(changes.try_recv().is_ok());
     }
 }

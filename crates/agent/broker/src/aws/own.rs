@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use seawall_core::Clock;
+use seawall_core::{Clock, disk};
 
 use super::call::life;
 use super::config_error::ConfigError;
@@ -39,7 +39,11 @@ impl Own {
                 Err(ExchangeError::new(Fault::Rejected, "node's keys", detail))
             }
             Self::Given(keys) => Ok(keys.clone()),
-            Self::File { path, profile } => keys::read(path, profile).map(Arc::new),
+            Self::File { path, profile } => {
+                let (path, profile) = (path.clone(), profile.clone());
+                let read = disk::aside(move || keys::read(&path, &profile)).await;
+                read.map_err(|slow| ExchangeError::new(Fault::Upstream, "node's keys", slow))?.map(Arc::new)
+            }
             Self::Instance(instance) => {
                 let fetch = async {
                     let found = instance.keys().await?;

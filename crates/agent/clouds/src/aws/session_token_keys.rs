@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::{ArcSwap, Guard};
 use rustix::rand::{GetRandomFlags, getrandom};
-use seawall_core::{Clock, Secret, file};
+use seawall_core::{Clock, Secret, disk, file};
 use seawall_protocols::aws::session::KEY_BYTES;
 use seawall_protocols::aws::{Keys, UnixTime};
 use tokio::sync::Notify;
@@ -77,33 +77,39 @@ impl TokenKeys {
         if !self.is_used.load(Ordering::Relaxed) {
             self.used.notified().await;
         }
-        self.write();
+        self.write().await;
         loop {
             self.clock.sleep(LOOK).await;
-            self.replace_in_time();
+            if self.replace_in_time() {
+                self.write().await;
+            }
         }
     }
 
-    fn replace_in_time(&self) {
+    /// Whether they are others now, or should be.
+    fn replace_in_time(&self) -> bool {
         let now = UnixTime::from(self.clock.wall());
         let kept = self.keys.load().to_bytes();
         // A copy of their own: threads sign with these until the next ones are there.
-        let Ok(keys) = Keys::from_bytes(kept.expose()) else { return };
+        let Ok(keys) = Keys::from_bytes(kept.expose()) else { return false };
         if !keys.is_rotation_due(now) {
-            return;
+            return false;
         }
         match random() {
             Ok(bytes) => self.keys.store(Arc::new(keys.rotated(bytes, now))),
             Err(error) => tracing::warn!(%error, "the key of session tokens is not replaced"),
         }
-        self.write();
+        true
     }
 
-    fn write(&self) {
-        let Some(path) = &self.file else { return };
-        if let Err(error) = write(path, &self.keys.load()) {
+    /// A thread of its own waits for the disk: this one renews the credentials of all pods.
+    async fn write(&self) {
+        let Some(path) = self.file.clone() else { return };
+        let keys = self.keys.load_full();
+        let written = disk::aside(move || write(&path, &keys).map_err(|error| error.to_string())).await;
+        if let (Err(error), Some(path)) = (written.flatten(), &self.file) {
             let path = path.display();
-            tracing::warn!(%path, %error, "session tokens of AWS's metadata service will not outlive this process");
+            tracing::warn!(%path, error, "session tokens of AWS's metadata service will not outlive this process");
         }
     }
 }
@@ -123,17 +129,28 @@ fn read(path: &Path) -> anyhow::Result<Option<Keys>> {
     Ok(keys.ok())
 }
 
-/// Written beside it and put into its place, so that nobody ever reads a part; for its owner alone from the first byte on.
+/// Written beside it and put into its place, so that nobody ever reads a part; for its owner alone from the first byte on. Under a name
+/// that no other agent uses: in an upgrade two of them write.
 fn write(path: &Path, keys: &Keys) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
+    let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // What is left of it would be a copy of the keys that nobody looks after.
+        let _ = fs::remove_file(&beside);
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    written
+}
+
+fn write_new(path: &Path, keys: &Keys) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(keys.to_bytes().expose())?;
-    file.sync_all()?;
-    fs::rename(beside, path)
+    file.sync_all()
+}
+
+fn name_of_its_own() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
 fn random() -> anyhow::Result<Secret<[u8; KEY_BYTES]>> {
@@ -174,28 +191,44 @@ mod tests {
         assert!(!same(&first, &TokenKeys::open(None, &clock).unwrap()));
     }
 
-    #[test]
-    fn an_old_key_is_replaced_and_its_tokens_are_still_good() {
+    /// Both used one name, and each took away what the other wrote.
+    #[tokio::test]
+    async fn two_agents_of_an_upgrade_write_beside_each_other() {
+        let (folder, (clock, _hand)) = (folder(), Clock::manual());
+        let path = folder.path().join("keys");
+        let agents = [(); 2].map(|()| TokenKeys::open(Some(&path), &clock).unwrap());
+        fs::write(path.with_extension("new"), "another's").unwrap();
+        for agent in &agents {
+            agent.write().await;
+            assert!(same(agent, &TokenKeys::open(Some(&path), &clock).unwrap()));
+        }
+        assert_eq!(fs::read_to_string(path.with_extension("new")).unwrap(), "another's");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    }
+
+    #[tokio::test]
+    async fn an_old_key_is_replaced_and_its_tokens_are_still_good() {
         let (folder, (clock, hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
         let first = TokenKeys::open(Some(&path), &clock).unwrap();
-        first.write();
+        first.write().await;
         hand.advance(Duration::from_secs(25 * 3600));
         let second = TokenKeys::open(Some(&path), &clock).unwrap();
         assert!(!same(&first, &second));
         let before = first.load().to_bytes().expose().len();
         assert!(second.load().to_bytes().expose().len() > before, "the key before is still there");
-        first.replace_in_time();
+        assert!(first.replace_in_time());
+        first.write().await;
         assert!(fs::read(&path).unwrap().len() > before);
     }
 
-    #[test]
-    fn a_file_that_is_none_of_ours_is_written_anew_and_one_that_cannot_be_read_is_told() {
+    #[tokio::test]
+    async fn a_file_that_is_none_of_ours_is_written_anew_and_one_that_cannot_be_read_is_told() {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
         fs::write(&path, [0xff; 96]).unwrap();
         let keys = TokenKeys::open(Some(&path), &clock).unwrap();
-        keys.write();
+        keys.write().await;
         assert!(same(&keys, &TokenKeys::open(Some(&path), &clock).unwrap()));
         let error = TokenKeys::open(Some(folder.path()), &clock).unwrap_err();
         assert!(format!("{error:#}").contains("aws.imds.keyFile"), "{error:#}");

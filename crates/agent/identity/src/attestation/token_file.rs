@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
-use seawall_core::{Secret, file};
+use seawall_core::{Secret, disk, file};
 
 /// Largest token file, in bytes. Kubernetes tokens take one or two thousand.
 const LARGEST: usize = 64 * 1024;
@@ -56,8 +56,16 @@ fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
 impl SubjectTokens for TokenFile {
     /// The file's token, whatever the audience: whoever projected the file chose it.
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
-        // A small read from the kubelet's memory-backed volume; a thread for it would cost more.
-        Box::pin(std::future::ready(self.read()))
+        let file = self.clone();
+        Box::pin(async move {
+            let (path, read) = (file.path.clone(), disk::aside(move || file.read()).await);
+            read.unwrap_or_else(|slow| {
+                Err(SubjectError {
+                    reason: format!("the token file {}: {slow}", path.display()),
+                    retryable: true,
+                })
+            })
+        })
     }
 }
 
