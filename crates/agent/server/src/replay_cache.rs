@@ -1,7 +1,7 @@
 //! Requests that come again. A client library asks with the same bytes each time, and what they mean is a pure function of them:
 //! so a thread remembers of each caller the last request that was answered with a credential from memory, and what it was
-//! found to ask for. When the same bytes come again, they are not read again; that is three quarters of what such a request
-//! costs (SPECIFICATION.md has the figures).
+//! found to ask for. When the same bytes come again, they are not read again. That saves half to nine tenths of the instructions of
+//! such a request; docs/decisions/replay-cache.md has the figures.
 //!
 //! The security argument: what is remembered is the question and never an answer. Who asks, what it may have by now and whether a lease
 //! is held is looked up each time, by the same functions, and whatever is not exactly as it was ([`Again::answer`]) is read anew.
@@ -12,14 +12,15 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-use seawall_core::Moment;
+use seawall_core::{Moment, Secret};
 use seawall_http::{Frame, Version};
 
 use super::route::Route;
 use crate::client::Client;
 
-/// Longest head that is remembered. Libraries send some 300 bytes.
-const LONGEST: usize = 1024;
+/// Longest head that is remembered. Libraries send some 300 bytes to the metadata addresses, and 1,400 to the containers' endpoint: a
+/// pod's token alone has 1,100.
+const LONGEST: usize = 2048;
 
 /// Other requests in a row after which the last one of them is remembered instead.
 const OTHERS: u8 = 8;
@@ -47,8 +48,8 @@ pub(crate) struct Memory<P> {
 /// A request that was answered with a credential from memory.
 #[derive(Debug)]
 pub(crate) struct Request<P> {
-    /// All of its bytes, from the request line to the empty line.
-    bytes: Box<[u8]>,
+    /// All of its bytes, from the request line to the empty line: a session token may be in them, or a pod's own.
+    bytes: Secret<Box<[u8]>>,
     /// Whose question it is: the number of the dialects of the listener that it came to. They end when others take their place, and those
     /// have another number.
     dialects: u64,
@@ -69,19 +70,19 @@ impl<P> Request<P> {
         question: Box<dyn Again<P>>,
     ) -> Option<Self> {
         let Frame { version, head_only, .. } = *frame;
-        let (bytes, dialects) = ((bytes.len() <= LONGEST).then(|| bytes.into())?, dialects);
+        let (bytes, dialects) = ((bytes.len() <= LONGEST).then(|| Secret::new(bytes.into()))?, dialects);
         Some(Self { bytes, dialects, version, head_only, goes_on, question })
     }
 
     /// Its bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.expose()
     }
 
     /// Whether it is what stands at the beginning of `bytes`, asked of the same dialects. A head ends with an empty line, so
     /// nothing that follows can be part of it.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
-        bytes.starts_with(&self.bytes) && self.dialects == dialects
+        bytes.starts_with(self.bytes()) && self.dialects == dialects
     }
 }
 

@@ -388,7 +388,7 @@ mod tests {
             (Box::new(|| None) as Speak<PodCaller>, allowance)
         };
         let ((hung, mut changes), (ended, _)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        assert!(told_all(&[ended.clone()], speaks, &clock).await);
+        assert!(told_all(std::slice::from_ref(&ended), speaks, &clock).await);
         let threads = [hung, ended];
         let mut told = Box::pin(told_all(&threads, speaks, &clock));
         tokio::select! {
