@@ -14,7 +14,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use app::heap;
 use cli::args::{Command, command, help_of};
 use cli::{check, import, probe, redirect, status, uninstall};
 use log::{Log, Loudness, complain};
@@ -23,13 +22,10 @@ use reload::Loaded;
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     match command(args) {
-        Ok(Command::Serve(path)) => {
-            heap::share();
-            match start(&path) {
-                Ok((loaded, log, loudness)) => serve(loaded, &log, loudness),
-                Err(error) => done(Err(error)),
-            }
-        }
+        Ok(Command::Serve(path)) => match start(&path) {
+            Ok((loaded, log, loudness)) => serve(loaded, &log, loudness),
+            Err(error) => done(Err(error)),
+        },
         Ok(Command::Check(path)) => done(check::check(&path).and_then(tell)),
         Ok(Command::Probe(path, asked)) => done(probe::probe(&path, asked)),
         Ok(Command::Status(path)) => done(status::status(&path).and_then(|text| say(&text))),

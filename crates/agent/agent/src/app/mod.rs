@@ -5,7 +5,6 @@
 //! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
 //! and a runtime, too (`identity`).
 
-pub(crate) mod heap;
 pub(crate) mod machine;
 pub(crate) mod resource_limits;
 pub(crate) mod signals;

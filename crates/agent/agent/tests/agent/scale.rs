@@ -46,15 +46,6 @@ fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
     assert_eq!(refused.end(), End::Closed);
 }
 
-/// What one thread's heap has free, no other uses, and with several the same pods weigh now this and now that.
-#[test]
-fn all_threads_share_one_heap() {
-    let world = World::start(&Plan::federate());
-    let environment =
-        std::fs::read_to_string(format!("/proc/{}/environ", world.agent.status("Pid"))).unwrap();
-    assert!(environment.split('\0').any(|entry| entry == "MALLOC_ARENA_MAX=1"), "{environment}");
-}
-
 #[test]
 fn two_thousand_idle_connections_cost_less_than_eight_mebibytes() {
     let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
