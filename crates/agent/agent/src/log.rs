@@ -8,15 +8,12 @@
 //! The queue is one run of bytes with a bound, not `tracing-appender`'s channel of lines: that one bounds their number only,
 //! allocates each, and cannot say when reading goes on. While everybody reads, it holds nothing.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use tracing::{Level, Subscriber};
@@ -27,7 +24,6 @@ use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
 use crate::sandbox;
-use seawall_observe::metrics::write::counter;
 
 /// What may wait to be written, in bytes: a pipe's worth, some 250 lines. As much again may be with the thread that writes.
 const ROOM: usize = 64 * 1024;
@@ -275,17 +271,6 @@ fn is_writable(within: &Timespec) -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
     poll(&mut asked, Some(within)).is_ok_and(|ready| ready > 0)
-}
-
-/// Writes how much of the log was lost.
-#[derive(Debug)]
-pub(crate) struct LogCollector(pub(crate) Log);
-
-impl Collector for LogCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Log lines that were dropped because nobody read the log";
-        counter(&mut encoder, "seawall_log_lines_lost", help, self.0.lost())
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use seawall_core::cloud::CloudName;
 use seawall_core::events::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::pod_scan::{Found, FoundCollector, Looker};
+use super::pod_scan::{Found, Looker};
 
 /// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
 /// it has not come.
@@ -131,7 +131,7 @@ impl History {
 pub struct Seen {
     clouds: Arc<CloudsInForce>,
     clock: Clock,
-    found: Arc<Found>,
+    found: Found,
     known: HashMap<PodUid, [History; CloudName::ALL.len()]>,
 }
 
@@ -145,7 +145,7 @@ impl Looker for Seen {
 
 impl Seen {
     /// Nobody has been looked at yet.
-    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
+    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Found) -> Self {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
@@ -257,14 +257,9 @@ fn fix(clients: &Clients, client: Option<&Client>, left: Duration) -> &'static s
     }
 }
 
-/// Counts the pods that fetch too often.
-pub fn collector(found: Arc<Found>) -> FoundCollector {
-    FoundCollector {
-        name: "seawall_pods_thrashing",
-        help: "Pods that fetch the same credentials over and over",
-        found,
-    }
-}
+/// The metric of the pods that fetch too often.
+pub const METRIC: (&str, &str) =
+    ("seawall_pods_thrashing", "Pods that fetch the same credentials over and over");
 
 #[cfg(test)]
 mod tests {
@@ -414,7 +409,7 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
         let world = World::of(BOTH_BROKERED);
-        let (found, aws) = (Arc::<Found>::default(), CloudName::Aws);
+        let (found, aws) = (Found::default(), CloudName::Aws);
         let clouds = world.in_force();
         let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];

@@ -1,15 +1,12 @@
 //! Looks at all pods now and then, on the control thread, and a gauge of those that were found at the last one, for each cloud.
 //! What is looked for is the looker's (`excessive_fetch`, `stale_credentials`).
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use seawall_clouds::pod::PodCaller;
 use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
@@ -32,37 +29,31 @@ pub async fn run<L: Looker>(mut looker: L, callers: Arc<Callers>, clock: Clock) 
     }
 }
 
-/// How many pods were found at the last look, of each cloud.
-#[derive(Debug, Default)]
-pub struct Found([AtomicUsize; CloudName::ALL.len()]);
+/// How many pods were found at the last look, of each cloud: a gauge.
+#[derive(Clone, Debug, Default)]
+pub struct Found(Family<[(&'static str, &'static str); 1], Gauge>);
 
 impl Found {
+    /// None yet, shown under a name.
+    pub fn registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
+        let found = Self::default();
+        CloudName::ALL.iter().for_each(|cloud| found.set(*cloud, 0));
+        registry.register(name, help, found.0.clone());
+        found
+    }
+
     /// So many now.
     pub fn set(&self, cloud: CloudName, pods: usize) {
-        self.0[cloud as usize].store(pods, Ordering::Relaxed);
+        self.of_cloud(cloud).set(i64::try_from(pods).unwrap_or(i64::MAX));
+    }
+
+    fn of_cloud(&self, cloud: CloudName) -> Gauge {
+        self.0.get_or_create_owned(&[("cloud", cloud.as_str())])
     }
 
     /// How many they are.
-    pub fn of(&self, cloud: CloudName) -> usize {
-        self.0[cloud as usize].load(Ordering::Relaxed)
-    }
-}
-
-/// Writes what was found at each scrape.
-#[derive(Debug)]
-pub struct FoundCollector {
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) found: Arc<Found>,
-}
-
-impl Collector for FoundCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut family = encoder.encode_descriptor(self.name, self.help, None, MetricType::Gauge)?;
-        for cloud in CloudName::ALL {
-            let found = i64::try_from(self.found.of(*cloud)).unwrap_or(i64::MAX);
-            ConstGauge::new(found).encode(family.encode_family(&[("cloud", cloud.as_str())])?)?;
-        }
-        Ok(())
+    #[cfg(test)]
+    pub(crate) fn of(&self, cloud: CloudName) -> usize {
+        usize::try_from(self.of_cloud(cloud).get()).unwrap_or_default()
     }
 }

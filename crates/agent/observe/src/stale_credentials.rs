@@ -23,7 +23,7 @@ use seawall_core::cloud::CloudName;
 use seawall_core::events::{Complainer, Complaint};
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::pod_scan::{Found, FoundCollector, Looker};
+use super::pod_scan::{Found, Looker};
 
 /// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
 pub const LOOK: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ const AFTER_THE_END: Duration = Duration::from_secs(3600);
 pub struct Seen {
     clouds: Arc<CloudsInForce>,
     clock: Clock,
-    found: Arc<Found>,
+    found: Found,
     known: [HashMap<PodUid, Concerned>; CloudName::ALL.len()],
 }
 
@@ -65,7 +65,7 @@ impl Looker for Seen {
 
 impl Seen {
     /// Nobody has been looked at yet.
-    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
+    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Found) -> Self {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
@@ -209,12 +209,11 @@ fn hour(at: SystemTime) -> String {
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
-/// Counts the pods concerned.
-pub fn collector(found: Arc<Found>) -> FoundCollector {
-    let help =
-        "Pods whose credentials could not be renewed and have less life left than the floor, or have ended";
-    FoundCollector { name: "seawall_pods_not_renewed", help, found }
-}
+/// The metric of the pods concerned.
+pub const METRIC: (&str, &str) = (
+    "seawall_pods_not_renewed",
+    "Pods whose credentials could not be renewed and have less life left than the floor, or have ended",
+);
 
 #[cfg(test)]
 mod tests {
@@ -229,7 +228,7 @@ mod tests {
         clock: Clock,
         hand: ManualClock,
         seen: Seen,
-        found: Arc<Found>,
+        found: Found,
         /// What each pod holds of AWS.
         held: Vec<(PodUid, Vec<LeaseState>)>,
         /// What pods were told.
@@ -239,7 +238,7 @@ mod tests {
     impl Node {
         fn new(pods: usize) -> Self {
             let World { clouds, clock, hand, .. } = World::of("aws: { region: eu-central-1 }\n");
-            let found = Arc::<Found>::default();
+            let found = Found::default();
             let seen = Seen::new(Arc::new(CloudsInForce::new(clouds)), clock.clone(), found.clone());
             let mut node = Self { clock, hand, seen, found, held: vec![], told: vec![] };
             (0..pods).for_each(|number| node.add(number));

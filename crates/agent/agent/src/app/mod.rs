@@ -40,8 +40,8 @@ use self::machine::Machine;
 use self::resource_limits::Room;
 use self::signals::{Asked, Signals};
 use crate::config::{Config, Identity};
-use crate::log::{Log, LogCollector, Loudness};
-use crate::reload::{BulletinCollector, Loaded, Reach, Reloader};
+use crate::log::{Log, Loudness};
+use crate::reload::{Loaded, Reach, Reloader};
 use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
 use seawall_identity::entitlement_swap::{Order, Orders};
@@ -49,11 +49,9 @@ use seawall_identity::redirect::Capture;
 use seawall_identity::resolver::ProbeAddress;
 use seawall_identity::strategy::{ClusterThread, Strategy, Who};
 use seawall_observe::admin::{Admin, Doors, Sources};
-use seawall_observe::metrics::broker;
-use seawall_observe::metrics::cluster::ClusterCollector;
-use seawall_observe::metrics::floors::FloorCollector;
-use seawall_observe::metrics::redirect::CaptureCollector;
-use seawall_observe::metrics::requests::TrafficCollector;
+use seawall_observe::metrics::requests::Requests;
+use seawall_observe::metrics::write::{self, scrape};
+use seawall_observe::metrics::{broker, cluster, floors, redirect};
 use seawall_observe::pod_scan::Found;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
@@ -89,8 +87,10 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let (parts, hearing) = Parts::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
     let routes = parts.clouds.now().routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
-    let admin = parts.admin(config.seccomp, &metrics, log, parts.probes(config, &listeners.addresses));
-    parts.look(&control);
+    let mut registry = Registry::default();
+    parts.look(&control, &mut registry);
+    let probes = parts.probes(config, &listeners.addresses);
+    let admin = parts.admin(registry, config.seccomp, &metrics, log, probes);
     let capture = parts.watch_capture(&control, &stopper, &stop);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
@@ -262,8 +262,6 @@ struct Parts {
     long_polls: Arc<Cap>,
     strangers: Arc<Cap>,
     forwards: Arc<Places>,
-    thrashing: Arc<Found>,
-    not_renewed: Arc<Found>,
     room: Room,
     threads: usize,
 }
@@ -295,8 +293,6 @@ impl Parts {
             long_polls: Arc::default(),
             strangers: Arc::default(),
             forwards: Places::new(room.forwards),
-            thrashing: Arc::default(),
-            not_renewed: Arc::default(),
             room,
             threads: loaded.config.threads.count(),
         };
@@ -311,30 +307,39 @@ impl Parts {
         Some(capture)
     }
 
+    /// What is written at a scrape.
+    fn register(&self, registry: &mut Registry, metrics: &[Arc<Traffic>], log: &Log) {
+        let log = log.clone();
+        let help = "Log lines that were dropped because nobody read the log";
+        registry.register_collector(scrape(move |out| {
+            write::counter(out, "seawall_log_lines_lost", help, log.lost())
+        }));
+        let bulletin = self.bulletin.clone();
+        registry.register_collector(scrape(move |out| bulletin.write(out)));
+        let requests = Requests::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
+        registry.register_collector(scrape(move |out| requests.write(out)));
+        broker::register(&self.clouds, registry, &self.clock);
+        if let Some(cluster) = self.who.cluster.clone() {
+            registry.register_collector(scrape(move |out| cluster::write(&cluster, out)));
+        }
+        let who = self.who.clone();
+        registry.register_collector(scrape(move |out| floors::write(&who, out)));
+        if let Some(capture) = self.capture.clone() {
+            registry.register_collector(scrape(move |out| redirect::write(&capture, out)));
+        }
+    }
+
     fn admin(
         &self,
+        mut registry: Registry,
         seccomp: Seccomp,
         metrics: &[Arc<Traffic>],
         log: &Log,
         listeners: Vec<(SocketAddr, Vec<Probe>)>,
     ) -> Arc<Admin> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(LogCollector(log.clone())));
-        registry.register_collector(Box::new(BulletinCollector(self.bulletin.clone())));
-        let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
-        registry.register_collector(Box::new(traffic));
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
         let callers = self.who.callers.clone();
-        broker::register(&self.clouds, &mut registry, &clock);
-        if let Some(cluster) = &self.who.cluster {
-            registry.register_collector(Box::new(ClusterCollector(cluster.clone())));
-        }
-        registry.register_collector(Box::new(FloorCollector(self.who.clone())));
-        registry.register_collector(Box::new(excessive_fetch::collector(self.thrashing.clone())));
-        registry.register_collector(Box::new(stale_credentials::collector(self.not_renewed.clone())));
-        if let Some(capture) = &self.capture {
-            registry.register_collector(Box::new(CaptureCollector(capture.clone())));
-        }
+        self.register(&mut registry, metrics, log);
         let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let (told, configuration) = (self.bulletin.clone(), self.bulletin.clone());
@@ -357,10 +362,13 @@ impl Parts {
     }
 
     /// Looks on the control thread for pods that fetch over and over, and for credentials that are not renewed.
-    fn look(&self, control: &Runtime) {
+    fn look(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
-        let thrash = excessive_fetch::Seen::new(clouds.clone(), clock.clone(), self.thrashing.clone());
-        let outage = stale_credentials::Seen::new(clouds.clone(), clock.clone(), self.not_renewed.clone());
+        let mut found = |metric| Found::registered(registry, metric);
+        let thrash =
+            excessive_fetch::Seen::new(clouds.clone(), clock.clone(), found(excessive_fetch::METRIC));
+        let outage =
+            stale_credentials::Seen::new(clouds.clone(), clock.clone(), found(stale_credentials::METRIC));
         control.spawn(pod_scan::run(thrash, self.who.callers.clone(), clock.clone()));
         control.spawn(pod_scan::run(outage, self.who.callers.clone(), clock.clone()));
     }

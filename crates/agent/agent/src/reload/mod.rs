@@ -43,7 +43,7 @@ use digest::Digest;
 use file_watch::{Looks, Seen};
 use seawall_identity::entitlement_swap;
 use seawall_identity::entitlement_swap::{CatchUps, Order};
-pub(crate) use status::{Bulletin, BulletinCollector};
+pub(crate) use status::Bulletin;
 use status::{Outcome, Refused, stamp};
 
 /// How long credentials are fetched ahead that pods hold and must have anew: a full node's at the pace of a broker's start. What has not come

@@ -1,18 +1,14 @@
 //! What is told of the configuration: which is in force, since when, and which was refused. Never what stands in one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use serde_json::{Value, json};
 
 use super::digest::Digest;
-use seawall_observe::metrics::write::gauge;
+use seawall_observe::metrics::write::{counters, gauge, gauges};
 
 /// What became of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +103,25 @@ impl Bulletin {
         json!({ "sha256": state.digest.short(), "since": stamp(state.since), "refused": refused })
     }
 
+    /// Writes it for Prometheus.
+    pub(crate) fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (digest, since, is_good, outcomes) = {
+            let state = self.state();
+            (state.digest.short(), state.since, state.refused.is_none(), state.outcomes)
+        };
+        let help = "1 while the configuration's file is the one in force, 0 while it is refused";
+        gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;
+        let help = "Since when the configuration in force is, in seconds since 1970";
+        let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        gauge(out, "seawall_config_last_reload_success_timestamp_seconds", help, seconds.as_secs_f64())?;
+        let help = "The configuration in force, by the beginning of its file's SHA-256";
+        gauges(out, "seawall_config_info", help, [([("sha256", digest.as_str())], 1.0)])?;
+        let help = "Files that were read while the agent runs and are others than the one in force, by what became of them";
+        let outcomes =
+            Outcome::ALL.map(|outcome| ([("outcome", outcome.name())], outcomes[outcome as usize]));
+        counters(out, "seawall_config_reloads", help, outcomes)
+    }
+
     /// A lock, because a scrape reads several values that belong together; held for a copy of them.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,33 +132,4 @@ impl Bulletin {
 pub(super) fn stamp(at: SystemTime) -> String {
     let at = jiff::Timestamp::try_from(at).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// Writes it at each scrape.
-#[derive(Debug)]
-pub(crate) struct BulletinCollector(pub(crate) Arc<Bulletin>);
-
-impl Collector for BulletinCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (digest, since, is_good, outcomes) = {
-            let state = self.0.state();
-            (state.digest.short(), state.since, state.refused.is_none(), state.outcomes)
-        };
-        let out = &mut encoder;
-        let help = "1 while the configuration's file is the one in force, 0 while it is refused";
-        gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;
-        let help = "Since when the configuration in force is, in seconds since 1970";
-        let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        gauge(out, "seawall_config_last_reload_success_timestamp_seconds", help, seconds.as_secs_f64())?;
-        let help = "The configuration in force, by the beginning of its file's SHA-256";
-        let mut family = out.encode_descriptor("seawall_config_info", help, None, MetricType::Gauge)?;
-        ConstGauge::new(1).encode(family.encode_family(&[("sha256", digest.as_str())])?)?;
-        let help = "Files that were read while the agent runs and are others than the one in force, by what became of them";
-        let mut family = out.encode_descriptor("seawall_config_reloads", help, None, MetricType::Counter)?;
-        for outcome in Outcome::ALL {
-            let count = outcomes[outcome as usize];
-            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome.name())])?)?;
-        }
-        Ok(())
-    }
 }

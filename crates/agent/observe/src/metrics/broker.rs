@@ -3,96 +3,53 @@
 use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use seawall_clouds::CloudsInForce;
 use seawall_clouds::broker_stats::Figures;
 use seawall_core::Clock;
 
+use super::write::{counters, gauges, scrape};
+
 /// Registers what the clouds in force count, those of each time. Counts go on from one configuration to the next.
 pub fn register(clouds: &Arc<CloudsInForce>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
-    let figures = move || in_force.now().brokers().map(|broker| broker.figures(&clock)).collect();
-    registry.register_collector(Box::new(BrokerCollector(Box::new(figures))));
+    registry.register_collector(scrape(move |out| {
+        let all: Vec<_> = in_force.now().brokers().map(|broker| broker.figures(&clock)).collect();
+        write(&all, out)
+    }));
     clouds.register(registry);
 }
 
 /// Writes the figures of all brokers: each family once, however many clouds there are.
-struct BrokerCollector(Box<dyn Fn() -> Vec<Figures> + Send + Sync>);
-
-impl fmt::Debug for BrokerCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BrokerCollector")
+fn write(all: &[Figures], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let calls = all.iter().flat_map(|figures| {
+        figures.calls.iter().map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
+    });
+    counters(out, "seawall_upstream_calls", "Chains of upstream calls by what they came to", calls)?;
+    for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counts.iter().enumerate()) {
+        counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counts[place].2)))?;
     }
+    let mut gauge = |name, help, read: fn(&Figures) -> Option<f64>| {
+        gauges(out, name, help, all.iter().filter_map(|figures| Some((of(figures), read(figures)?))))
+    };
+    gauge("seawall_upstream_rate", "Upstream chains that may start per second", |figures| {
+        Some(figures.upstream_rate)
+    })?;
+    gauge("seawall_principals", "Principals in use", |figures| Some(figures.principals as f64))?;
+    gauge("seawall_leases", "Credentials held", |figures| Some(figures.lives.len() as f64))?;
+    // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
+    gauge(
+        "seawall_least_remaining_life_seconds",
+        "Least remaining life of any credential held",
+        |figures| figures.lives.iter().copied().reduce(f64::min),
+    )?;
+    let help = "Least remaining life that any answer carried since the start";
+    gauge("seawall_least_life_handed_out_seconds", help, |figures| figures.least_handed_out)
 }
 
-impl Collector for BrokerCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let all = (self.0)();
-        let out = &mut encoder;
-        calls(out, &all)?;
-        counts(out, &all)?;
-        gauges(out, "seawall_upstream_rate", "Upstream chains that may start per second", &all, |figures| {
-            Some(figures.upstream_rate)
-        })?;
-        gauges(out, "seawall_principals", "Principals in use", &all, |figures| {
-            Some(figures.principals as f64)
-        })?;
-        gauges(out, "seawall_leases", "Credentials held", &all, |figures| Some(figures.lives.len() as f64))?;
-        // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
-        let help = "Least remaining life of any credential held";
-        gauges(out, "seawall_least_remaining_life_seconds", help, &all, |figures| {
-            figures.lives.iter().copied().reduce(f64::min)
-        })?;
-        let help = "Least remaining life that any answer carried since the start";
-        gauges(out, "seawall_least_life_handed_out_seconds", help, &all, |figures| figures.least_handed_out)
-    }
-}
-
-fn calls(out: &mut DescriptorEncoder<'_>, all: &[Figures]) -> Result<(), fmt::Error> {
-    let help = "Chains of upstream calls by what they came to";
-    let mut family = out.encode_descriptor("seawall_upstream_calls", help, None, MetricType::Counter)?;
-    for figures in all {
-        for (outcome, count) in &figures.calls {
-            let labels = [("cloud", figures.cloud), ("outcome", outcome)];
-            ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    Ok(())
-}
-
-fn counts(out: &mut DescriptorEncoder<'_>, all: &[Figures]) -> Result<(), fmt::Error> {
-    let Some(first) = all.first() else { return Ok(()) };
-    for (place, (name, help, _)) in first.counts.iter().enumerate() {
-        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for figures in all {
-            let (_, _, count) = figures.counts[place];
-            ConstCounter::new(count).encode(family.encode_family(&[("cloud", figures.cloud)])?)?;
-        }
-    }
-    Ok(())
-}
-
-fn gauges(
-    out: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    all: &[Figures],
-    read: impl Fn(&Figures) -> Option<f64>,
-) -> Result<(), fmt::Error> {
-    let samples: Vec<_> = all.iter().filter_map(|figures| Some((figures.cloud, read(figures)?))).collect();
-    if samples.is_empty() {
-        return Ok(());
-    }
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (cloud, value) in samples {
-        ConstGauge::new(value).encode(family.encode_family(&[("cloud", cloud)])?)?;
-    }
-    Ok(())
+fn of(figures: &Figures) -> [(&'static str, &'static str); 1] {
+    [("cloud", figures.cloud)]
 }
 
 #[cfg(test)]

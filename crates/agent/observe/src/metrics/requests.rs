@@ -5,72 +5,58 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
 use seawall_server::connection_counter::Cap;
-use seawall_server::thread_metrics::{BOUNDS_MICROS, CLASSES, Traffic};
+use seawall_server::thread_metrics::{BOUNDS_MICROS, CLASSES, Connections, Traffic};
 
-use super::write::{counter, gauge};
+use super::write::{counter, counters, gauge};
 
 /// Reads a counter of all threads together.
 fn sum(threads: &[Arc<Traffic>], read: impl Fn(&Traffic) -> &AtomicU64) -> u64 {
     threads.iter().map(|thread| read(thread).load(Ordering::Relaxed)).sum()
 }
 
-/// Writes all threads' counters at each scrape.
+/// All threads' counters.
 #[derive(Debug)]
-pub struct TrafficCollector {
+pub struct Requests {
     threads: Vec<Arc<Traffic>>,
     open: Arc<Cap>,
     long_polls: Arc<Cap>,
 }
 
-impl Collector for TrafficCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        self.requests(&mut encoder)?;
-        self.latency(&mut encoder)?;
-        self.held(&mut encoder)?;
-        let warm = sum(&self.threads, |t| &t.warm);
-        counter(&mut encoder, "seawall_warm_answers", "Credentials answered from memory", warm)?;
-        self.connections(&mut encoder)
-    }
-}
-
-impl TrafficCollector {
+impl Requests {
     /// Of these threads, whose connections count against `open` and whose requests that wait for a change against
     /// `long_polls`.
     pub fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>, long_polls: Arc<Cap>) -> Self {
         Self { threads, open, long_polls }
     }
 
-    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    /// Writes them.
+    ///
+    /// # Errors
+    /// The encoder's.
+    pub fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = &self.threads;
+        let routes = all.first().map(|thread| &thread.requests[..]).unwrap_or_default();
+        let requests = routes.iter().enumerate().flat_map(|(place, (route, _))| {
+            CLASSES.iter().enumerate().map(move |(i, class)| {
+                let labels = [("cloud", route.cloud()), ("route", route.name()), ("status", *class)];
+                (labels, sum(all, |t| &t.requests[place].1[i]))
+            })
+        });
         let help = "Requests answered, by cloud, what was asked and class of status";
-        let mut family = encoder.encode_descriptor("seawall_requests", help, None, MetricType::Counter)?;
-        let routes = self.threads.first().map(|thread| &thread.requests[..]).unwrap_or_default();
-        for (place, (route, _)) in routes.iter().enumerate() {
-            for (i, class) in CLASSES.iter().enumerate() {
-                let labels = [("cloud", route.cloud()), ("route", route.name()), ("status", class)];
-                let count = sum(&self.threads, |t| &t.requests[place].1[i]);
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn held(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        counters(out, "seawall_requests", help, requests)?;
+        self.latency(out)?;
         let help = "Requests that waited until it was known which pod asks, by whether that came to be known";
-        let mut family =
-            encoder.encode_descriptor("seawall_held_requests", help, None, MetricType::Counter)?;
-        for (i, outcome) in ["known", "unknown"].into_iter().enumerate() {
-            let count = sum(&self.threads, |t| &t.held[i]);
-            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
-        }
-        Ok(())
+        let held = ["known", "unknown"].into_iter().enumerate();
+        let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.held[i])));
+        counters(out, "seawall_held_requests", help, held)?;
+        counter(out, "seawall_warm_answers", "Credentials answered from memory", sum(all, |t| &t.warm))?;
+        self.connections(out)
     }
 
-    fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut buckets = Vec::with_capacity(BOUNDS_MICROS.len() + 1);
         let bounds = BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
         for (i, bound) in bounds.chain([f64::INFINITY]).enumerate() {
@@ -88,33 +74,32 @@ impl TrafficCollector {
         family.encode_histogram::<NoLabelSet>(total, count, &buckets, None)
     }
 
-    fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = &self.threads;
-        let rows: [(&str, &str, u64); 6] = [
-            ("seawall_connections_accepted", "Connections accepted", sum(all, |t| &t.connections.accepted)),
-            ("seawall_connections_refused_at_cap", "Connections refused because a cap was reached", {
-                sum(all, |t| &t.connections.refused_at_cap)
-            }),
+        let count = |read: fn(&Connections) -> &AtomicU64| sum(all, |thread| read(&thread.connections));
+        let rows = [
+            ("seawall_connections_accepted", "Connections accepted", count(|counts| &counts.accepted)),
+            (
+                "seawall_connections_refused_at_cap",
+                "Connections refused because a cap was reached",
+                count(|c| &c.refused_at_cap),
+            ),
             (
                 "seawall_connections_evicted_idle",
                 "Idle connections closed to make room",
-                sum(all, |t| &t.connections.evicted_idle),
+                count(|counts| &counts.evicted_idle),
             ),
             (
                 "seawall_connections_timed_out",
                 "Connections closed for being too slow or idle",
-                sum(all, |t| &t.connections.timed_out),
+                count(|counts| &counts.timed_out),
             ),
             (
                 "seawall_connections_ended_with_pod",
                 "Connections closed because their pod was gone",
-                sum(all, |t| &t.connections.ended_with_pod),
+                count(|c| &c.ended_with_pod),
             ),
-            (
-                "seawall_connections_accept_errors",
-                "Failed accepts",
-                sum(all, |t| &t.connections.accept_errors),
-            ),
+            ("seawall_connections_accept_errors", "Failed accepts", count(|counts| &counts.accept_errors)),
         ];
         for (name, help, value) in rows {
             counter(encoder, name, help, value)?;
@@ -132,6 +117,7 @@ mod tests {
     use seawall_server::route::{self, Route};
 
     use super::*;
+    use crate::metrics::write::scrape;
 
     static TOKEN: Route = Route::credential(CloudName::Google, "token");
 
@@ -143,11 +129,8 @@ mod tests {
         two.answered(&route::REFUSED, 403, Duration::from_micros(1));
         two.warm();
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(TrafficCollector::new(
-            vec![one, two],
-            Arc::default(),
-            Arc::default(),
-        )));
+        let requests = Requests::new(vec![one, two], Arc::default(), Arc::default());
+        registry.register_collector(scrape(move |out| requests.write(out)));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

@@ -11,6 +11,7 @@ use seawall_core::cloud::CloudName;
 use seawall_emulator::faults::Faults;
 
 use crate::metrics::broker;
+use crate::pod_scan::Found;
 use crate::stale_credentials::Seen;
 
 /// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
@@ -33,7 +34,7 @@ async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
 async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
     let (world, sts) = start(60 * MINUTE).await;
     world.first().await;
-    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Arc::default());
+    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Found::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
     // Away until shortly before the floor, however early the renewal began.
@@ -83,7 +84,7 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
     let throttled =
         Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
     sts.set_faults(&throttled);
-    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Arc::default());
+    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Found::default());
     let (mut told, mut without) = (Vec::new(), 0);
     for _ in 0..20 * 3 {
         pass(20).await;

@@ -201,7 +201,7 @@ struct Node {
     sts: Running,
     pairs: Vec<Pair>,
     seen: Seen,
-    found: Arc<Found>,
+    registry: Registry,
 }
 
 impl Node {
@@ -212,9 +212,10 @@ impl Node {
         let each = |endpoint| all().map(move |family| (family, endpoint));
         let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
         let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
-        let found = Arc::<Found>::default();
-        let seen = Seen::new(world.in_force(), world.clock.clone(), found.clone());
-        Self { world, sts, pairs, seen, found }
+        let mut registry = Registry::default();
+        let found = Found::registered(&mut registry, excessive_fetch::METRIC);
+        let seen = Seen::new(world.in_force(), world.clock.clone(), found);
+        Self { world, sts, pairs, seen, registry }
     }
 
     fn now(&self) -> i64 {
@@ -293,10 +294,8 @@ impl Node {
 
     /// How many are thrashing, as a scrape says.
     fn thrashing(&self) -> usize {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(excessive_fetch::collector(self.found.clone())));
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
         let sample = "seawall_pods_thrashing{cloud=\"aws\"} ";
         text.lines().find_map(|line| line.strip_prefix(sample)).unwrap().parse().unwrap()
     }
