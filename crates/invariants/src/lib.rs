@@ -7,8 +7,8 @@
 pub mod broker;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "kube")]
-pub mod kube;
+#[cfg(feature = "kubectl")]
+pub mod kubectl;
 #[cfg(feature = "lab")]
 pub mod lab;
 #[cfg(feature = "load")]

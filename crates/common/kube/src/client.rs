@@ -131,7 +131,7 @@ impl Client {
 ///
 /// # Errors
 /// [`Failure::TimedOut`].
-pub(crate) async fn within<F: Future>(clock: &Clock, limit: Duration, work: F) -> Result<F::Output, Failure> {
+pub async fn within<F: Future>(clock: &Clock, limit: Duration, work: F) -> Result<F::Output, Failure> {
     let work = std::pin::pin!(work);
     let alarm = std::pin::pin!(clock.sleep(limit));
     match select(work, alarm).await {
@@ -141,13 +141,17 @@ pub(crate) async fn within<F: Future>(clock: &Clock, limit: Duration, work: F) -
 }
 
 /// What a refusal says. The status of HTTP counts, whatever stands in a body that a proxy may have written.
-pub(crate) async fn refusal(code: StatusCode, body: Body) -> Failure {
+pub async fn refusal(code: StatusCode, body: Body) -> Failure {
     let told = whole(body, LARGEST_REFUSAL).await.ok();
     let status = told.and_then(|text| serde_json::from_slice::<Status>(&text).ok()).unwrap_or_default();
     Failure::of_status(&Status { code: code.as_u16(), ..status })
 }
 
-pub(crate) async fn whole(body: Body, largest: usize) -> Result<Bytes, Failure> {
+/// The whole of a body.
+///
+/// # Errors
+/// It is larger than that, or breaks off.
+pub async fn whole(body: Body, largest: usize) -> Result<Bytes, Failure> {
     match Limited::new(body, largest).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         // The only other error is that of the bound.

@@ -1,27 +1,21 @@
-//! One Kubernetes API server: how it is reached, a call, a stream of lines, an attachment.
+//! One Kubernetes API server: how it is reached, a call, a stream of lines.
 //!
 //! It knows no kind of object and decides nothing: what is asked, how often, and what becomes of a [`Failure`] is for whoever calls.
 //! Nothing here names a provider of cryptography: whoever asks hands one in, so that each program keeps the one that it has.
 //!
-//! There are two ways in. By a [`Connector`] and its [`Client`], `cluster` asks what the agent must know of its node: unattended, so what
-//! would run a program or believe anybody is refused. By an [`Api`], a program at a person's hands does what the person's `kubectl` would,
-//! by the same files. They share how requests look, how failures read, and how files are kept fresh; the agent calls nothing of the second,
-//! so its program holds nothing of it.
+//! By a [`Connector`] and its [`Client`], `cluster` asks what the agent must know of its node: unattended, so what would run a program or believe
+//! anybody is refused. `seawall-kubectl` has more of its own, for the tool, and takes from here how requests look, how failures read, and how
+//! files are kept fresh.
 
-mod access;
-mod api;
-pub mod attach;
-mod client;
+pub mod access;
+pub mod client;
 mod failure;
 mod lines;
 mod patience;
-mod reach;
 pub mod request;
-mod server;
+pub mod server;
 
-pub use access::choice::Choice;
 pub use access::{Access, StartError};
-pub use api::{Api, Change, Deed, Listed, Log, Opened, Run, Verdict, Watching};
 pub use client::{Client, Connector, Link};
 pub use failure::{Failure, Pauses, Status, StatusDetails};
 pub use lines::{LARGEST, Lines};

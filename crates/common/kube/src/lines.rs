@@ -25,12 +25,13 @@ impl std::fmt::Debug for Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(body: Body) -> Self {
+    /// The lines of a body, each of at most [`LARGEST`] bytes.
+    pub fn new(body: Body) -> Self {
         Self::up_to(LARGEST, body)
     }
 
     /// Of lines of at most so many bytes.
-    pub(crate) fn up_to(longest: usize, body: Body) -> Self {
+    pub fn up_to(longest: usize, body: Body) -> Self {
         Self { body, split: Split::up_to(longest) }
     }
 

@@ -93,7 +93,8 @@ pub fn watch(path: &str, form: Form, fields: Option<&str>, version: &str, second
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.one()).body(Bytes::new())
 }
 
-pub(crate) fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+/// A path with those parameters that have a value.
+pub fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let said = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
     format!("{path}?{}", Serializer::new(String::new()).extend_pairs(said).finish())
 }

@@ -40,7 +40,7 @@ pub trait Carrier: Send + Sync {
 }
 
 /// How old what was read from files may be. Source: client-go (transport/token_source.go), a minute for tokens.
-pub(crate) const FRESH: Duration = Duration::from_secs(60);
+pub const FRESH: Duration = Duration::from_secs(60);
 
 /// An established connection is probed after this long without traffic, then this often, and given up after so many
 /// probes: 25 s until a machine that vanished is noticed.
@@ -51,7 +51,7 @@ const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
 /// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
 /// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
-pub(crate) const READ: usize = 16 * 1024;
+pub const READ: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -184,7 +184,8 @@ fn pool(endpoint: &Endpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-pub(crate) fn tcp(connect: Duration) -> HttpConnector {
+/// What opens TCP connections, and notices a machine that has vanished.
+pub fn tcp(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // The connector above speaks TLS; this one must not insist on http://.
     tcp.enforce_http(false);

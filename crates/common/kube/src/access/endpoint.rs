@@ -16,52 +16,60 @@ use rustls::{ClientConfig, RootCertStore};
 use seawall_core::{Secret, file};
 
 /// Largest file that is read, in bytes. All public roots together take a quarter of it.
-pub(super) const LARGEST: usize = 1024 * 1024;
+pub const LARGEST: usize = 1024 * 1024;
 
 /// Where a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
-pub(super) const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Whom to reach, as whom.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
-    pub(crate) base: Base,
+pub struct Endpoint {
+    /// Where it is.
+    pub base: Base,
     /// The name in the server's certificate, if it is not that in the URL.
-    pub(crate) name: Option<ServerName<'static>>,
+    pub name: Option<ServerName<'static>>,
     /// `None`: the public roots.
-    pub(crate) roots: Option<Source>,
-    pub(super) token: Option<Source>,
+    pub roots: Option<Source>,
+    /// The bearer's token.
+    pub token: Option<Source>,
     /// A client's certificate and its key.
-    pub(super) identity: Option<(Source, Source)>,
+    pub identity: Option<(Source, Source)>,
 }
 
 /// A text that was given, or a file that holds it and may be replaced.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub enum Source {
+    /// The text itself.
     Given(Secret<String>),
+    /// A file, read again as it changes.
     File(PathBuf),
 }
 
 /// What stands in an endpoint's files at one moment.
 #[derive(Debug)]
-pub(crate) struct Papers {
-    pub(crate) roots: Option<Secret<String>>,
-    pub(crate) token: Option<Secret<String>>,
-    pub(crate) identity: Option<(Secret<String>, Secret<String>)>,
+pub struct Papers {
+    /// The certificates to trust.
+    pub roots: Option<Secret<String>>,
+    /// The bearer's token.
+    pub token: Option<Secret<String>>,
+    /// The client's certificate and key.
+    pub identity: Option<(Secret<String>, Secret<String>)>,
 }
 
 /// What stands before the path of every request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Base {
+pub struct Base {
     authority: Authority,
     /// Of the path, without a slash at its end.
     prefix: String,
 }
 
 impl Endpoint {
-    pub(super) fn in_cluster(
-        variable: impl Fn(&str) -> Option<String>,
-        files: &Path,
-    ) -> Result<Self, String> {
+    /// What Kubernetes gives a pod.
+    ///
+    /// # Errors
+    /// A variable is missing or is no address.
+    pub fn in_cluster(variable: impl Fn(&str) -> Option<String>, files: &Path) -> Result<Self, String> {
         let said = |name| variable(name).ok_or_else(|| format!("there is no environment variable {name}"));
         let (host, port) = (said("KUBERNETES_SERVICE_HOST")?, said("KUBERNETES_SERVICE_PORT")?);
         // The variable holds an IPv6 address bare.
@@ -76,7 +84,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Which file cannot be read, and why.
-    pub(crate) fn papers(&self) -> Result<Papers, String> {
+    pub fn papers(&self) -> Result<Papers, String> {
         let read = |source: &Option<Source>| source.as_ref().map(Source::read).transpose();
         let identity =
             self.identity.as_ref().map(|(chain, key)| Ok::<_, String>((chain.read()?, key.read()?)));
@@ -85,7 +93,11 @@ impl Endpoint {
 }
 
 impl Source {
-    pub(crate) fn read(&self) -> Result<Secret<String>, String> {
+    /// Reads it now.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self) -> Result<Secret<String>, String> {
         match self {
             Self::Given(text) => Ok(text.clone()),
             Self::File(path) => file::read(path, LARGEST)
@@ -99,7 +111,7 @@ impl Papers {
     ///
     /// # Errors
     /// The token is empty or does not fit a header.
-    pub(crate) fn authorization(&self) -> Result<Option<HeaderValue>, String> {
+    pub fn authorization(&self) -> Result<Option<HeaderValue>, String> {
         let Some(token) = &self.token else { return Ok(None) };
         let token = token.expose().trim();
         if token.is_empty() {
@@ -113,7 +125,7 @@ impl Papers {
     }
 
     /// Equal for equal certificates and keys; to see that one was replaced, nothing else.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let identity = self.identity.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
         (self.roots.as_ref().map(Secret::expose), identity).hash(&mut hasher);
@@ -124,7 +136,7 @@ impl Papers {
     ///
     /// # Errors
     /// What is no certificate, or no key of it.
-    pub(crate) fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
+    pub fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be set up: {error}"))?
@@ -156,21 +168,23 @@ fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<
 }
 
 impl Base {
-    pub(crate) fn authority(&self) -> &str {
+    /// Host and port.
+    pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    pub(super) fn host(&self) -> &str {
+    /// The host alone.
+    pub fn host(&self) -> &str {
         self.authority.host()
     }
 
     /// An https URL, with or without a path. Not http: every request carries a token.
-    pub(super) fn parse(url: &str) -> Option<Self> {
+    pub fn parse(url: &str) -> Option<Self> {
         Self::by(url, &Scheme::HTTPS)
     }
 
     /// A URL of this scheme, with or without a path.
-    pub(super) fn by(url: &str, scheme: &Scheme) -> Option<Self> {
+    pub fn by(url: &str, scheme: &Scheme) -> Option<Self> {
         let url: Uri = url.parse().ok()?;
         let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
         if url.scheme() != Some(scheme) || url.query().is_some() {
@@ -183,12 +197,12 @@ impl Base {
     ///
     /// # Errors
     /// Path and prefix together are too long for a URL.
-    pub(crate) fn locate(&self, request: &Uri) -> Result<Uri, http::Error> {
+    pub fn locate(&self, request: &Uri) -> Result<Uri, http::Error> {
         self.locate_by(Scheme::HTTPS, request)
     }
 
     /// The same, by another scheme.
-    pub(crate) fn locate_by(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
+    pub fn locate_by(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
         let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
         let whole = format!("{}{path}", self.prefix);
         Uri::builder().scheme(scheme).authority(self.authority.clone()).path_and_query(whole).build()

@@ -46,15 +46,18 @@ fn parse(text: &str, folder: &Path) -> Result<Endpoint, String> {
 }
 
 /// A table of the file, and how to speak of it: by its path, never by what it holds.
-pub(super) struct Section<'a> {
-    pub(super) value: &'a Value,
-    pub(super) path: String,
-    pub(super) folder: &'a Path,
+pub struct Section<'a> {
+    /// What stands there.
+    pub value: &'a Value,
+    /// Where that is, for people.
+    pub path: String,
+    /// The folder of the file, to which paths in it are relative.
+    pub folder: &'a Path,
 }
 
 impl<'a> Section<'a> {
     /// What the entry of a list with this name holds.
-    pub(super) fn entry(&self, list: &str, key: &str, name: &str) -> Result<Section<'a>, String> {
+    pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<Section<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let found = items.iter().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
@@ -63,13 +66,14 @@ impl<'a> Section<'a> {
         Ok(Section { value, path, folder: self.folder })
     }
 
-    pub(super) fn wrong(&self, key: &str, what: &str) -> String {
+    /// That a key is wrong, and how.
+    pub fn wrong(&self, key: &str, what: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{key}: {what}", self.path)
     }
 
     /// `None` if nothing or nothing but an empty text stands there, which Kubernetes takes for the same.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
@@ -77,12 +81,16 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn required(&self, key: &str) -> Result<&'a str, String> {
+    /// The text of a key that must be there.
+    ///
+    /// # Errors
+    /// It is missing, or no text.
+    pub fn required(&self, key: &str) -> Result<&'a str, String> {
         self.text(key)?.ok_or_else(|| self.wrong(key, "found nothing, expected text"))
     }
 
     /// A list of texts, that of `key`; empty if nothing stands there.
-    pub(super) fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
+    pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
         let expected = || self.wrong(key, "expected a list of texts");
         match value {
             None | Some(Value::Null) => Ok(Vec::new()),
@@ -94,7 +102,7 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses keys that say anything.
-    pub(super) fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
+    pub fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
         let says = |key: &&&str| match self.value.get(**key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(Value::String(text)) => !text.is_empty(),
@@ -104,7 +112,7 @@ impl<'a> Section<'a> {
     }
 
     /// A text in base64 under `KEY-data`, which goes first, or in the file that `KEY` names.
-    pub(super) fn source(&self, key: &str) -> Result<Option<Source>, String> {
+    pub fn source(&self, key: &str) -> Result<Option<Source>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
             Some(data) => {
@@ -119,19 +127,27 @@ impl<'a> Section<'a> {
         Ok(self.text(key)?.map(|path| Source::File(self.folder.join(path))))
     }
 
-    pub(super) fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
+    /// The name that the server's certificate must have, if another than its host.
+    ///
+    /// # Errors
+    /// It is no name.
+    pub fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
         let Some(name) = self.text("tls-server-name")? else { return Ok(None) };
         let name = ServerName::try_from(name.to_owned());
         name.map(Some).map_err(|_| self.wrong("tls-server-name", "expected a DNS name or an address"))
     }
 
     /// The file goes first, as in client-go.
-    pub(super) fn token(&self) -> Result<Option<Source>, String> {
+    pub fn token(&self) -> Result<Option<Source>, String> {
         let given = self.text("token")?.map(|token| Source::Given(Secret::new(token.to_owned())));
         Ok(self.file("tokenFile")?.or(given))
     }
 
-    pub(super) fn identity(&self) -> Result<Option<(Source, Source)>, String> {
+    /// The client's certificate and key.
+    ///
+    /// # Errors
+    /// One is there without the other.
+    pub fn identity(&self) -> Result<Option<(Source, Source)>, String> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),

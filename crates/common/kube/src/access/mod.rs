@@ -4,10 +4,8 @@
 //! keeps a clock; [`crate::server`] does both, and reads the papers again. Every file is a regular one of a bounded size
 //! (`core::file`), and no text of an error holds a word of what a file says.
 
-pub(crate) mod choice;
-pub(crate) mod endpoint;
-mod kubeconfig;
-pub(crate) mod plugin;
+pub mod endpoint;
+pub mod kubeconfig;
 
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@
 //! Three things. Wherever the pieces end in which bytes come, the messages are the same, and so is the mistake that ends them. What is held
 //! is bounded. What is told was sent: a message is no longer than the bytes that it was read of, nor than it may be.
 
-use seawall_kube::attach::frame::{Broken, LARGEST, Message, Messages};
+use seawall_kubectl::attach::frame::{Broken, LARGEST, Message, Messages};
 
 /// Most that a frame that is not whole may hold beside its payload.
 const HEAD: usize = 10;

@@ -26,10 +26,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::failure::{Failure, Status};
-use crate::request::Built;
-use crate::server::READ;
 use frame::{Message, Messages, Opcode};
+use seawall_kube::request::Built;
+use seawall_kube::server::READ;
+use seawall_kube::{Failure, Status};
 
 /// The newest first. Version 5 can end the standard input alone.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];

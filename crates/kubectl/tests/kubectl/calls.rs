@@ -4,7 +4,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_kube::{Api, Change, Deed, Failure, Log, Run};
+use seawall_kube::Failure;
+use seawall_kubectl::{Api, Change, Deed, Log, Run};
 use seawall_testkit::server::Server;
 use serde_json::{Value, json};
 
@@ -385,7 +386,7 @@ async fn a_program_that_must_ask_a_person_is_not_run_without_one() {
 #[tokio::test]
 async fn a_context_that_is_not_there_opens_nothing() {
     let world = guarded();
-    let choice = seawall_kube::Choice { context: Some("x".into()), ..world.choice(json!({}), &json!({})) };
+    let choice = seawall_kubectl::Choice { context: Some("x".into()), ..world.choice(json!({}), &json!({})) };
     let reason = Api::open(&choice, provider(), Clock::system()).await.unwrap_err().to_string();
     assert!(reason.ends_with("contexts[\"x\"]: found nothing; there are: c"), "{reason}");
 }

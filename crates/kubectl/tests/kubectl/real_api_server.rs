@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use seawall_core::Clock;
-use seawall_kube::{Api, Change, Choice, Deed, Failure, Log, Run};
+use seawall_kube::Failure;
+use seawall_kubectl::{Api, Change, Choice, Deed, Log, Run};
 use seawall_testkit::control_plane::{ADMIN, ControlPlane, KUBELET};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use seawall_kube::attach::{Attachment, Heard, Unsent};
 use seawall_kube::{Failure, Status};
+use seawall_kubectl::attach::{Attachment, Heard, Unsent};
 use seawall_testkit::server::Peer;
 use serde_json::json;
 

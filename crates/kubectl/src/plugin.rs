@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::endpoint::{Endpoint, LARGEST, Source};
-use super::kubeconfig::Section;
-use crate::client::within;
+use seawall_kube::access::endpoint::{Endpoint, LARGEST, Source};
+use seawall_kube::access::kubeconfig::Section;
+use seawall_kube::client::within;
 
 /// How long a program may take: a person may have to log in.
 const LONGEST: Duration = Duration::from_secs(180);

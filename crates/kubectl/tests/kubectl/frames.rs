@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use seawall_invariants::kube;
-use seawall_kube::attach::frame::{Message, Opcode, written};
+use seawall_invariants::kubectl;
+use seawall_kubectl::attach::frame::{Message, Opcode, written};
 
 #[test]
 fn the_corpus_of_frames_holds() {
-    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/websocket");
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/websocket");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let seen: Vec<_> = files.iter().map(|file| kube::check(&std::fs::read(file).unwrap())).collect();
+    let seen: Vec<_> = files.iter().map(|file| kubectl::check(&std::fs::read(file).unwrap())).collect();
     assert!(seen.iter().filter(|seen| !seen.messages.is_empty()).count() > 5, "the corpus is missing");
     assert!(seen.iter().filter(|seen| seen.broken.is_some()).count() > 5, "the corpus is missing");
 }
@@ -36,7 +36,7 @@ fn frame(first: u8, payload: &[u8], wide: usize) -> Vec<u8> {
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(input: Vec<u8>) {
-        kube::check(&input);
+        kubectl::check(&input);
     }
 
     #[test]
@@ -63,7 +63,7 @@ proptest! {
                 messages.extend(is_pinged.then(|| Message::Ping(Bytes::from_static(b"?"))));
             }
         }
-        let seen = kube::check(&bytes);
+        let seen = kubectl::check(&bytes);
         prop_assert_eq!((seen.messages, seen.broken), (messages, None));
     }
 
@@ -81,6 +81,6 @@ proptest! {
         // Without its mask it is what a server sends.
         let plain: Vec<u8> = bytes[head + 4..].iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
         let as_sent = [&[255, bytes[0], bytes[1] & 0x7f][..], &bytes[2..head], &plain].concat();
-        prop_assert_eq!(kube::check(&as_sent).messages, [Message::Data(payload.into())]);
+        prop_assert_eq!(kubectl::check(&as_sent).messages, [Message::Data(payload.into())]);
     }
 }

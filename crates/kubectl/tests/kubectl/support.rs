@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use seawall_core::Clock;
-use seawall_kube::{Api, Choice, Opened, StartError};
+use seawall_kube::StartError;
+use seawall_kubectl::{Api, Choice, Opened};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::Authority;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Reads kubeconfig files as kubectl does, for a program at a person's hands: which files, which context, and all that leads from
 //! there to the server.
 //!
-//! Apart from [`super::kubeconfig`], whose reader refuses what must not happen unattended: here a file may name a program to run, a
+//! Apart from [`seawall_kube::access::kubeconfig`], whose reader refuses what must not happen unattended: here a file may name a program to run, a
 //! proxy, another to act as, and a server that is not verified, because a person's files do. The agent never calls this. Sources:
 //! Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd (`loader.go`,
 //! `client_config.go`, `validation.go`).
@@ -21,10 +21,10 @@ use seawall_core::{Secret, file};
 use serde_json::Value;
 use url::Url;
 
-use super::StartError;
-use super::endpoint::{Base, Endpoint, LARGEST, POD_FILES};
-use super::kubeconfig::Section;
 use super::plugin::Plugin;
+use seawall_kube::StartError;
+use seawall_kube::access::endpoint::{Base, Endpoint, LARGEST, POD_FILES};
+use seawall_kube::access::kubeconfig::Section;
 
 /// Which of the API servers that a person's files know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,15 +17,15 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::access::StartError;
-use crate::access::choice::Choice;
 use crate::attach::{self, Attachment};
-use crate::client::{Client, refusal, whole, within};
-use crate::failure::{Failure, Status};
-use crate::lines::{LARGEST, Lines};
+use crate::choice::Choice;
 use crate::reach::Reach;
-use crate::request::{self, Built, Form, with_query};
-use crate::server::{Answering, Body, Carrier};
+use seawall_kube::StartError;
+use seawall_kube::client::{Client, refusal, whole, within};
+use seawall_kube::request::{self, Built, Form, with_query};
+use seawall_kube::{Answering, Body, Carrier};
+use seawall_kube::{Failure, Status};
+use seawall_kube::{LARGEST, Lines};
 
 /// Longest wait for a TCP connection, and for the answer to a call or the head of a stream. As client-go's for TLS, and more for the
 /// rest, since a person's server may be far.

@@ -1,7 +1,7 @@
 //! The connections to an API server that a person chose, and who is said to ask, kept fresh.
 //!
-//! As [`crate::server`] for the agent, and more: over http or through a proxy, as somebody else, by the word of a program
-//! ([`crate::access::plugin`]). Apart from it so that the agent has none of this. Files are looked at once a minute and a program is run
+//! As [`seawall_kube::server`] for the agent, and more: over http or through a proxy, as somebody else, by the word of a program
+//! ([`crate::plugin`]). Apart from it so that the agent has none of this. Files are looked at once a minute and a program is run
 //! again when its word has expired; both at once when the server does not know us (401).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,12 +29,12 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use tracing::warn;
 
-use crate::access::StartError;
-use crate::access::choice::Chosen;
-use crate::access::endpoint::Papers;
-use crate::access::plugin::Credential;
-use crate::failure::Failure;
-use crate::server::{FRESH, READ, tcp};
+use crate::choice::Chosen;
+use crate::plugin::Credential;
+use seawall_kube::Failure;
+use seawall_kube::StartError;
+use seawall_kube::access::endpoint::Papers;
+use seawall_kube::server::{FRESH, READ, tcp};
 
 /// Connections that are kept without a request on them: one for each of some calls at once.
 const IDLE: (usize, Duration) = (8, Duration::from_secs(30));
