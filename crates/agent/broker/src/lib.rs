@@ -28,6 +28,7 @@ mod limiter;
 mod log;
 mod principal;
 mod renew;
+mod reply;
 mod schedule;
 mod settings;
 mod shared;

@@ -27,6 +27,12 @@ pub fn is_loopback(host: &str) -> bool {
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Whether this is visible ASCII of at most `longest` bytes that stands in JSON and in a header as it is: no quote and no backslash.
+pub fn needs_no_escape(text: &str, longest: usize) -> bool {
+    let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
+    (1..=longest).contains(&text.len()) && plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

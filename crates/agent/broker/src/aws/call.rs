@@ -19,6 +19,7 @@ use super::reply;
 use super::sign::{Scope, signed};
 use crate::failure::{ExchangeError, Fault};
 use crate::https::{Https, date};
+use crate::reply::form;
 
 /// A session, and how long it lives from before the call on.
 #[derive(Debug)]
@@ -212,10 +213,6 @@ fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
 
 fn since(now: SystemTime, end: SystemTime) -> Duration {
     end.duration_since(now).unwrap_or_default()
-}
-
-fn form(members: &Members<'_>) -> Secret<String> {
-    Secret::new(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish())
 }
 
 fn post(

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use seawall_core::Secret;
+use seawall_core::names::needs_no_escape;
 
 /// A session's credentials.
 ///
@@ -54,10 +55,10 @@ impl Credential {
     /// # Errors
     /// They cannot be handed on unescaped.
     pub fn new(parts: Parts) -> Result<Self, CredentialError> {
-        let is_good = is_plain(&parts.access_key_id, KEY)
-            && is_plain(parts.secret_access_key.expose(), KEY)
-            && is_plain(parts.session_token.expose(), TOKEN)
-            && is_plain(&parts.role, ARN);
+        let is_good = needs_no_escape(&parts.access_key_id, KEY)
+            && needs_no_escape(parts.secret_access_key.expose(), KEY)
+            && needs_no_escape(parts.session_token.expose(), TOKEN)
+            && needs_no_escape(&parts.role, ARN);
         let since = parts.expires.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| CredentialError)?;
         if !is_good {
             return Err(CredentialError);
@@ -113,11 +114,6 @@ fn account(role: &str) -> Range<usize> {
     let mut colons = role.match_indices(':').map(|(at, _)| at).skip(3);
     let start = colons.next().map_or(role.len(), |at| at + 1);
     start..colons.next().unwrap_or(role.len())
-}
-
-fn is_plain(text: &str, longest: usize) -> bool {
-    let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
-    !text.is_empty() && text.len() <= longest && plain
 }
 
 #[cfg(test)]

@@ -16,20 +16,25 @@ pub enum Sts {
 /// The region of the global STS, for signatures.
 const GLOBAL: &str = "us-east-1";
 
-/// Prefixes of regions, and the domains of their partitions; what is none of them is public.
-const PARTITIONS: [(&str, &str); 7] = [
-    ("cn-", "amazonaws.com.cn"),
-    ("us-iso-", "c2s.ic.gov"),
-    ("us-isob-", "sc2s.sgov.gov"),
-    ("eu-isoe-", "cloud.adc-e.uk"),
-    ("us-isof-", "csp.hci.ic.gov"),
-    ("eusc-", "amazonaws.eu"),
-    ("us-gov-", "amazonaws.com"),
+/// Prefixes of regions, the names of their partitions, whose accounts are their own, and their domains; what is none of them is public.
+const PARTITIONS: [(&str, &str, &str); 7] = [
+    ("cn-", "aws-cn", "amazonaws.com.cn"),
+    ("us-iso-", "aws-iso", "c2s.ic.gov"),
+    ("us-isob-", "aws-iso-b", "sc2s.sgov.gov"),
+    ("eu-isoe-", "aws-iso-e", "cloud.adc-e.uk"),
+    ("us-isof-", "aws-iso-f", "csp.hci.ic.gov"),
+    ("eusc-", "aws-eusc", "amazonaws.eu"),
+    ("us-gov-", "aws-us-gov", "amazonaws.com"),
 ];
+
+/// The partition of a region by its name.
+pub fn partition(region: &str) -> &'static str {
+    PARTITIONS.iter().find(|(prefix, ..)| region.starts_with(prefix)).map_or("aws", |(_, name, _)| *name)
+}
 
 /// The partition's domain, where the region is not of the public partition.
 fn apart(region: &Region) -> Option<&'static str> {
-    PARTITIONS.iter().find(|(prefix, _)| region.as_str().starts_with(prefix)).map(|(_, domain)| *domain)
+    PARTITIONS.iter().find(|(prefix, ..)| region.as_str().starts_with(prefix)).map(|(.., domain)| *domain)
 }
 
 /// STS for a region, and the region that signatures name.

@@ -15,9 +15,10 @@ use serde::Deserialize;
 
 use super::config_error::ConfigError;
 use super::keys::Keys;
-use super::reply;
+use super::names::is_role_name;
 use crate::failure::{ExchangeError, Fault};
 use crate::https::{Https, date};
+use crate::reply;
 
 const STEP: &str = "instance metadata";
 
@@ -107,11 +108,7 @@ fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
 /// The role, as it may stand in a path: IAM's word characters, none of which needs an escape there.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);
-    let is_name = |name: &&str| {
-        (1..=64).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b))
-    };
-    line.filter(is_name).ok_or_else(|| nonsense(&"the listing names no role"))
+    line.filter(|name| is_role_name(name)).ok_or_else(|| nonsense(&"the listing names no role"))
 }
 
 fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<InstanceKeys, ExchangeError> {

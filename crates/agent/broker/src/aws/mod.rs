@@ -45,7 +45,7 @@ use shelf::{Shelf, Whose};
 
 pub use config_error::ConfigError;
 pub use credential::{Credential, CredentialError, Parts};
-pub use endpoint::Sts;
+pub use endpoint::{Sts, partition};
 pub use fresh::{FLOOR, SETTINGS};
 pub use keys::{KeySource, Keys};
 pub use names::{ClusterName, ExternalId, NameError, Region, RoleArn, SessionLength, SessionName, Tag, Tags};

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::xml;
 use crate::failure::{ExchangeError, Fault};
 use crate::https::retry_after;
+use crate::reply::without_long_words;
 
 /// A call that failed, and whether there is another way to ask.
 #[derive(Debug)]
@@ -177,7 +178,10 @@ impl ProviderError {
         let found = Self::xml(body).or_else(|| Self::json(headers, body));
         let (code, message) =
             found.unwrap_or_else(|| (String::new(), "with a body that is none of AWS's errors".to_owned()));
-        Self { code: without_long_words(&code), message: without_long_words(&message) }
+        Self {
+            code: without_long_words(&code, LONGEST_WORD),
+            message: without_long_words(&message, LONGEST_WORD),
+        }
     }
 
     fn xml(body: &[u8]) -> Option<(String, String)> {
@@ -222,11 +226,6 @@ impl fmt::Display for ProviderError {
 
 /// Longest word of AWS's that is repeated. A service that repeats a token repeats one long word; a role's ARN may be one, too.
 const LONGEST_WORD: usize = 160;
-
-fn without_long_words(text: &str) -> String {
-    let short = |word| if str::len(word) > LONGEST_WORD { "…" } else { word };
-    text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")
-}
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::credential::Parts;
 use super::xml;
 use crate::failure::{ExchangeError, Fault};
+use crate::reply;
 
 /// A success of STS's, whichever of its actions it was.
 pub(super) fn session(step: &'static str, action: &str, body: &[u8]) -> Result<Parts, ExchangeError> {
@@ -93,7 +94,7 @@ pub(super) fn pod_identity(
     body: &[u8],
     workload: &ServiceAccount,
 ) -> Result<Parts, ExchangeError> {
-    let PodIdentity { subject, assumed_role_user, credentials } = json(step, body)?;
+    let PodIdentity { subject, assumed_role_user, credentials } = reply::json(step, body)?;
     // In secrets before anything can fail.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
@@ -110,20 +111,6 @@ pub(super) fn pod_identity(
         expires: credentials.expiration.time().ok_or_else(no_end)?,
         role: assumed_role_user.arn,
     })
-}
-
-/// Any JSON of AWS's that may hold a secret.
-pub(super) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -> Result<T, ExchangeError> {
-    // serde's own text can quote the input.
-    let what = |error: serde_json::Error| {
-        let place = format!("line {} column {}", error.line(), error.column());
-        ExchangeError::new(
-            Fault::Upstream,
-            step,
-            format!("answered 200 with what is not the expected JSON ({place})"),
-        )
-    };
-    serde_json::from_slice(body).map_err(what)
 }
 
 #[cfg(test)]

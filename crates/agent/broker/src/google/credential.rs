@@ -1,6 +1,7 @@
 //! What Google issues: text, checked once where it enters.
 
 use seawall_core::Secret;
+use seawall_core::names::needs_no_escape;
 
 /// An access token or an identity token.
 ///
@@ -22,9 +23,7 @@ impl Credential {
     /// # Errors
     /// It cannot be handed on unescaped.
     pub fn new(text: Secret<String>) -> Result<Self, CredentialError> {
-        let bytes = text.expose().as_bytes();
-        let plain = bytes.iter().all(|b| b.is_ascii_graphic() && *b != b'"' && *b != b'\\');
-        if bytes.is_empty() || bytes.len() > LONGEST || !plain {
+        if !needs_no_escape(text.expose(), LONGEST) {
             return Err(CredentialError);
         }
         Ok(Self(text))

@@ -22,6 +22,7 @@ use seawall_core::{Clock, Secret};
 use crate::exchange::{Exchange, ExchangeFuture, Issued};
 use crate::failure::{ExchangeError, Fault};
 use crate::https::{self, Https};
+use crate::reply::form;
 
 pub use crate::https::ConfigError;
 pub use credential::{Credential, CredentialError};
@@ -181,10 +182,6 @@ impl GoogleExchange {
         };
         issued(step, token.token, token.lifetime.min(LIFETIME))
     }
-}
-
-fn form(members: &[(&str, &str)]) -> Secret<String> {
-    Secret::new(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish())
 }
 
 fn json(members: &[(&str, &str)]) -> Secret<String> {

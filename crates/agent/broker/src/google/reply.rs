@@ -7,6 +7,7 @@ use seawall_core::Secret;
 use serde::Deserialize;
 
 use crate::failure::{ExchangeError, Fault};
+use crate::reply::{json, without_long_words};
 
 /// A token and how long it lives.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ struct Identity {
 }
 
 pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<Token, ExchangeError> {
-    let answer: Exchanged = read("sts", body)?;
+    let answer: Exchanged = json("sts", body.expose())?;
     let token = Secret::new(answer.access_token);
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err(ExchangeError::new(
@@ -50,14 +51,14 @@ pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<Token, ExchangeError> {
 }
 
 pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token, ExchangeError> {
-    let answer: Generated = read("generateAccessToken", body)?;
+    let answer: Generated = json("generateAccessToken", body.expose())?;
     let token = Secret::new(answer.access_token);
     Ok(Token { token, lifetime: until(answer.expire_time.into(), now) })
 }
 
 /// The answer states no expiry; the token itself does.
 pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token, ExchangeError> {
-    let answer: Identity = read("generateIdToken", body)?;
+    let answer: Identity = json("generateIdToken", body.expose())?;
     let token = Secret::new(answer.token);
     let expires = expiry(token.expose()).ok_or_else(|| {
         ExchangeError::new(
@@ -72,19 +73,6 @@ pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token,
 /// Time from `now` to a stated instant; zero if it has passed.
 fn until(instant: SystemTime, now: SystemTime) -> Duration {
     instant.duration_since(now).unwrap_or_default()
-}
-
-fn read<'a, T: Deserialize<'a>>(step: &'static str, body: &'a Secret<Vec<u8>>) -> Result<T, ExchangeError> {
-    // serde's own text can quote the input, which may hold the token.
-    let what = |error: serde_json::Error| {
-        let place = format!("line {} column {}", error.line(), error.column());
-        ExchangeError::new(
-            Fault::Upstream,
-            step,
-            format!("answered 200 with what is not the expected JSON ({place})"),
-        )
-    };
-    serde_json::from_slice(body.expose()).map_err(what)
 }
 
 /// The `exp` of a JWT. Not verified: it was handed over by the issuer itself, over TLS, and only decides when to renew.
@@ -132,7 +120,10 @@ impl ProviderError {
             Ok(Body::Api { error }) => (error.status.unwrap_or_default(), error.message.unwrap_or_default()),
             Err(_) => (String::new(), "with a body that is not Google's error JSON".into()),
         };
-        Self { code: without_long_words(&code), message: without_long_words(&message) }
+        Self {
+            code: without_long_words(&code, LONGEST_WORD),
+            message: without_long_words(&message, LONGEST_WORD),
+        }
     }
 }
 
@@ -144,11 +135,6 @@ impl fmt::Display for ProviderError {
 
 /// Longest word of a provider that is repeated. A service that repeats a token repeats one long word.
 const LONGEST_WORD: usize = 100;
-
-fn without_long_words(text: &str) -> String {
-    let short = |word| if str::len(word) > LONGEST_WORD { "…" } else { word };
-    text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")
-}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use seawall_broker::aws::{
-    ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE,
+    ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE, partition,
 };
 use seawall_config::{Node, Table, values};
 use seawall_core::names::is_dns_label;
@@ -168,20 +168,6 @@ fn base_of_roles(table: &Table<'_>, account: Option<&str>, region: &str) -> Opti
     let form = "what the ARNs of roles begin with, such as arn:aws:iam::123456789012:role/";
     let given = table.key("baseRoleArn").text(form, Base::new);
     given.or_else(|| Base::of_account(partition(region), account?))
-}
-
-/// The partition of a region: its accounts are its own. Source: botocore, `botocore/data/partitions.json`.
-fn partition(region: &str) -> &'static str {
-    const APART: [(&str, &str); 7] = [
-        ("cn-", "aws-cn"),
-        ("us-gov-", "aws-us-gov"),
-        ("us-isob-", "aws-iso-b"),
-        ("us-isof-", "aws-iso-f"),
-        ("us-iso-", "aws-iso"),
-        ("eu-isoe-", "aws-iso-e"),
-        ("eusc-", "aws-eusc"),
-    ];
-    APART.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, partition)| partition)
 }
 
 fn rules(table: &Table<'_>, session: &Table<'_>, pod_identity: &Table<'_>, base: Option<Base>) -> Rules {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use seawall_broker::google::{Config as ExchangeConfig, Shape};
 use seawall_config::{Node, Table, values};
 use seawall_core::ServiceAccount;
+use seawall_core::names::needs_no_escape;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -228,8 +229,7 @@ fn provider(shape: Shape, table: &Table<'_>) -> String {
 }
 
 fn audience(text: &str) -> Option<String> {
-    let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
-    (!text.is_empty() && text.len() <= 512 && plain).then(|| text.to_owned())
+    needs_no_escape(text, 512).then(|| text.to_owned())
 }
 
 const NAME: &str = "a name of letters, digits, `-`, `_`, `.` and `:`";

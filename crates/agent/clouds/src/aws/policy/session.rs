@@ -43,8 +43,7 @@ pub(in crate::aws) fn tags(of: &[Tag], pod: &Pod) -> Result<Tags, NameError> {
 
 /// Whether this may be whom a token is for: it is sent to the API server as it stands.
 pub(in crate::aws) fn is_audience(text: &str) -> bool {
-    let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
-    (1..=512).contains(&text.len()) && plain
+    seawall_core::names::needs_no_escape(text, 512)
 }
 
 /// What of a pod a session may be tagged with. The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS
