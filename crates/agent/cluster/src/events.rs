@@ -334,4 +334,28 @@ mod tests {
         }
         assert!(asked.try_recv().is_err());
     }
+
+    /// It was said at the level of `debug` alone, and an operator who looked for the event found no reason.
+    #[tokio::test]
+    async fn a_lost_event_is_a_warning() {
+        let said = tempfile::NamedTempFile::new().unwrap();
+        let writer = Mutex::new(said.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(writer);
+        let _heard = tracing::subscriber::set_default(subscriber.finish());
+        let (link, mut asked) = link(Clock::manual().0);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        reporter.report(&record(1), Complaint::NoToken, "no");
+        let refusal =
+            serde_json::json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden"});
+        asked.recv().await.unwrap().answer(403, &refusal);
+        while reporter.tally() != (0, 1) {
+            tokio::task::yield_now().await;
+        }
+        let said = std::fs::read_to_string(said.path()).unwrap();
+        assert!(
+            said.contains("WARN") && said.contains("an event is lost") && said.contains("forbidden"),
+            "{said}"
+        );
+    }
 }

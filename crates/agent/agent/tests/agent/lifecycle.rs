@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::Endpoint;
@@ -327,6 +327,17 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
         assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
     }
     assert!(clients.iter().all(Client::is_quiet), "none was closed to make room for another");
+}
+
+/// It was said at the level of `debug` alone.
+#[test]
+fn that_connections_cannot_be_accepted_is_a_warning() {
+    let world = World::start(&Plan::federate());
+    let pid = i32::try_from(world.agent.status("Pid")).ok().and_then(Pid::from_raw);
+    let few = Rlimit { current: Some(8), maximum: Some(8) };
+    prlimit(pid, Resource::Nofile, few).unwrap();
+    let _waiting = world.client(&CART);
+    until_true("the warning", || world.agent.log().contains("connections cannot be accepted"));
 }
 
 /// The end of a runtime waits for its blocking threads, and a name look-up is one.
