@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seawall_broker::{Broker, Exchange, Holder, PrincipalView, aws, google};
+use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
@@ -27,7 +27,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    fn of<X: Exchange>(broker: &Broker<X>, clock: &Clock) -> Self {
+    pub(super) fn of<X: Exchange>(broker: &Broker<X>, clock: &Clock) -> Self {
         let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
         let life = |view: PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
         Self {
@@ -65,43 +65,8 @@ impl Figures {
     }
 }
 
-/// A broker at work. A closed set: one variant for each cloud.
-#[derive(Clone, Copy, Debug)]
-pub enum CloudBroker<'a> {
-    /// Google's.
-    Google(&'a google::Broker),
-    /// AWS's.
-    Aws(&'a aws::Broker),
-}
-
-impl CloudBroker<'_> {
-    /// What it has to tell at a scrape.
-    pub fn figures(self, clock: &Clock) -> Figures {
-        match self {
-            Self::Google(broker) => Figures::of(broker, clock),
-            Self::Aws(broker) => Figures::of(broker, clock),
-        }
-    }
-
-    /// What an operator should see though the agent serves.
-    pub fn remarks(self) -> Vec<String> {
-        match self {
-            Self::Google(broker) => remarks(broker),
-            Self::Aws(broker) => remarks(broker),
-        }
-    }
-
-    /// Whether all that was issued so far could be kept above the floor.
-    pub fn is_above_floor(self) -> bool {
-        let counters = match self {
-            Self::Google(broker) => broker.counters(),
-            Self::Aws(broker) => broker.counters(),
-        };
-        counters.below_floor_total() == 0
-    }
-}
-
-fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
+/// What an operator should see of a broker though the agent serves.
+pub(super) fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
     let failing = principals.filter(|view| view.failure.is_some()).count();

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use prometheus_client::registry::Registry;
-use seawall_core::Floor;
 use seawall_core::cloud::{CloudName, DialectName};
+use seawall_core::{Clock, Floor};
 use seawall_server::handler::Dialect;
 use seawall_server::route::Route;
 
 use super::aws::{self, Aws};
-use super::broker_stats::CloudBroker;
+use super::broker_stats::{Figures, remarks};
 use super::context::Tools;
 use super::google::{self, Google};
 use super::pod::PodCaller;
@@ -96,5 +96,41 @@ impl<'a> RunningCloud<'a> {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
             Self::Aws(_) => None,
         }
+    }
+}
+
+/// A broker at work. A closed set: one variant for each cloud.
+#[derive(Clone, Copy, Debug)]
+pub enum CloudBroker<'a> {
+    /// Google's.
+    Google(&'a seawall_broker::google::Broker),
+    /// AWS's.
+    Aws(&'a seawall_broker::aws::Broker),
+}
+
+impl CloudBroker<'_> {
+    /// What it has to tell at a scrape.
+    pub fn figures(self, clock: &Clock) -> Figures {
+        match self {
+            Self::Google(broker) => Figures::of(broker, clock),
+            Self::Aws(broker) => Figures::of(broker, clock),
+        }
+    }
+
+    /// What an operator should see though the agent serves.
+    pub fn remarks(self) -> Vec<String> {
+        match self {
+            Self::Google(broker) => remarks(broker),
+            Self::Aws(broker) => remarks(broker),
+        }
+    }
+
+    /// Whether all that was issued so far could be kept above the floor.
+    pub fn is_above_floor(self) -> bool {
+        let counters = match self {
+            Self::Google(broker) => broker.counters(),
+            Self::Aws(broker) => broker.counters(),
+        };
+        counters.below_floor_total() == 0
     }
 }

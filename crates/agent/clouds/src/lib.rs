@@ -11,6 +11,7 @@ mod cloud;
 pub mod context;
 pub mod entitlements;
 pub mod google;
+mod key_classes;
 pub mod pod;
 pub mod pod_events;
 mod prefetch;
@@ -35,7 +36,6 @@ use seawall_server::route::Route;
 use tokio::runtime::Handle;
 
 use aws::Aws;
-use broker_stats::CloudBroker;
 use cloud::RunningCloud;
 use entitlements::{Decided, Entitlements};
 use google::Google;
@@ -43,7 +43,9 @@ use pod::{Dialects, PodCaller};
 use readiness_request::Probe;
 use sdk_profile::Clients;
 
+pub use cloud::CloudBroker;
 pub use context::{Applicant, Tools};
+pub use key_classes::KeyClasses;
 pub use sections::Sections;
 
 /// The clouds at work: those that are on, for the process, by one configuration.

@@ -11,6 +11,7 @@ use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::facts::Selection;
 use serde::Serialize;
 
+use super::key_classes::KeyClasses;
 use super::{aws, google};
 
 /// The clouds' sections of the configuration; those that are not there are off.
@@ -23,6 +24,21 @@ pub struct Sections {
 }
 
 impl Sections {
+    /// The classes of a cloud's keys, by the cloud's name.
+    pub fn key_classes(cloud: CloudName) -> KeyClasses {
+        match cloud {
+            CloudName::Google => google::KEYS,
+            CloudName::Aws => aws::KEYS,
+        }
+    }
+
+    /// Of a key of some cloud's: the classes of that cloud's keys, and the key in its section.
+    pub fn of_key(key: &str) -> Option<(KeyClasses, &str)> {
+        let (section, key) = key.split_once('.')?;
+        let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
+        Some((Self::key_classes(*cloud), key))
+    }
+
     /// Reads all of them. `listen` is where the agent listens itself.
     pub fn read(root: &Table<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let google = root.key("google");

@@ -1,22 +1,21 @@
 //! Which keys another file may change while the agent runs, and which need a restart.
 //!
 //! A file of which one key needs a restart is refused as a whole: what is in force is one file or the other, never a mixture that
-//! nobody wrote. Every key has its class here; one that has none needs a restart, and fails a test.
+//! nobody wrote. Every key has its class, here or in its cloud's section; one that has none needs a restart, and fails a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use seawall_clouds::Sections;
 use seawall_core::facts::Selection;
 use serde_json::Value;
 
 use super::Config;
 
-/// Sockets, threads, rights and everything that follows from the machine's memory are the process's own: they are taken once, before
-/// rights are given up. So is the way in which pods are told apart, on which hangs whose each open connection is. The keys of
-/// session tokens stay because the tokens do that pods hold.
+/// Of all keys but the clouds', each of which says that of its own. Sockets, threads, rights and everything that follows from the machine's memory are the process's own: they are taken once, before
+/// rights are given up. So is the way in which pods are told apart, on which hangs whose each open connection is.
 const OF_THE_PROCESS: &[&str] = &[
     "admin",
     "adminSocket",
-    "aws.imds.keyFile",
     "identity.file",
     "identity.kubeconfig",
     "identity.node",
@@ -36,55 +35,6 @@ const OF_THE_PROCESS: &[&str] = &[
 
 /// What is reloaded. A name that ends with a dot stands for all below it.
 const RELOADED: &[&str] = &[
-    "aws.account",
-    "aws.audience",
-    "aws.baseRoleArn",
-    "aws.caFile",
-    "aws.containers.audience",
-    "aws.credentials.audience",
-    "aws.credentials.file",
-    "aws.credentials.from",
-    "aws.credentials.profile",
-    "aws.credentials.role",
-    "aws.defaultRoles.",
-    "aws.imds.passthrough",
-    "aws.imds.tokenLifetime",
-    "aws.imds.tokens",
-    "aws.imds.upstream",
-    "aws.instance.",
-    "aws.kube2iam.format",
-    "aws.kube2iam.namespaceRestrictions",
-    "aws.podIdentity.cluster",
-    "aws.podIdentity.url",
-    "aws.proxy",
-    "aws.region",
-    "aws.session.length",
-    "aws.session.namePrefix",
-    "aws.session.tags",
-    "aws.sts",
-    "aws.stsUrl",
-    "aws.ways",
-    "google.caFile",
-    "google.cluster.location",
-    "google.cluster.name",
-    "google.cluster.uid",
-    "google.exchange",
-    "google.iamUrl",
-    "google.instance.hostname",
-    "google.instance.id",
-    "google.instance.name",
-    "google.mode",
-    "google.numericProjectId",
-    "google.passthrough",
-    "google.projectId",
-    "google.provider",
-    "google.proxy",
-    "google.stsUrl",
-    "google.tokenAudience",
-    "google.universeDomain",
-    "google.upstream",
-    "google.workloadPool",
-    "google.zone",
     "limits.connectionsPerPod",
     "limits.headTimeout",
     "limits.idleTimeout",
@@ -94,7 +44,11 @@ const RELOADED: &[&str] = &[
 
 /// Whether a change of this key is reloaded.
 fn is_reloaded(key: &str) -> bool {
-    RELOADED.iter().any(|known| is_of(known, key)) && !OF_THE_PROCESS.contains(&key)
+    let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
+    match Sections::of_key(key) {
+        Some((classes, key)) => is_listed(classes.reloaded, key),
+        None => is_listed(RELOADED, key) && !OF_THE_PROCESS.contains(&key),
+    }
 }
 
 /// Whether an entry of a list stands for this key.
@@ -168,6 +122,7 @@ fn collect(key: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
 mod tests {
     use std::path::Path;
 
+    use seawall_clouds::KeyClasses;
     use seawall_core::PodUid;
     use seawall_core::cloud::CloudName;
 
@@ -214,11 +169,17 @@ mod tests {
             complete.iter().flat_map(|config| leaves(config).into_keys()).collect();
         // A section that is not there.
         keys.retain(|key| CloudName::ALL.iter().all(|cloud| key != cloud.as_str()));
+        let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
+            let KeyClasses { reloaded, of_the_process } = Sections::key_classes(*cloud);
+            reloaded.iter().chain(of_the_process).map(|key| format!("{}.{key}", cloud.as_str()))
+        });
+        let own = OF_THE_PROCESS.iter().chain(RELOADED).map(|key| (*key).to_owned());
+        let all: Vec<String> = own.chain(of_clouds).collect();
         for key in &keys {
-            let classes = OF_THE_PROCESS.iter().chain(RELOADED).filter(|known| is_of(known, key)).count();
+            let classes = all.iter().filter(|known| is_of(known, key)).count();
             assert_eq!(classes, 1, "{key} is to stand in one of both lists");
         }
-        for known in OF_THE_PROCESS.iter().chain(RELOADED) {
+        for known in &all {
             assert!(keys.iter().any(|key| is_of(known, key)), "there is no {known}");
         }
     }

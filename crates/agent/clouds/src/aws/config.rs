@@ -18,6 +18,8 @@ use seawall_protocols::aws::{Longest, Node as Facts, Pattern, PatternError, Toke
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use crate::key_classes::KeyClasses;
+
 use super::policy::namespace::{Format, Kube2iam};
 use super::policy::role_arn::{Base, NamedRole};
 use super::policy::session::Tag;
@@ -88,6 +90,41 @@ pub(super) struct ContainersSection {
     /// The addresses that a request may name as its host.
     pub(super) hosts: Vec<IpAddr>,
 }
+
+/// The keys of session tokens stay because the tokens do that pods hold.
+pub(crate) const KEYS: KeyClasses = KeyClasses {
+    reloaded: &[
+        "account",
+        "audience",
+        "baseRoleArn",
+        "caFile",
+        "containers.audience",
+        "credentials.audience",
+        "credentials.file",
+        "credentials.from",
+        "credentials.profile",
+        "credentials.role",
+        "defaultRoles.",
+        "imds.passthrough",
+        "imds.tokenLifetime",
+        "imds.tokens",
+        "imds.upstream",
+        "instance.",
+        "kube2iam.format",
+        "kube2iam.namespaceRestrictions",
+        "podIdentity.cluster",
+        "podIdentity.url",
+        "proxy",
+        "region",
+        "session.length",
+        "session.namePrefix",
+        "session.tags",
+        "sts",
+        "stsUrl",
+        "ways",
+    ],
+    of_the_process: &["imds.keyFile"],
+};
 
 /// Where the real service is.
 const REAL: &str = "http://169.254.169.254";

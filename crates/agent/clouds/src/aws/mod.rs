@@ -56,7 +56,7 @@ use prefetch::First;
 use role_chain::Accesses;
 use session_token_keys::TokenKeys;
 
-pub(crate) use config::Section;
+pub(crate) use config::{KEYS, Section};
 pub(super) use policy::annotations::FILE_KEYS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use policy::annotations::ROLE_ARN;

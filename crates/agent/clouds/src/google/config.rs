@@ -13,6 +13,8 @@ use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::key_classes::KeyClasses;
+
 /// How Google's metadata server is answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
@@ -45,6 +47,34 @@ pub struct Federate {
 }
 
 const IAM: &str = "https://iamcredentials.googleapis.com";
+
+/// All are reloaded.
+pub(crate) const KEYS: KeyClasses = KeyClasses {
+    reloaded: &[
+        "caFile",
+        "cluster.location",
+        "cluster.name",
+        "cluster.uid",
+        "exchange",
+        "iamUrl",
+        "instance.hostname",
+        "instance.id",
+        "instance.name",
+        "mode",
+        "numericProjectId",
+        "passthrough",
+        "projectId",
+        "provider",
+        "proxy",
+        "stsUrl",
+        "tokenAudience",
+        "universeDomain",
+        "upstream",
+        "workloadPool",
+        "zone",
+    ],
+    of_the_process: &[],
+};
 
 /// Where the real metadata server is.
 const REAL: &str = "http://169.254.169.254";

@@ -46,7 +46,7 @@ use pending::Waits;
 use prefetch::First;
 
 pub(super) use account_policy::FILE_KEYS;
-pub(crate) use config::Section;
+pub(crate) use config::{KEYS, Section};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_profiles::ALL as CLIENTS;
 
