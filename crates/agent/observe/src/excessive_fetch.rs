@@ -1,7 +1,7 @@
 //! Finds pods that fetch the same credentials over and over: an SDK that refreshes what has less life left than it is given, or a
 //! program that makes a new client for each call. Each of its calls then costs a fetch, which nobody sees but as latency.
 //!
-//! A traffic thread adds one to the pod's count and knows nothing more ([`Fetches`]). Once a minute the control thread looks at all
+//! A traffic thread adds one to the pod's count and knows nothing more (`clouds::pod::Fetches`). Once a minute the control thread looks at all
 //! counts ([`Seen`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than its cloud allows in an hour, *and*
 //! goes on with it ([`History::goes_on`]), is told of once, in the log, on the pod and as a metric, until it has calmed down; unless it
 //! is found to be a client that asks by a clock and no oftener than that. That it goes on is what tells it from a crowd: fifty threads
