@@ -1,7 +1,7 @@
 //! The pods that are known, by their UIDs.
 //!
-//! What a pod may have are its [`Entitlements`], which `follow` replaces as the cluster changes. Refuses to know how somebody
-//! is told to be a pod: that is attestation's, and here stands only its [`Basis`], unread. A pod that is gone, or whose
+//! What a pod may have are its [entitlements](seawall_clouds::entitlements::Entitlements), which `follow` replaces as the cluster changes. Refuses to know how somebody
+//! is told to be a pod: that is attestation's, and here stands only its [basis](seawall_core::attestation::Basis), unread. A pod that is gone, or whose
 //! basis is another, is closed for good, and its next connection is decided anew. Read by `callers` and the dialects.
 
 use std::sync::Arc;

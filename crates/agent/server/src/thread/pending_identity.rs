@@ -33,7 +33,7 @@ pub(super) struct Place {
 
 impl Unsettled {
     /// A quarter of the process's connections for each of at most two threads: strangers may have two thirds
-    /// ([`crate::connection_table::Cap::may_take`]).
+    /// ([`crate::connection_counter::Cap::may_take`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }
