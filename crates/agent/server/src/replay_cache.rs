@@ -82,7 +82,8 @@ impl<P> Request<P> {
     /// Whether it is what stands at the beginning of `bytes`, asked of the same dialects. A head ends with an empty line, so
     /// nothing that follows can be part of it.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
-        bytes.starts_with(self.bytes()) && self.dialects == dialects
+        // musl's memcmp goes byte by byte, which is a quarter of what the whole answer costs.
+        memchr::arch::all::is_prefix(bytes, self.bytes()) && self.dialects == dialects
     }
 }
 

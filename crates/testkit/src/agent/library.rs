@@ -135,14 +135,16 @@ impl Program {
                 let program = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/client.py");
                 vec![part("python/bin/python").into(), program.into()]
             }
-            // The quickest start, for a program that lives for seconds.
+            // The quickest start, for a program that lives for seconds. And no figures in /tmp, in a file by the process's number: where
+            // several process namespaces share /tmp, it would warn on its output that another program has that file.
             Self::Java => {
                 let [mut classes, jars] =
                     [part("clients/java/classes"), part("clients/java/jars")].map(OsString::from);
                 classes.push(":");
                 classes.push(jars);
                 classes.push("/*");
-                let quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"].map(OsString::from);
+                let quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp"];
+                let quick = quick.map(OsString::from);
                 [&["java".into()], &quick[..], &[classes, "Client".into()]].concat()
             }
             Self::Node => vec!["node".into(), part("clients/node/client.cjs").into()],

@@ -102,6 +102,21 @@ impl Node {
         kinds.iter().flat_map(of_kind).collect()
     }
 
+    /// Deletes all objects of these kinds (as [`Self::left`] takes them) in the tests' namespace at once, and waits until none is left but
+    /// what the controllers put into each namespace.
+    pub fn clear(&self, kinds: &[(&str, &str)]) {
+        for (base, kind) in kinds {
+            let path = format!(
+                "{base}/namespaces/{NAMESPACE}/{kind}?gracePeriodSeconds=0&propagationPolicy=Background"
+            );
+            self.api.must("DELETE", &path, None);
+        }
+        until_true("the namespace to be empty", || {
+            pause(Duration::from_millis(50));
+            self.left(NAMESPACE, kinds).iter().all(|object| object == "configmaps/kube-root-ca.crt")
+        });
+    }
+
     /// `kubectl exec` in a pod.
     pub fn exec(&self, pod: &str, words: &[&str]) -> Command {
         let mut command = self.kubectl();

@@ -1,5 +1,8 @@
 //! Pods of the tool's image.
 
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use seawall_testkit::node::{Node, PAUSE};
 use seawall_testkit::objects::NAMESPACE;
 use serde_json::{Value, json};
@@ -10,10 +13,35 @@ pub(crate) const IMAGE: &str = concat!("seawall.local/seawall:", env!("CARGO_PKG
 /// Where a planted server in a pod listens, at the pod's address.
 pub(crate) const PORT: u16 = 8790;
 
-/// A node that has the image.
-pub(crate) fn node() -> Node {
-    Node::start(&["seawall"])
+/// The node of all tests in this process, which has the image; one test at a time has it.
+static NODE: Mutex<Option<Node>> = Mutex::new(None);
+
+/// The node, with nothing in the tests' namespace.
+pub(crate) struct SharedNode(MutexGuard<'static, Option<Node>>);
+
+impl Deref for SharedNode {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        self.0.as_ref().unwrap()
+    }
 }
+
+/// The node, once nothing is left on it of the test before, whatever became of that.
+pub(crate) fn node() -> SharedNode {
+    let mut node = NODE.lock().unwrap_or_else(PoisonError::into_inner);
+    node.get_or_insert_with(|| Node::start(&["seawall"])).clear(&KINDS);
+    SharedNode(node)
+}
+
+/// The kinds of objects that the tests make, by the path of their group. Jobs first: they would make pods anew.
+const KINDS: [(&str, &str); 5] = [
+    ("/apis/batch/v1", "jobs"),
+    ("/api/v1", "pods"),
+    ("/api/v1", "secrets"),
+    ("/api/v1", "configmaps"),
+    ("/api/v1", "resourcequotas"),
+];
 
 /// A pod that runs the tool with these words, by the strictest of Kubernetes' own rules (Pod Security Standards, "restricted").
 pub(crate) fn pod(name: &str, words: &[&str]) -> Value {

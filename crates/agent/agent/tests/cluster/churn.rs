@@ -165,10 +165,10 @@ struct OfGoogle<'a>(&'a World);
 
 impl Asks for OfGoogle<'_> {
     fn ask(&self, client: &mut Client, _: &Sandbox, account: &str) -> Given {
-        let answer = client.ask(&get(TOKEN));
-        if answer.status == 503 {
+        let answer = client.try_ask(&get(TOKEN));
+        let Some(answer) = answer.filter(|answer| answer.status != 503) else {
             return Given::Nothing;
-        }
+        };
         let token = self.0.cloud.read(&answer.token());
         let is_own = token.sub == cloud::subject(account) && token.account == Some(cloud::email(account));
         if is_own { Given::Own } else { Given::Anothers(format!("{token:?}")) }
@@ -179,39 +179,42 @@ impl Asks for OfGoogle<'_> {
 struct OfAws<'a>(&'a Sts);
 
 impl OfAws<'_> {
-    /// On this connection, or, where that ended with the answer before, on another.
-    fn on(client: &mut Client, sandbox: &Sandbox, request: &str) -> Answer {
-        let answer = client.ask(request);
-        if answer.header("connection") == "close" {
+    /// On this connection, or, where that ended with the answer before, on another. Nothing where it ended meanwhile: a machine that is
+    /// busy hears so late whose address it is that a connection is nobody's any more when the next request comes.
+    fn on(client: &mut Client, sandbox: &Sandbox, request: &str) -> Option<Answer> {
+        let answer = client.try_ask(request);
+        if answer.as_ref().is_none_or(|answer| answer.header("connection") == "close") {
             *client = Client::connect(sandbox.address, (METADATA, 80).into());
         }
         answer
     }
-}
 
-impl Asks for OfAws<'_> {
-    fn ask(&self, client: &mut Client, sandbox: &Sandbox, account: &str) -> Given {
+    /// What came of all three requests; nothing where there is no answer yet.
+    fn given(&self, client: &mut Client, sandbox: &Sandbox, account: &str) -> Option<Given> {
         let put =
             "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 300\r\n\r\n";
-        let token = Self::on(client, sandbox, put);
+        let token = Self::on(client, sandbox, put)?;
         assert_eq!(token.status, 200, "{token:?}");
         let mut get = |target: &str| {
             let shown = format!("X-aws-ec2-metadata-token: {}\r\n", token.body);
             Self::on(client, sandbox, &format!("GET {target} HTTP/1.1\r\nHost: a\r\n{shown}\r\n"))
         };
-        let listed = get(ROLES);
         // A token that was given before it was known whose address this is, is nobody's by now.
-        if listed.status == 503 || listed.status == 401 {
-            return Given::Nothing;
+        let listed = get(ROLES)?;
+        if matches!(listed.status, 503 | 401) {
+            return None;
         }
-        let document = get(&format!("{ROLES}{}", listed.body));
-        if document.status == 503 {
-            return Given::Nothing;
-        }
+        let document = get(&format!("{ROLES}{}", listed.body)).filter(|document| document.status != 503)?;
         if listed.status != 200 || document.status != 200 {
-            return Given::Anothers(format!("{listed:?}, {document:?}"));
+            return Some(Given::Anothers(format!("{listed:?}, {document:?}")));
         }
         let role = self.0.role_of(&document.json());
-        if role == arn(account) { Given::Own } else { Given::Anothers(role) }
+        Some(if role == arn(account) { Given::Own } else { Given::Anothers(role) })
+    }
+}
+
+impl Asks for OfAws<'_> {
+    fn ask(&self, client: &mut Client, sandbox: &Sandbox, account: &str) -> Given {
+        self.given(client, sandbox, account).unwrap_or(Given::Nothing)
     }
 }
