@@ -295,7 +295,7 @@ mod tests {
                 tracing::trace!(target: "h2::client", "h2 traces");
                 tracing::debug!(target: "hyper_util::client::legacy::connect::http", "hyper debugs");
                 tracing::info!(target: "rustls::client", "rustls informs");
-                tracing::debug!(target: "seawall_broker::log", "own debug");
+                tracing::debug!(target: "seawall_broker::fetch_log", "own debug");
                 tracing::info!("own info");
                 tracing::error!(target: "seawall_cluster", "own error");
                 tracing::warn!(target: "hyper", "hyper warns");

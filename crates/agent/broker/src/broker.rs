@@ -6,14 +6,14 @@ use seawall_core::{Clock, Floor};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::cache_entry::Slot;
 use crate::counters::Counters;
+use crate::debug_view::PrincipalView;
 use crate::exchange::Exchange;
 use crate::renew::Renewals;
-use crate::schedule::{self, Notice};
+use crate::renewal_schedule::{self, Notice};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::slot::Slot;
-use crate::view::PrincipalView;
 
 /// The broker of one cloud, with a floor, a limiter and counters of its own; cheap to clone. Its renewals end with its last
 /// clone and last [`Holder`](crate::Holder).
@@ -53,7 +53,7 @@ impl<X: Exchange> Broker<X> {
 
     fn renewing(shared: Arc<Shared<X>>, notices: Heard<X>) -> Self {
         let renewals = Renewals(Arc::downgrade(&shared));
-        shared.runtime.spawn(schedule::run(renewals, shared.clock.clone(), notices));
+        shared.runtime.spawn(renewal_schedule::run(renewals, shared.clock.clone(), notices));
         Self(shared)
     }
 

@@ -10,15 +10,15 @@ use seawall_core::pod::SubjectTokens;
 use seawall_core::{Gcra, Lease, Moment, Pod};
 
 use crate::broker::Broker;
+use crate::cache_entry::{Proof, Slot};
+use crate::debug_view::PrincipalView;
 use crate::exchange::{EntitlementOf, Exchange, WantOf};
-use crate::landings::Landings;
-use crate::lend::Asker;
+use crate::fetch_results::Landings;
 use crate::limiter::Party;
+use crate::lookup::Asker;
 use crate::principal::Principal;
 use crate::shared::Shared;
-use crate::slot::{Proof, Slot};
 use crate::unavailable::Unavailable;
-use crate::view::PrincipalView;
 
 /// How often one credential is waited for by who catches up, each time for [`crate::Settings::wait`]: longer than a call may take.
 const CATCHING_UP: u32 = 8;

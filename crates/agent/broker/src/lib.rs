@@ -8,41 +8,41 @@
 //! A cloud is a room ([`google`], [`aws`]): an [`Exchange`] with principals and credentials of its own. Each has a [`Broker`] of its own,
 //! which reads no field of either. Another cloud is another folder and its line here.
 //!
-//! Files know only those before them: `account`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `log`,
-//! `limiter`, `schedule`, `landings`; `slot`; `view`, `shared`; `flight`; `lend` and `renew`; `holder`; `broker`. A cloud's room knows the
+//! Files know only those before them: `throttle_key`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `fetch_log`,
+//! `limiter`, `renewal_schedule`, `fetch_results`; `cache_entry`; `debug_view`, `shared`; `fetch`; `lookup` and `renew`; `holder`; `broker`. A cloud's room knows the
 //! first six and `https`, the way to a cloud's services; nothing here knows a room.
 
-mod account;
 pub mod aws;
 mod broker;
+mod cache_entry;
 mod counters;
+mod debug_view;
 mod exchange;
 mod failure;
-mod flight;
+mod fetch;
+mod fetch_log;
+mod fetch_results;
 pub mod google;
 mod holder;
 mod https;
-mod landings;
-mod lend;
 mod limiter;
-mod log;
+mod lookup;
 mod principal;
 mod renew;
+mod renewal_schedule;
 mod reply;
-mod schedule;
 mod settings;
 mod shared;
-mod slot;
+mod throttle_key;
 mod unavailable;
-mod view;
 
-pub use account::Account;
 pub use broker::Broker;
 pub use counters::Counters;
+pub use debug_view::PrincipalView;
 pub use exchange::{EntitlementOf, Exchange, ExchangeFuture, Issued, WantOf};
 pub use failure::{ExchangeError, Fault};
 pub use holder::{Changes, Holder, HolderSpec};
 pub use principal::Principal;
 pub use settings::Settings;
+pub use throttle_key::Account;
 pub use unavailable::Unavailable;
-pub use view::PrincipalView;

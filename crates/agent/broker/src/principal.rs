@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use seawall_core::{Floor, ServiceAccount};
 
-use crate::account::Account;
+use crate::throttle_key::Account;
 use crate::unavailable::Unavailable;
 
 /// Everything that decides which credential of one cloud is the right one.

@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak};
 
 use seawall_core::Moment;
 
+use crate::cache_entry::{Boarding, Slot};
 use crate::exchange::Exchange;
-use crate::flight::Flight;
+use crate::fetch::Flight;
 use crate::limiter::{HolderId, Lane, Party, Ticket};
 use crate::principal::Principal;
-use crate::schedule::Watcher;
+use crate::renewal_schedule::Watcher;
 use crate::shared::Shared;
-use crate::slot::{Boarding, Slot};
 use crate::unavailable::Unavailable;
 
 /// What the schedule may do to the broker. Weak, so that the schedule ends with the broker.

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use seawall_core::{Clock, Moment};
 use tokio::runtime::Handle;
 
+use crate::cache_entry::{Notices, Slot};
 use crate::counters::Counters;
 use crate::exchange::Exchange;
+use crate::fetch_log::Log;
 use crate::limiter::Limiter;
-use crate::log::Log;
-use crate::schedule::Notice;
+use crate::renewal_schedule::Notice;
 use crate::settings::Settings;
-use crate::slot::{Notices, Slot};
 
 #[derive(Debug)]
 pub(crate) struct Shared<X: Exchange> {

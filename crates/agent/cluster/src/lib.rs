@@ -20,22 +20,22 @@
 //!
 //! **Which annotations.** Those whose keys it is told ([`Config::selections`]). What they mean is the clouds' to say.
 
-mod beside;
 mod config;
-mod current;
 mod events;
 #[cfg(test)]
 mod fake;
-mod hearing;
 mod index;
-mod node;
+mod latest_snapshot;
 mod object;
-mod pulse;
-mod retire;
-mod shared;
+mod related_objects;
+mod snapshot_writer;
+mod startup_taint;
 mod token_request;
+mod uninstall;
+mod view_freshness;
 mod watch;
-mod writer;
+mod watch_health;
+mod watch_thread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,14 +48,14 @@ use tokio::task::JoinSet;
 
 pub use config::{Config, NodeName};
 pub use events::Reporter;
-pub use hearing::{Hearing, Unheard};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
-pub use pulse::WatchHealth;
-pub use retire::{Left, Retirement};
 pub use seawall_kube::{Access, Patience, StartError};
+pub use uninstall::{Left, Retirement};
+pub use watch_health::WatchHealth;
+pub use watch_thread::{Hearing, Unheard};
 
-use beside::Selected;
-use shared::Shared;
+use latest_snapshot::Shared;
+use related_objects::Selected;
 use token_request::PodTokens;
 
 /// The part that asks the API server: tokens, events, the node's taint. Ends, with its task, when dropped.
@@ -128,7 +128,7 @@ impl Cluster {
     /// Takes the configured taint off this node, trying until it is off. Call it once ready. Does nothing without one.
     pub async fn open_node(&self) {
         if let Some(taint) = &self.taint {
-            node::open(&self.link, self.node.as_str(), taint).await;
+            startup_taint::open(&self.link, self.node.as_str(), taint).await;
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use crate::object::{self, Event, Keys, Page, Versioned};
-use crate::pulse::Pulse;
+use crate::watch_health::Pulse;
 
 /// What a watch tells.
 #[derive(Debug)]

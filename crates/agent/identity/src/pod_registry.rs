@@ -2,7 +2,7 @@
 //!
 //! What a pod may have are its [entitlements](seawall_clouds::entitlements::Entitlements), which `follow` replaces as the cluster changes. Refuses to know how somebody
 //! is told to be a pod: that is attestation's, and here stands only its [basis](seawall_core::attestation::Basis), unread. A pod that is gone, or whose
-//! basis is another, is closed for good, and its next connection is decided anew. Read by `callers` and the dialects.
+//! basis is another, is closed for good, and its next connection is decided anew. Read by `resolver` and the dialects.
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@
 // Whatever cannot be decided is refused (EPERM): no agent, no pod, no memory. Nobody but an agent's own pod reaches a metadata
 // address itself. Only contexts of the user API are read, so no kernel's types are needed and one object runs on all.
 //
-// Layouts here are those of `target.rs`, `callers.rs` and `counters.rs`, whose tests compare sizes; another layout is
-// another directory of pins (`place.rs`).
+// Layouts here are those of `target.rs`, `connection_owners.rs` and `counts.rs`, whose tests compare sizes; another layout is
+// another directory of pins (`pins.rs`).
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>

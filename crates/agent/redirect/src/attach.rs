@@ -11,12 +11,12 @@ use aya::programs::links::FdLink;
 use aya::programs::{CgroupAttachMode, CgroupSockAddr, Program, ProgramError, SockOps};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
+use crate::attach_points::Hook;
+use crate::cgroup_tree::Site;
 use crate::error::Error;
-use crate::hook::Hook;
 use crate::link::Attached;
 use crate::pins::{LinkPin, MAPS, PATIENCE, Pins, unpin};
 use crate::prerequisites;
-use crate::site::Site;
 
 /// Made from `ebpf/capture.bpf.c` by `scripts/ebpf`.
 static OBJECT: &[u8] = include_bytes_aligned!("../ebpf/capture.bpf.o");

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::hook::Hook;
+use crate::attach_points::Hook;
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]

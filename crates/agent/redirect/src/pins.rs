@@ -13,8 +13,8 @@ use aya::programs::links::PinnedLink;
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::io::Errno;
 
+use crate::attach_points::Hook;
 use crate::error::Error;
-use crate::hook::Hook;
 use crate::target;
 
 /// Bytes of a key and of a value of the map [`CALLERS`]: a connection, and whose it is.

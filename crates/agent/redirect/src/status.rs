@@ -3,15 +3,15 @@
 use std::fmt;
 
 use crate::attach::version;
-use crate::callers::Callers;
+use crate::attach_points::Hook;
+use crate::cgroup_tree::Site;
+use crate::connection_owners::Callers;
 use crate::counts::{Connects, Counts};
 use crate::error::Error;
-use crate::gate::Gate;
-use crate::hook::Hook;
 use crate::link::Attached;
 use crate::pins::{LinkPin, Pins};
-use crate::site::Site;
 use crate::target::Target;
+use crate::target_map::Gate;
 
 /// What there is.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use seawall_core::share;
+use seawall_core::fair_share;
 
 /// A count of open connections with a cap; one for the process, one per caller. Permits give back on drop.
 #[derive(Debug, Default)]
@@ -19,12 +19,12 @@ impl Cap {
     /// Whether one more is within its share, while the process has so many open of `most`.
     ///
     /// The last quarter is for callers with a few: whoever comes finds room, even if everybody else hoards and gives nothing back.
-    /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::share`], with places an eighth as
+    /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::fair_share`], with places an eighth as
     /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
     pub fn may_take(&self, process: &Self, most: u32) -> bool {
         const FEW: u32 = 8;
-        let free = share::free_for_many(u64::from(most), u64::from(process.open()));
-        self.open() < FEW || share::may_take(u64::from(self.open() / 8), free)
+        let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
+        self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
     }
 
     /// Counts one more if that stays within `most`.

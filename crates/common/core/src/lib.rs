@@ -13,16 +13,16 @@ pub mod duration;
 pub mod endpoint;
 pub mod events;
 pub mod facts;
+pub mod fair_share;
 pub mod file;
-pub mod foreign;
 pub mod lease;
 pub mod limiter;
 pub mod names;
 pub mod pod;
 pub mod secret;
-pub mod share;
 #[cfg(feature = "sleep")]
 pub mod shutdown;
+pub mod terminal_safe;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};

@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 use crate::access::endpoint::Endpoint;
 use crate::access::{Access, StartError};
 use crate::failure::{Failure, Status};
-use crate::lines::{LARGEST, Lines};
-use crate::patience::Patience;
+use crate::line_reader::{LARGEST, Lines};
 use crate::request::Built;
 use crate::server::{Body, Carrier, Server};
+use crate::timeouts::Patience;
 
 /// Largest body of a refusal that is read, in bytes; a Status takes some hundred.
 const LARGEST_REFUSAL: usize = 64 * 1024;

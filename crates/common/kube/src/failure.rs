@@ -8,7 +8,7 @@ use std::time::Duration;
 use seawall_core::Backoff;
 use serde::Deserialize;
 
-use crate::patience::Patience;
+use crate::timeouts::Patience;
 
 /// Why a call brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

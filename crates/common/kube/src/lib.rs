@@ -10,14 +10,14 @@
 pub mod access;
 pub mod client;
 mod failure;
-mod lines;
-mod patience;
+mod line_reader;
 pub mod request;
 pub mod server;
+mod timeouts;
 
 pub use access::{Access, StartError};
 pub use client::{Client, Connector, Link};
 pub use failure::{Failure, Pauses, Status, StatusDetails};
-pub use lines::{LARGEST, Lines};
-pub use patience::Patience;
+pub use line_reader::{LARGEST, Lines};
 pub use server::{Answering, Body, Carrier};
+pub use timeouts::Patience;

@@ -4,7 +4,7 @@
 //! (401). A new token is in the next request; new certificates are for connections that are opened from then on. What cannot
 //! be read leaves in use what was read last: files are replaced in place, and some installations remove them after the start.
 //!
-//! Not shared between threads that speak to the API server (`cluster/src/hearing.rs` says why).
+//! Not shared between threads that speak to the API server (`cluster/src/watch_thread.rs` says why).
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

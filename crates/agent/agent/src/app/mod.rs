@@ -5,7 +5,7 @@
 //! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
 //! and a runtime, too (`identity`).
 
-pub(crate) mod machine;
+pub(crate) mod machine_limits;
 pub(crate) mod resource_limits;
 pub(crate) mod signals;
 
@@ -36,7 +36,7 @@ use seawall_server::upstream::permits::Places;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
-use self::machine::Machine;
+use self::machine_limits::Machine;
 use self::resource_limits::Room;
 use self::signals::{Asked, Signals};
 use crate::config::{Config, Identity};
@@ -51,7 +51,7 @@ use seawall_identity::strategy::{ClusterThread, Strategy, Who};
 use seawall_observe::admin::{Admin, Doors, Sources};
 use seawall_observe::metrics::requests::Requests;
 use seawall_observe::metrics::write::{self, scrape};
-use seawall_observe::metrics::{broker, cluster, floors, redirect};
+use seawall_observe::metrics::{broker, cluster, lifetime_floors, redirect};
 use seawall_observe::pod_scan::Found;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
@@ -323,7 +323,7 @@ impl Parts {
             registry.register_collector(scrape(move |out| cluster::write(&cluster, out)));
         }
         let who = self.who.clone();
-        registry.register_collector(scrape(move |out| floors::write(&who, out)));
+        registry.register_collector(scrape(move |out| lifetime_floors::write(&who, out)));
         if let Some(capture) = self.capture.clone() {
             registry.register_collector(scrape(move |out| redirect::write(&capture, out)));
         }

@@ -5,7 +5,7 @@
 //! hold (connections, half heads, unread answers, the real server's answers on their way) has a sum that fits beside the
 //! program itself, and each part is shared by `tenants`, so that no caller can take the sum.
 
-use super::machine::Machine;
+use super::machine_limits::Machine;
 use crate::config;
 
 /// What the program itself takes with a full node's pods, its file's pages included (benches/agent-memory: 10.9 MiB).

@@ -2,7 +2,7 @@
 //!
 //! The first SIGTERM or SIGINT starts the drain (`serve`), a second signal cuts at once. Kubernetes sends SIGTERM, waits for the grace period
 //! and then kills; 5 s fits inside any grace period. Signals whose default would end the process without a drain are taken, named in the
-//! log and otherwise ignored. Read by `build` and `retire`.
+//! log and otherwise ignored. Read by `app` and `uninstall`.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

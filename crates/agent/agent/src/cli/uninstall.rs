@@ -1,7 +1,7 @@
 //! `seawall-agent retire`: what is done when the agent is taken out of a cluster, by the pods that `helm uninstall` makes (the chart's
 //! `removal.yaml`), or by hand. Called by `main` alone.
 //!
-//! Does one step at the API server (`cluster`'s `retire` says in which order and why), or stays where a pod has done its step on its node.
+//! Does one step at the API server (`cluster`'s `uninstall` says in which order and why), or stays where a pod has done its step on its node.
 //! Knows nothing of what is attached there: that is `redirect remove`.
 
 use std::path::PathBuf;

@@ -4,27 +4,27 @@
 //! `AssumeRole` under keys of the node's, and EKS Auth's `AssumeRoleForPodIdentity`; the first two may lead through a role that is
 //! assumed before. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and
 //! `botocore/data/eks-auth/2023-11-26/service-2.json`. Every answer is bounded and read as a type; what is not as expected is an
-//! [`ExchangeError`] that says which call. A session that stands between is kept only if the node itself proved it (`shelf`).
+//! [`ExchangeError`] that says which call. A session that stands between is kept only if the node itself proved it (`signing_key_cache`).
 //!
 //! Nothing here knows a pod, a request of one, or an annotation: the agent's room says who may have what.
 
-mod call;
+mod assume_role;
 mod config_error;
 mod credential;
 mod endpoint;
-mod fresh;
+#[cfg(feature = "rehearsal")]
+pub mod fuzz_api;
 mod imds;
 mod keys;
-mod longest;
 mod names;
-mod own;
+mod node_credentials;
 mod principal;
+mod refresh_policy;
 mod refusal;
-#[cfg(feature = "rehearsal")]
-pub mod rehearsal;
-mod reply;
-mod shelf;
+mod response_parser;
+mod session_limits;
 mod sign;
+mod signing_key_cache;
 mod xml;
 
 use std::borrow::Cow;
@@ -37,19 +37,19 @@ use seawall_core::{Clock, Secret};
 use crate::exchange::{Exchange, ExchangeFuture, Issued};
 use crate::failure::ExchangeError;
 use crate::https::{self, Https};
-use call::{Caller, Place, Session, Shown};
-use longest::{Longest, shorter};
-use own::Own;
+use assume_role::{Caller, Place, Session, Shown};
+use node_credentials::Own;
 use refusal::Refused;
-use shelf::{Shelf, Whose};
+use session_limits::{Longest, shorter};
+use signing_key_cache::{Shelf, Whose};
 
 pub use config_error::ConfigError;
 pub use credential::{Credential, CredentialError, Parts};
 pub use endpoint::{Sts, partition};
-pub use fresh::{FLOOR, SETTINGS};
 pub use keys::{KeySource, Keys};
 pub use names::{ClusterName, ExternalId, NameError, Region, RoleArn, SessionLength, SessionName, Tag, Tags};
 pub use principal::{Access, Principal, Role, TokenRole, Way};
+pub use refresh_policy::{FLOOR, SETTINGS};
 
 /// The broker of AWS's credentials.
 pub type Broker = crate::Broker<AwsExchange>;

@@ -6,7 +6,7 @@ use seawall_core::{PodUid, ServiceAccount};
 
 use super::endpoint::Sts;
 use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionLength, SessionName, Tags};
-use crate::account::Account;
+use crate::throttle_key::Account;
 use crate::unavailable::Unavailable;
 
 /// Everything that decides which credential is the right one.

@@ -7,11 +7,11 @@
 //! Every answer is bounded and read as a type; what is not as expected is an [`ExchangeError`] that says which step.
 
 mod credential;
-mod fresh;
+mod credential_request;
 mod http;
 mod principal;
+mod refresh_policy;
 mod reply;
-mod want;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +26,9 @@ use crate::reply::form;
 
 pub use crate::https::ConfigError;
 pub use credential::{Credential, CredentialError};
-pub use fresh::{FLOOR, SETTINGS};
+pub use credential_request::{Want, WantRef};
 pub use principal::Principal;
-pub use want::{Want, WantRef};
+pub use refresh_policy::{FLOOR, SETTINGS};
 
 /// The broker of Google's credentials.
 pub type Broker = crate::Broker<GoogleExchange>;

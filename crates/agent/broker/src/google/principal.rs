@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use seawall_core::{Floor, ServiceAccount};
 
-use super::fresh;
-use super::want::{Want, WantRef};
-use crate::account::Account;
+use super::credential_request::{Want, WantRef};
+use super::refresh_policy;
+use crate::throttle_key::Account;
 use crate::unavailable::Unavailable;
 
 /// Everything that decides which credential is the right one.
@@ -61,10 +61,10 @@ impl crate::principal::Principal for Principal {
     }
 
     fn least_life(&self, floor: Floor) -> Duration {
-        fresh::least_life(&self.want, floor)
+        refresh_policy::least_life(&self.want, floor)
     }
 
     fn shared_for(&self, lifetime: Duration) -> Option<Duration> {
-        fresh::shared_for(&self.want, lifetime)
+        refresh_policy::shared_for(&self.want, lifetime)
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use seawall_core::Moment;
 
 use super::rate::Rate;
-use crate::account::Account;
+use crate::throttle_key::Account;
 
 /// A throttled account is asked for at least so often: several times between the start of its renewals and their floor.
 const SLOWEST: f64 = 1.0 / 15.0;

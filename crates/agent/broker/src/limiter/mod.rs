@@ -6,14 +6,14 @@
 //!
 //! Nothing that one pod does costs another its turn. The party to everything here is the pod that waits, by its holder: two
 //! pods of one ServiceAccount are two parties. Pods take turns in the queue, and what one may have queued is capped.
-//! The places in the [`air`] are shared by dynamic thresholds ([`seawall_core::share`]), so a pod whose calls all hang keeps half of
+//! The places in the [`in_flight`] are shared by dynamic thresholds ([`seawall_core::fair_share`]), so a pod whose calls all hang keeps half of
 //! them at most. Who leaves gives up its place in the queue at once: a [`Ticket`] that is dropped is never flown.
 //!
 //! This file is the lock and the task; whose turn it is says [`state`]. Files know only those before them: `rate`, `accounts`,
-//! `queue`, `air`, `state`.
+//! `queue`, `in_flight`, `state`.
 
 mod accounts;
-mod air;
+mod in_flight;
 mod queue;
 mod rate;
 mod state;
@@ -24,8 +24,8 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::{Notify, oneshot};
 
-use crate::account::Account;
 use crate::settings::Settings;
+use crate::throttle_key::Account;
 use queue::Entry;
 pub(crate) use queue::HolderId;
 pub(crate) use state::{Lane, Party, Refused};

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use seawall_core::Moment;
 
-use crate::account::Account;
+use crate::throttle_key::Account;
 
 /// Tells pods apart, by their holders.
 pub(crate) type HolderId = u64;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use seawall_core::Moment;
 
 use super::accounts::Accounts;
-use super::air::Air;
+use super::in_flight::Air;
 use super::queue::{Entry, HolderId, Queue, Rank};
 use super::rate::Rate;
-use crate::account::Account;
 use crate::settings::Settings;
+use crate::throttle_key::Account;
 
 /// Throttled to this rate at the lowest: a call every two seconds still finds out that the cloud is well again.
 pub(super) const LEAST_PER_SECOND: f64 = 0.5;

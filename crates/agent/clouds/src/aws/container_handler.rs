@@ -16,9 +16,9 @@ use seawall_server::response::{Later, Reply, Writing, Written};
 use seawall_server::route;
 use seawall_server::route::Route;
 
+use super::awaited_credentials::Deadline;
 use super::entitlement::{Entitlement, Own, Standing};
-use super::pending::Deadline;
-use super::{pending, pod_token, response, routes};
+use super::{awaited_credentials, pod_token, response, routes};
 use crate::entitlements::Decided;
 use crate::pod::{Client, PodCaller, Step};
 use crate::readiness_request::Probe;
@@ -136,7 +136,7 @@ fn later(pod: &Arc<PodCaller>, asked: Asked<'_, '_, '_>) -> Step {
     let deadline = Deadline { came: asked.came, now: asked.now, patience: response::PATIENCE };
     let pod = pod.clone();
     Step::Later(Later::new(&routes::CONTAINER, false, async move {
-        Box::new(Came(pending::lease(&pod, deadline).await)) as Box<dyn Reply>
+        Box::new(Came(awaited_credentials::lease(&pod, deadline).await)) as Box<dyn Reply>
     }))
 }
 

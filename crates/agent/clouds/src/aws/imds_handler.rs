@@ -24,13 +24,13 @@ use seawall_server::response::{Later, Reply, Writing, Written};
 use seawall_server::route;
 use seawall_server::route::Route;
 
+use super::awaited_credentials::Deadline;
 use super::config::Section;
 use super::entitlement::{Entitlement, Own, Standing};
 use super::passthrough::{Errand, Passthrough};
-use super::pending::Deadline;
 use super::response::Dates;
 use super::session_token_keys::TokenKeys;
-use super::{pending, response, routes};
+use super::{awaited_credentials, response, routes};
 use crate::entitlements::Decided;
 use crate::pod::{Client, PodCaller, Step};
 use crate::readiness_request::Probe;
@@ -377,7 +377,8 @@ fn later(
     let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
     let pod = pod.clone();
     Step::Later(Later::new(route, false, async move {
-        let came = pending::lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
+        let came =
+            awaited_credentials::lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
         Box::new(came.unwrap_or_else(Came::Refused)) as Box<dyn Reply>
     }))
 }

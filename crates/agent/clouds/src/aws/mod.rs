@@ -4,6 +4,7 @@
 //! change from one to the other: one entitlement, one holder, one lease. Which role that is, is `policy`'s to say; how it is taken,
 //! `access`'s.
 
+mod awaited_credentials;
 mod config;
 mod container_handler;
 mod debug;
@@ -12,7 +13,6 @@ mod imds_handler;
 #[cfg(test)]
 mod node_load_tests;
 mod passthrough;
-mod pending;
 mod pod_token;
 mod policy;
 mod prefetch;

@@ -1,7 +1,7 @@
 //! One request in Google's dialect to one answer.
 //!
 //! What is no secret and must not be refused ([`Detection`]) is told to everybody. Everything else is answered from the
-//! caller's own [`Entitlement`], which `callers` found and no request can choose.
+//! caller's own [`Entitlement`], which the resolver found and no request can choose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use seawall_server::route;
 use seawall_server::route::Route;
 use seawall_server::upstream::long_polls::PollPlace;
 
+use super::awaited_changes::{Waits, Wanted};
 use super::entitlement::{Entitlement, Federated};
 use super::passthrough::Passthrough;
-use super::pending::{Waits, Wanted};
-use super::{pending, response, routes};
+use super::{awaited_changes, response, routes};
 use crate::entitlements::Decided;
 use crate::pod::{Client, PodCaller, Step};
 use crate::pod_events;
@@ -89,7 +89,7 @@ impl Dialect<PodCaller> for GoogleDialect {
             (Serves::Federate { probe }, Client::Probe) => self.look(probe, asked, out),
             (Serves::Conceal, Client::Pod(pod)) => {
                 let later = self.passthrough.forward(asked.shares, asked.head);
-                later.map(|later| Step::Later(pending::while_let_through(pod, later, self.server())))
+                later.map(|later| Step::Later(awaited_changes::while_let_through(pod, later, self.server())))
             }
             (Serves::Conceal, _) => self.passthrough.forward(asked.shares, asked.head).map(Step::Later),
         };
@@ -139,7 +139,7 @@ impl GoogleDialect {
             Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
             Decided::Is(Entitlement::Passthrough) => {
                 let later = self.passthrough.forward(asked.shares, asked.head)?;
-                Ok(Step::Later(pending::while_let_through(pod, later, self.server())))
+                Ok(Step::Later(awaited_changes::while_let_through(pod, later, self.server())))
             }
             Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
             Decided::NotYet => Ok(self.not_yet(asked, out)),
@@ -255,7 +255,7 @@ fn wanted<'a>(credential: &'a Credential<'_, '_>) -> Wanted<'a> {
 /// A credential: from memory if a lease is held, else as soon as the broker has one.
 fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     let Some(route) = lend(own, wanted, asked.frame, asked.now, out) else {
-        return Step::Later(pending::cold_lease(own, wanted, asked.came));
+        return Step::Later(awaited_changes::cold_lease(own, wanted, asked.came));
     };
     let question = || {
         let (tree, want, alt) = (own.tree.clone(), wanted.want.to_want(), wanted.alt);

@@ -1,13 +1,13 @@
 //! Google: what its section says, what a pod is entitled to, and its dialect on each traffic thread.
 
 mod account_policy;
+mod awaited_changes;
 mod config;
 mod debug;
 pub(crate) mod entitlement;
 mod handler;
 mod metadata_trees;
 mod passthrough;
-mod pending;
 mod prefetch;
 mod refusals;
 mod response;
@@ -37,12 +37,12 @@ use super::prefetch::Ahead;
 use crate::pod::PodCaller;
 use crate::readiness_request::Probe;
 use account_policy::NoAccount;
+use awaited_changes::Waits;
 use config::{Federate, Mode};
 use entitlement::{Entitlement, Federated};
 use handler::{GoogleDialect, Serves};
 use metadata_trees::Trees;
 use passthrough::Passthrough;
-use pending::Waits;
 use prefetch::First;
 
 pub(super) use account_policy::FILE_KEYS;

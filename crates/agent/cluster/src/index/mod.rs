@@ -45,13 +45,13 @@ use std::time::{Duration, SystemTime};
 use seawall_core::facts::{Annotations, Beside};
 use seawall_core::{Facts, Pod, PodUid, ServiceAccount};
 
-use crate::beside::{Kind, Object};
 use crate::object::{PodObject, Sandbox};
+use crate::related_objects::{Kind, Object};
 use crate::token_request::TokenCache;
 
-mod readings;
+mod object_cache;
 
-use readings::{Readings, Ticket};
+use object_cache::{Readings, Ticket};
 
 /// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
 /// that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.

@@ -10,6 +10,7 @@ pub mod facts;
 pub mod federate;
 pub mod head;
 pub mod query;
+mod real_server_response;
 pub mod respond;
 pub mod scopes;
 pub mod tree;

@@ -10,7 +10,7 @@ use super::etag::ETag;
 use super::federate::{Known, Redirect};
 use super::query::Alt;
 use crate::hex::hex;
-use seawall_http::{Frame, Length, Refusal};
+use seawall_http::{Frame, Refusal};
 
 /// Which server the response claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Server {
 
 impl Server {
     /// The headers that every response has, as the server of this name writes them (seen on both).
-    const fn headers(self) -> &'static [u8] {
+    pub(super) const fn headers(self) -> &'static [u8] {
         match self {
             Self::Vm => {
                 b"Metadata-Flavor: Google\r\nServer: Metadata Server for VM\r\n\
@@ -106,41 +106,6 @@ impl Server {
         let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
         frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request: ", &request, retry]);
     }
-
-    /// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
-    /// Everything else, such as hop-by-hop headers, stays behind.
-    pub fn forwarded<'h>(
-        self,
-        out: &mut Vec<u8>,
-        frame: &Frame<'_>,
-        status: u16,
-        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-        body: &[u8],
-    ) {
-        self.forwarded_head(out, frame, status, headers, Length::Known(body.len() as u64));
-        if !frame.head_only {
-            out.extend_from_slice(body);
-        }
-    }
-
-    /// Writes the head of what the real server answered; the body follows as `length` says.
-    pub fn forwarded_head<'h>(
-        self,
-        out: &mut Vec<u8>,
-        frame: &Frame<'_>,
-        status: u16,
-        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-        length: Length,
-    ) {
-        frame.begin(out, status, self.headers());
-        let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
-        for (name, value) in headers {
-            if is_passed(name) && write::is_value(value) {
-                write::header(out, name, value);
-            }
-        }
-        length.end(out);
-    }
 }
 
 /// An access token about to be written.
@@ -161,11 +126,6 @@ pub struct AccessToken<'a> {
 const JSON_TOKEN: [&str; 4] =
     ["application/json", r#"{"access_token":""#, r#"","expires_in":"#, r#","token_type":"Bearer"}"#];
 const TEXT_TOKEN: [&str; 4] = ["application/text", "access_token ", "\nexpires_in ", "\ntoken_type Bearer\n"];
-
-/// The real server's headers that go on to the client. The coding is the body's: without it a client would take compressed
-/// bytes for text. We ask for none, so an upstream that uses one has decided so itself.
-const PASSED: [&str; 6] =
-    ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 
 const NO_STORE: &[u8] = b"Cache-Control: no-store\r\n";
 const HTML: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\n";

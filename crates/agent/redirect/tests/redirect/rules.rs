@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use seawall_core::PodUid;
-use seawall_redirect::nft;
+use seawall_redirect::nft_rules;
 
 use crate::support::agent::{at_node, gate};
 use crate::support::*;
 
 fn load(rules: &str) {
-    within("node", || nft::apply(rules)).unwrap_or_else(|error| panic!("{error}\n{rules}"));
+    within("node", || nft_rules::apply(rules)).unwrap_or_else(|error| panic!("{error}\n{rules}"));
 }
 
 #[test]
@@ -20,8 +20,8 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
     // A second time changes nothing.
-    load(&nft::safety_net());
-    load(&nft::safety_net());
+    load(&nft_rules::safety_net());
+    load(&nft_rules::safety_net());
     for port in [80, 443, 8080] {
         assert_eq!(one.ask(&format!("ask raw_syn 169.254.169.254 {port}")), "nothing", "{port}");
     }
@@ -34,8 +34,8 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
     assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
     assert_eq!(lab.outside().get("169.254.169.254"), "real");
-    load(&nft::removal());
-    load(&nft::removal());
+    load(&nft_rules::removal());
+    load(&nft_rules::removal());
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
 }
 
@@ -52,7 +52,9 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     }
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
-    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap());
+    load(
+        &nft_rules::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+    );
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
         assert_eq!(one.get(to), "agent:nobody", "{to}");
         assert_eq!(host.get(to), "agent:nobody", "{to}");
@@ -62,15 +64,24 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(host.get("fd00:ec2::23"), "containers:nobody");
     // The agent's own pod asks the real server for what it passes on.
     load(
-        &nft::translation(&at_node(Some(agent.port), None), Some(&lab.site), Some(&PodUid(HOST.into())))
-            .unwrap(),
+        &nft_rules::translation(
+            &at_node(Some(agent.port), None),
+            Some(&lab.site),
+            Some(&PodUid(HOST.into())),
+        )
+        .unwrap(),
     );
     assert_eq!(host.get("169.254.169.254"), "real");
     assert_eq!(one.get("169.254.169.254"), "agent:nobody");
-    let of_nobody =
-        nft::translation(&at_node(Some(agent.port), None), Some(&lab.site), Some(&PodUid("gone".into())));
+    let of_nobody = nft_rules::translation(
+        &at_node(Some(agent.port), None),
+        Some(&lab.site),
+        Some(&PodUid("gone".into())),
+    );
     assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
-    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap());
+    load(
+        &nft_rules::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+    );
     // What is not translated does not pass either.
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
     assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
@@ -78,7 +89,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(host.get("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(outside.get("169.254.169.254"), "real");
-    load(&nft::removal());
+    load(&nft_rules::removal());
     assert_eq!(one.get("169.254.169.254"), "real");
 }
 
@@ -86,6 +97,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn what_nft_says_of_bad_rules_is_told() {
     let _lab = Lab::new();
-    let refused = within("node", || nft::apply("table inet seawall { nonsense }\n")).unwrap_err().to_string();
+    let refused =
+        within("node", || nft_rules::apply("table inet seawall { nonsense }\n")).unwrap_err().to_string();
     assert!(refused.contains("nonsense"), "{refused}");
 }

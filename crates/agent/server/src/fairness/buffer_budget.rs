@@ -6,13 +6,13 @@
 //! take more memory than the whole agent may have.
 //!
 //! The bound is shared. Its last quarter is for callers that hold a few: whoever comes finds room, even if everybody else hoards
-//! and gives nothing back. Of the rest a caller may hold as much as it leaves free ([`seawall_core::share`]).
+//! and gives nothing back. Of the rest a caller may hold as much as it leaves free ([`seawall_core::fair_share`]).
 
 use std::cell::Cell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use seawall_core::share;
+use seawall_core::fair_share;
 
 /// What every caller may hold where anything is left at all: one head of the largest size, or an answer with the socket's buffer.
 const FEW: usize = 40 * 1024;
@@ -60,7 +60,7 @@ impl Share {
     fn fits(&self, more: usize) -> bool {
         let Budget { most, used } = &*self.all;
         let (own, used) = (self.own.get() + more, used.get() + more);
-        let free = share::free_for_many(*most as u64, used as u64);
+        let free = fair_share::free_for_many(*most as u64, used as u64);
         own as u64 <= free || (own <= FEW && used <= *most)
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use seawall_core::attestation::Ends;
 
-use super::connection::{Connection, Who};
+use super::connection_state::{Connection, Who};
 use super::request::Asker;
 use super::socket::Socket;
 use super::{FULL, Thread};

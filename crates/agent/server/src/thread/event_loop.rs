@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 
-use super::active_connection::ActiveConnection;
+use super::connection_task::ActiveConnection;
 use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, Thread};
 use crate::client::ServedPod;
 use crate::connection_table::Key;

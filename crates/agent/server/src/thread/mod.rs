@@ -1,8 +1,9 @@
 //! The traffic threads: accept, read, answer, write.
 //!
 //! Here is the thread: what it has, its sweeps, its changes. [`mod@accept`] lets connections in, [`event_loop`] has those go on that have
-//! something to do ([`ready_queue`]) and drains them in the end. [`mod@connection`] is the state of one of them, on its [`socket`], and
-//! [`active_connection`] what it does: [`request`] is what one turn makes of the bytes that were read, [`pending`] what of it takes time.
+//! something to do ([`ready_queue`]) and drains them in the end. [`mod@connection_state`] is the state of one of them, on its [`socket`], and
+//! [`connection_task`] what it does: [`request`] is what one turn makes of the bytes that were read, [`waits`] what it waits for
+//! after a turn: a [`deferred_response`], its [body](streamed_body), [who its client is](identify_client).
 //!
 //! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime, and shares nothing it writes with
 //! the others but the counters of open connections. While a connection waits for its client it holds no
@@ -11,18 +12,21 @@
 //! Why not hyper here: a kept connection takes 11 KiB of it and 0.3 KiB here (docs/decisions/http-server.md). What a request means its dialect decides; this module knows bytes, states and limits.
 
 mod accept;
-mod active_connection;
-mod connection;
+mod connection_state;
+mod connection_task;
+mod deferred_response;
 mod event_loop;
+mod identify_client;
 mod limits;
-mod pending;
-mod pending_identity;
 mod ready_queue;
 mod request;
 mod socket;
+mod streamed_body;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod unidentified_wait_limit;
 mod update;
+mod waits;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -36,9 +40,9 @@ use seawall_core::{Clock, Gcra, clock};
 use seawall_http::{Frame, Refusal};
 use tokio::task::{JoinError, LocalSet};
 
-use self::connection::Connection;
-use self::pending_identity::Unsettled;
+use self::connection_state::Connection;
 use self::ready_queue::Work;
+use self::unidentified_wait_limit::Unsettled;
 use crate::client::{ClientResolver, ServedPod};
 use crate::connection_counter::Cap;
 use crate::connection_table::{Connections, SWEEP};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seawall_core::share;
+use seawall_core::fair_share;
 use seawall_core::shutdown::Stop;
 use seawall_http::Refusal;
 
@@ -30,10 +30,10 @@ impl LongPolls {
         Refusal::new(503, "long_polls", "Too many requests are waiting for a change; try again shortly.");
 
     /// A place for one more of a caller that has `own`, or 503. Within its cap a caller may have as many as it leaves free
-    /// ([`seawall_core::share`]).
+    /// ([`seawall_core::fair_share`]).
     pub fn enter(&self, own: &Arc<Cap>) -> Result<PollPlace, Refusal> {
         let free = self.most.saturating_sub(self.all.open());
-        if !share::may_take(own.open().into(), free.into()) {
+        if !fair_share::may_take(own.open().into(), free.into()) {
             return Err(Self::FULL);
         }
         let own = own.take(self.most_per_pod).ok_or(Self::FULL)?;

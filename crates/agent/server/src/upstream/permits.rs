@@ -1,13 +1,13 @@
 //! Places at the real metadata server, and whose they are: how many requests are there at once, all threads together.
 //!
 //! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
-//! for long. They are shared by dynamic thresholds ([`seawall_core::share::may_take_and_keep`]): one caller whose requests all hang
+//! for long. They are shared by dynamic thresholds ([`seawall_core::fair_share::may_take_and_keep`]): one caller whose requests all hang
 //! keeps eight of 64, and in whatever order such callers come, fifteen find one each. Those who wait are served in turn, caller by caller.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use seawall_core::share;
+use seawall_core::fair_share;
 use tokio::sync::oneshot;
 
 use crate::client::ClientId;
@@ -102,7 +102,7 @@ impl State {
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             own.waiting.pop_front();
         }
-        if !share::may_take_and_keep(own.taken, self.free) {
+        if !fair_share::may_take_and_keep(own.taken, self.free) {
             return None;
         }
         let waiter = own.waiting.pop_front()?;

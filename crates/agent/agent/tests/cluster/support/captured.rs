@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seawall_redirect::{Pins, Site, attach, nft, remove};
+use seawall_redirect::{Pins, Site, attach, nft_rules, remove};
 use seawall_testkit::objects::NODE;
 use seawall_testkit::pod::{Process, in_group};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         let _ = fs::write(self.home.join("cgroup.procs"), "0");
-        let _ = nft::apply(&nft::removal());
+        let _ = nft_rules::apply(&nft_rules::removal());
         if let Err(error) = remove(&self.pins) {
             eprintln!("not removed: {error}");
         }

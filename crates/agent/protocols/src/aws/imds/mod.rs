@@ -8,6 +8,7 @@
 //! one goes on without, some for the life of their process. Whatever is refused for what the pod is, is refused at the *listing*:
 //! a client that is given a role's name and then no document may abort its process (the CRT binding does).
 
+mod passed_paths;
 pub mod respond;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use seawall_http::RequestHead;
 
+use self::passed_paths::PassedPaths;
 use super::credentials::Shape;
 use super::facts::{Facts, Node};
 use super::pattern::Pattern;
@@ -60,7 +62,7 @@ const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
 #[derive(Debug)]
 pub struct Imds {
     facts: Facts,
-    passed: Vec<Pattern>,
+    passed: PassedPaths,
 }
 
 /// Whether requests need a session token.
@@ -170,7 +172,7 @@ impl Imds {
     /// The service of this node. A path of the real one is let pass if one of `passed` matches it and, where it leads to what is as good as
     /// a credential (`user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`), names that word.
     pub fn new(node: &Node, passed: Vec<Pattern>) -> Self {
-        Self { facts: Facts::of(node), passed }
+        Self { facts: Facts::of(node), passed: PassedPaths::new(passed) }
     }
 
     /// What a request asks for.
@@ -222,15 +224,7 @@ impl Imds {
     }
 
     fn pass<'b>(&self, path: Path<'b>) -> Result<What<'static, 'b>, Refusal> {
-        let text = path.as_str();
-        let lower = text.to_ascii_lowercase();
-        let secret = SECRETS.iter().find(|secret| lower.contains(*secret));
-        let passes =
-            |passed: &Pattern| secret.is_none_or(|secret| passed.names(secret)) && passed.matches(text);
-        if !is_credential(&lower) && self.passed.iter().any(passes) {
-            return Ok(What::Pass(path.into_text()));
-        }
-        Err(NOT_FOUND)
+        if self.passed.allows(path.as_str()) { Ok(What::Pass(path.into_text())) } else { Err(NOT_FOUND) }
     }
 }
 
@@ -281,18 +275,6 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<What<'static, '_>, Refusal> 
         Cow::Owned(text) => Cow::Owned(text[start + 1..end].to_owned()),
     };
     Ok(What::Role { name, shape })
-}
-
-/// What is as good as a credential without being called one: what nodes join their cluster with stands in the user data, and keys of
-/// EC2 Instance Connect below the next; the others are signatures of the instance's identity document, which some services take for the
-/// instance itself (Vault's EC2 login). An expression such as `.*` was not written with them in mind, so each passes only by one in
-/// which it is named. In any case of letters, as [`is_credential`].
-const SECRETS: [&str; 5] = ["user-data", "managed-ssh-keys", "pkcs7", "signature", "rsa2048"];
-
-/// Whether a path of the real service, in small letters, leads to credentials: of the node's role, or of the instance itself
-/// (`identity-credentials/ec2/security-credentials/`). Whatever stands before it.
-fn is_credential(path: &str) -> bool {
-    path.contains("credentials")
 }
 
 /// A token for who asks for one.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use seawall_core::Moment;
 
-use crate::current::Current;
+use crate::view_freshness::Current;
 
 /// The life signs of one watch.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A connection in the hands of its thread: it reads, has its turns, writes.
 //!
 //! What the bytes mean is [`mod@super::request`]'s and the dialect's business, and what takes time is [`mod@super::pending`]'s. The state of
-//! a connection stands apart from this ([`mod@super::connection`]), so that the thread, which has the states, is not part of them.
+//! a connection stands apart from this ([`mod@super::connection_state`]), so that the thread, which has the states, is not part of them.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use rustix::event::epoll::EventFlags;
 use seawall_core::Moment;
 
-use super::connection::{Connection, Parked, Who, keep};
+use super::connection_state::{Connection, Parked, Who, keep};
 use super::request::{After, Asker};
 use super::socket::Found;
 use super::{READ, Scratch, Thread};

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
-use crate::callers::{Callers, Owner};
+use crate::cgroup_tree::Site;
+use crate::connection_owners::{Callers, Owner};
 use crate::error::Error;
 use crate::pins::{LISTENERS, PATIENCE, Pins, TARGET};
-use crate::site::Site;
 use crate::target::{Agent, SIZE, Target};
 
 /// The only entry of its map.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use seawall_core::share;
+use seawall_core::fair_share;
 
 use super::queue::HolderId;
 
@@ -31,7 +31,7 @@ impl Air {
     /// pod that has nothing yet.
     pub(super) fn has_room(&self, holder: HolderId, is_waited_for: bool) -> bool {
         let may_fly = is_waited_for || self.ahead < (self.places / 2).max(1);
-        may_fly && share::may_take(self.own(holder), self.places.saturating_sub(self.taken))
+        may_fly && fair_share::may_take(self.own(holder), self.places.saturating_sub(self.taken))
     }
 
     pub(super) fn entered(&mut self, holder: HolderId, is_waited_for: bool) {

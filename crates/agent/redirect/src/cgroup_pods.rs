@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use seawall_core::PodUid;
 
+use crate::cgroup_tree::Site;
 use crate::error::Error;
-use crate::site::Site;
 
 /// The pods that have groups at one moment. Their number is the kubelet's (110 by default), and no pod can make another.
 #[derive(Clone, Debug, Default)]

@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use seawall_core::PodUid;
 use seawall_core::endpoint::{DNS, Endpoint, PORT};
 
+use crate::cgroup_pods::directory;
+use crate::cgroup_tree::Site;
 use crate::error::Error;
-use crate::pods::directory;
-use crate::site::Site;
 use crate::target::Agent;
 
 /// The table, of the families IPv4 and IPv6 together. All of ours is in it.

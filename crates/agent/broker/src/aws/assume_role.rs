@@ -15,7 +15,7 @@ use super::keys::Keys;
 use super::names::{ClusterName, RoleArn, is_role_name};
 use super::principal::{Role, TokenRole};
 use super::refusal::{Proof, Refused, refusal};
-use super::reply;
+use super::response_parser;
 use super::sign::{Scope, signed};
 use crate::failure::{ExchangeError, Fault};
 use crate::https::{Https, date};
@@ -101,7 +101,7 @@ impl Caller<'_> {
         members.push(("WebIdentityToken".into(), token.expose().into()));
         let request = post(ACTION, place.url, FORM, &form(&members))?;
         let (body, date) = self.send(ACTION, Proof::Token, request).await?;
-        let parts = reply::session(ACTION, ACTION, body.expose())?;
+        let parts = response_parser::session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
@@ -122,7 +122,7 @@ impl Caller<'_> {
         let scope = Scope { service: "sts", region: place.region };
         let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, Proof::Keys, request).await?;
-        let parts = reply::session(ACTION, ACTION, body.expose())?;
+        let parts = response_parser::session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
@@ -140,7 +140,7 @@ impl Caller<'_> {
         let scope = Scope { service: "eks-auth", region: place.region };
         let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, Proof::Both, request).await?;
-        let parts = reply::pod_identity(ACTION, body.expose(), shown.workload)?;
+        let parts = response_parser::pod_identity(ACTION, body.expose(), shown.workload)?;
         let session = self.session(ACTION, parts, date, LONGEST)?;
         // Nobody else names this role, and pods put its name into a path.
         if !is_role_name(session.credential.role_name()) {

@@ -14,10 +14,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use crate::beside::{Kind, Selected};
 use crate::index::{Fetch, Index};
+use crate::latest_snapshot::Shared;
 use crate::object::{self, Keys, PartialObject, PodObject};
-use crate::shared::Shared;
+use crate::related_objects::{Kind, Selected};
 use crate::watch::Change;
 
 /// What the writer is told.

@@ -6,9 +6,9 @@ use arc_swap::ArcSwap;
 use seawall_core::Moment;
 use tokio::sync::watch as version;
 
-use crate::beside::{Kind, Selected};
 use crate::index::Snapshot;
-use crate::pulse::{Pulse, WatchHealth};
+use crate::related_objects::{Kind, Selected};
+use crate::watch_health::{Pulse, WatchHealth};
 
 /// What the writer writes and everybody reads.
 #[derive(Debug)]

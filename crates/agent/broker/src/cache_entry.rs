@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 
 use crate::exchange::Exchange;
 use crate::failure::{ExchangeError, Fault};
-use crate::landings::{Landing, Landings};
+use crate::fetch_results::{Landing, Landings};
 use crate::limiter::{HolderId, Ticket};
 use crate::principal::Principal;
-use crate::schedule::Notice;
+use crate::renewal_schedule::Notice;
 use crate::settings::Settings;
 use crate::unavailable::Unavailable;
 

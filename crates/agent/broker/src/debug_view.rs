@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use seawall_core::Moment;
 
+use crate::cache_entry::Slot;
 use crate::exchange::Exchange;
 use crate::failure::ExchangeError;
-use crate::slot::Slot;
 
 /// One principal as `/debug/pods` and the metrics see it; never its credential.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use seawall_core::{Clock, disk};
 
-use super::call::life;
+use super::assume_role::life;
 use super::config_error::ConfigError;
 use super::imds::Instance;
 use super::keys::{self, KeySource, Keys};
-use super::shelf::{Shelf, Whose};
+use super::signing_key_cache::{Shelf, Whose};
 use crate::failure::{ExchangeError, Fault};
 
 /// Where they come from, ready to be asked.

@@ -1,6 +1,6 @@
 //! The objects that are read beside pods: which they are, where the API server keeps them, what of them is wanted.
 //!
-//! Refuses to know when they are read, which is [`crate::index`]'s to say, and how, which is [`crate::writer`]'s.
+//! Refuses to know when they are read, which is [`crate::index`]'s to say, and how, which is [`crate::snapshot_writer`]'s.
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! ahead of them.
 //!
 //! The proof rests on how a current-thread runtime of tokio works, and on watch, writer and prover having one to themselves,
-//! the watch's connection included ([`crate::hearing`]): a task that yields runs again only after the runtime has asked the kernel
+//! the watch's connection included ([`crate::watch_thread`]): a task that yields runs again only after the runtime has asked the kernel
 //! for input. So after a few rounds of yielding in which the watch heard nothing and the writer owed nothing, nothing that had
 //! arrived before the first of them is left unread.
 //!
@@ -210,7 +210,7 @@ impl Current {
 }
 
 /// Gives proofs to those who ask, for ever, and goes on as long as they do. To run where the watch and the writer run, and nowhere
-/// else: `hearing` sees to that.
+/// else: `watch_thread` sees to that.
 pub(crate) async fn prove(current: Arc<Current>, clock: Clock) {
     loop {
         current.wanted.notified().await;
@@ -230,12 +230,12 @@ mod tests {
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
-    use crate::beside::Selected;
     use crate::fake::{Asked, Feed, link};
-    use crate::hearing::watch_pods;
+    use crate::latest_snapshot::Shared;
     use crate::object::Keys;
-    use crate::shared::Shared;
-    use crate::writer::Writer;
+    use crate::related_objects::Selected;
+    use crate::snapshot_writer::Writer;
+    use crate::watch_thread::watch_pods;
     use crate::{NodeName, Pods};
 
     /// The pods' watch, the writer and the prover at work on a runtime as the agent's.

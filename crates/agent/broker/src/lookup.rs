@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use seawall_core::{Lease, Moment};
 
+use crate::cache_entry::{Boarding, Slot};
 use crate::exchange::Exchange;
 use crate::failure::{ExchangeError, Fault};
-use crate::flight::Flight;
-use crate::landings::Landing;
+use crate::fetch::Flight;
+use crate::fetch_results::Landing;
 use crate::limiter::{Lane, Party, Refused, Ticket};
 use crate::shared::Shared;
-use crate::slot::{Boarding, Slot};
 use crate::unavailable::Unavailable;
 
 /// Which pod asks.

@@ -3,15 +3,18 @@
 //! Does what one command says and ends: no listener, no configuration, and nothing of the serving agent. What is attached stays when this
 //! program has ended, which is the point of it.
 
-use std::net::IpAddr;
+mod places;
+mod print_rules;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
-use seawall_core::PodUid;
 use seawall_redirect::attach::Outcome;
-use seawall_redirect::{self as redirect, Agent, Pins, Site, attach, nft, remove, status};
+use seawall_redirect::{self as redirect, attach, nft_rules, remove, status};
 
+use self::places::{PLACES, Places};
+use self::print_rules::{Rules, printed};
 use super::flags::{Flags, word};
 
 pub(crate) const HELP: &str = "\
@@ -57,25 +60,6 @@ pub(crate) enum Request {
     Print { rules: Rules, into: Option<PathBuf> },
 }
 
-/// Which of netfilter's rules.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
-    Net,
-    Translation { places: Places, agent: Agent, own: Option<PodUid> },
-    Removal,
-}
-
-/// Where things are on this node.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Places {
-    bpffs: PathBuf,
-    cgroup: PathBuf,
-    kubepods: Option<PathBuf>,
-}
-
-/// The flags that name [`Places`].
-const PLACES: [&str; 3] = ["bpffs=", "cgroup=", "kubepods="];
-
 impl Request {
     /// Of the words after `redirect`.
     ///
@@ -112,63 +96,6 @@ impl Request {
     }
 }
 
-impl Rules {
-    fn of(what: &str, flags: &Flags) -> Result<Self, Error> {
-        Ok(match what {
-            "net" => Self::Net,
-            "translation" => Self::Translation {
-                agent: agent(flags)?,
-                own: flags.one("own", "a UID")?.map(|uid: String| PodUid(uid.into())),
-                places: Places::of(flags),
-            },
-            _ => Self::Removal,
-        })
-    }
-
-    fn text(&self) -> Result<String, redirect::Error> {
-        match self {
-            Self::Net => Ok(nft::safety_net()),
-            Self::Translation { places, agent, own } => translation(places, agent, own.as_ref()),
-            Self::Removal => Ok(nft::removal()),
-        }
-    }
-}
-
-/// Where the node's connections go.
-fn agent(flags: &Flags) -> Result<Agent, Error> {
-    let (metadata, containers) = (flags.one("metadata", "a port")?, flags.one("containers", "a port")?);
-    let mut agent = Agent { metadata, containers, ..Agent::default() };
-    for address in flags.all("node", "an address of the node's")? {
-        let twice = match address {
-            IpAddr::V4(address) => agent.v4.replace(address).is_some(),
-            IpAddr::V6(address) => agent.v6.replace(address).is_some(),
-        };
-        if twice {
-            return Err(Error::Custom(format!("--node: a second address of one family: {address}").into()));
-        }
-    }
-    Ok(agent)
-}
-
-impl Places {
-    fn of(flags: &Flags) -> Self {
-        let kubepods = flags.path("kubepods");
-        Self {
-            bpffs: flags.path("bpffs").unwrap_or_else(|| "/sys/fs/bpf".into()),
-            cgroup: flags.path("cgroup").unwrap_or_else(|| "/sys/fs/cgroup".into()),
-            kubepods: kubepods.map(|path| path.strip_prefix("/").map(Into::into).unwrap_or(path)),
-        }
-    }
-
-    fn pins(&self) -> Result<Pins, redirect::Error> {
-        Pins::at(&self.bpffs)
-    }
-
-    fn site(&self) -> Result<Site, redirect::Error> {
-        Site::find(&self.cgroup, self.kubepods.as_deref())
-    }
-}
-
 /// Does it. What is to be printed.
 ///
 /// # Errors
@@ -183,12 +110,6 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
     }
 }
 
-fn printed(rules: &str, into: Option<&Path>) -> anyhow::Result<String> {
-    let Some(file) = into else { return Ok(rules.to_owned()) };
-    std::fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(format!("written: {}\n", file.display()))
-}
-
 fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.site()?);
     if let Some(outermost) = within {
@@ -197,7 +118,7 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
     let outcome = attach(&pins, &site)?;
     // After the programs: pods that it would cut off are with the agent by then.
     if net {
-        nft::apply(&nft::safety_net())
+        nft_rules::apply(&nft_rules::safety_net())
             .context("the programs are attached, but not the net's rules loaded")?;
     }
     let done = match outcome {
@@ -206,15 +127,6 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
         Outcome::Replaced => "attached in place of what was there",
     };
     Ok(format!("{done}: {}\n", site.directory().display()))
-}
-
-/// The way for nodes on which there may be no control groups of version 2 to find pods in.
-fn translation(places: &Places, agent: &Agent, own: Option<&PodUid>) -> Result<String, redirect::Error> {
-    let site = match places.site() {
-        Err(redirect::Error::NotVersionTwo { .. }) => None,
-        found => Some(found?),
-    };
-    nft::translation(agent, site.as_ref(), own)
 }
 
 fn told(places: &Places) -> anyhow::Result<String> {
@@ -237,7 +149,7 @@ fn removed(places: &Places) -> anyhow::Result<String> {
         }
         Err(error) => return Err(error.into()),
     }
-    match nft::apply(&nft::removal()) {
+    match nft_rules::apply(&nft_rules::removal()) {
         Ok(()) => Ok("removed, the net's rules too\n".to_owned()),
         Err(redirect::Error::NoNft) => {
             Ok("removed; there is no nft here, so rules that were loaded are left (redirect print removal)\n"
@@ -250,6 +162,8 @@ fn removed(places: &Places) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU16;
+
+    use seawall_redirect::Agent;
 
     use super::*;
 
@@ -354,7 +268,7 @@ mod tests {
         let folder = tempfile::TempDir::with_prefix("seawall-rules-").unwrap();
         let file = folder.path().join("rules.nft");
         assert!(print(Rules::Removal, Some(&file)).unwrap().starts_with("written: "));
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft::removal());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::removal());
         let nowhere = print(Rules::Net, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
         assert!(nowhere.to_string().contains("cannot write"), "{nowhere}");
     }

@@ -6,7 +6,7 @@ use seawall_core::{Secret, ServiceAccount};
 
 use super::credential::Parts;
 use super::refusal::{Proof, refusal as refused};
-use super::{reply, xml};
+use super::{response_parser, xml};
 use crate::failure::ExchangeError;
 
 /// The step that errors name.
@@ -17,7 +17,7 @@ pub const STEP: &str = "rehearsal";
 /// # Errors
 /// It is none of this action's.
 pub fn session(action: &str, body: &[u8]) -> Result<Parts, ExchangeError> {
-    reply::session(STEP, action, body)
+    response_parser::session(STEP, action, body)
 }
 
 /// What the body of a success of EKS Auth's is read as, where `shop/cart` was asked for.
@@ -26,7 +26,7 @@ pub fn session(action: &str, body: &[u8]) -> Result<Parts, ExchangeError> {
 /// It is none, or another's ([`crate::Fault::Rejected`]).
 pub fn pod_identity(body: &[u8]) -> Result<Parts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-    reply::pod_identity(STEP, body, &workload)
+    response_parser::pod_identity(STEP, body, &workload)
 }
 
 /// What the body of a call comes to that failed with 400, as most of STS's do.

@@ -1,6 +1,6 @@
 //! The state of one connection, from accept to end.
 //!
-//! It knows sockets and states; what a connection does stands in [`mod@super::active_connection`]. While
+//! It knows sockets and states; what a connection does stands in [`mod@super::connection_task`]. While
 //! it waits for its client it is this and a place in the table, and holds no buffer.
 
 use std::cell::{Cell, RefCell};

@@ -1,7 +1,7 @@
 //! The part that hears the API server, on a thread that does nothing else: the watches, the writer of the view, and the
 //! prover.
 //!
-//! Whether a connection can be decided at all hangs on this thread ([`crate::current`]), so nothing that takes long, or that
+//! Whether a connection can be decided at all hangs on this thread ([`crate::view_freshness`]), so nothing that takes long, or that
 //! somebody else can make take long, may run on it: no calls for tokens, no events, no pages for operators.
 //!
 //! **The proof needs one runtime for watch and prover.** What the prover proves is that this runtime has read all that had
@@ -20,14 +20,14 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::beside::{Kind, Selected};
 use crate::config::{Config, NodeName};
+use crate::latest_snapshot::Shared;
 use crate::object::Keys;
-use crate::pulse::Pulse;
-use crate::shared::Shared;
+use crate::related_objects::{Kind, Selected};
+use crate::snapshot_writer::{Update, Writer};
 use crate::watch::{Source, Start, Watch};
-use crate::writer::{Update, Writer};
-use crate::{StartError, current, object};
+use crate::watch_health::Pulse;
+use crate::{StartError, object, view_freshness};
 
 /// What is to hear. Nothing of it runs before [`Hearing::run`].
 pub struct Hearing {
@@ -103,7 +103,7 @@ impl Hearing {
         let (writer, updates) = Writer::new(link.clone(), selected.clone(), shared.clone());
         let mut parts = JoinSet::new();
         parts.spawn(writer.run());
-        parts.spawn(current::prove(shared.pods.current.clone(), clock));
+        parts.spawn(view_freshness::prove(shared.pods.current.clone(), clock));
         parts.spawn(watch_pods(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
         for (kind, pulse) in shared.beside() {
             let keys = selected.keys(kind);

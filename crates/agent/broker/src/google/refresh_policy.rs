@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seawall_core::Floor;
 
-use super::want::Want;
+use super::credential_request::Want;
 use crate::settings::Settings;
 
 /// 6 minutes, aiming at 10: of Google's libraries that for Node refreshes earliest, with 300 s left (google-auth-library-nodejs,

@@ -20,7 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::object::Page;
-use crate::{StartError, node};
+use crate::{StartError, startup_taint};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -241,7 +241,7 @@ impl Retirement {
     async fn tainted(&self, taint: &str, opened: &mut usize) -> Result<Vec<String>, Failure> {
         let mut left = Vec::new();
         for Named { metadata } in self.all::<Named>("/api/v1/nodes", Form::Metadata, None).await? {
-            match node::remove(&self.link, &metadata.name, taint).await {
+            match startup_taint::remove(&self.link, &metadata.name, taint).await {
                 Ok(was_there) => *opened += usize::from(was_there),
                 // It has gone since, and its taint with it.
                 Err(Failure::NotFound { .. }) => {}

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use seawall_core::{Lease, Moment};
 
-use crate::account::Account;
+use crate::cache_entry::Slot;
 use crate::exchange::{Exchange, Issued};
 use crate::failure::{ExchangeError, Fault};
-use crate::landings::Landing;
+use crate::fetch_results::Landing;
 use crate::limiter::Ticket;
 use crate::principal::Principal;
 use crate::shared::Shared;
-use crate::slot::Slot;
+use crate::throttle_key::Account;
 
 /// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
 pub(crate) struct Flight<X: Exchange> {
