@@ -18,7 +18,7 @@ test: test-parts test-build ## Every test, real client libraries included
 test-build: toolchain
 	scripts/run-tests build
 
-cluster-test: toolchain test-parts redirect-parts ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
+cluster-test: toolchain test-parts redirect-parts ## Tests against a real etcd and kube-apiserver (root; the first time builds them, some minutes)
 	scripts/cluster-test
 
 redirect-test: toolchain redirect-parts ## Tests of the redirect's programs and rules in this kernel (root, control groups of version 2)

@@ -1,7 +1,7 @@
 #![no_main]
 
-use seawall_invariants::cloud;
+use seawall_invariants::protocols;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    cloud::check(input);
+    protocols::check(input);
 });

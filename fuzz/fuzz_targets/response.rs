@@ -1,5 +1,5 @@
 #![no_main]
 
-use seawall_invariants::wire::response;
+use seawall_invariants::http::response;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| response::check(input));

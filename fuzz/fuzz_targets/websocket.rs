@@ -1,7 +1,7 @@
 #![no_main]
 
-use seawall_invariants::kube;
+use seawall_invariants::kubectl;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    kube::check(input);
+    kubectl::check(input);
 });

@@ -3,8 +3,7 @@
 //! [`google`] is one listener that answers as Google's security token service, as IAM Credentials and as a
 //! virtual machine's metadata server; [`aws`] is one that answers as AWS's security token service, as EKS Auth and as an
 //! instance's metadata service. [`kubernetes`] issues ServiceAccount tokens of the shape the API server
-//! gives. [`faults`] says how a cloud misbehaves, and may change while it runs. [`plant`] is no cloud, but a server that breaks at a rate that
-//! is known.
+//! gives. [`faults`] says how a cloud misbehaves, and may change while it runs.
 //!
 //! The default of the demo, the upstream of the agent's tests and the command `seawall emulate` are these. Nothing
 //! here knows the agent. Every instant that a caller can see comes from the [`seawall_core::Clock`] it passed in.
@@ -16,6 +15,5 @@ mod jwt;
 pub mod keys;
 pub mod kubernetes;
 mod ledger;
-pub mod plant;
 mod reply;
 mod server;

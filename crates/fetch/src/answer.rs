@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use seawall_wire::limits::MAX_HEADERS;
-use seawall_wire::{Body, BodyDecoder, Framing, Limits, Parsed, parse_response};
+use seawall_http::limits::MAX_HEADERS;
+use seawall_http::{Body, BodyDecoder, Framing, Limits, Parsed, parse_response};
 
 use crate::Failed;
 

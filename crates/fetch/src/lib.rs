@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use seawall_wire::write;
+use seawall_http::write;
 
 pub use answer::Answer;
 

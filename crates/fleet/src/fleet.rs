@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use seawall_core::foreign::plain;
+use seawall_core::terminal_safe::plain;
 use seawall_load::clock::{Nanos, RunClock, SECOND, nanos};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

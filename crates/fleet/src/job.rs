@@ -10,7 +10,8 @@ pub mod start;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_kube::{Api, Deed, Failure, Patience, Pauses, Run};
+use seawall_kube::{Failure, Patience, Pauses};
+use seawall_kubectl::{Api, Deed, Run};
 use serde_json::{Value, json};
 
 use self::start::{Seen, Start, Verdict};

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seawall_kube::attach::Attachment;
-use seawall_kube::{Change, Failure, Lines, Log};
+use seawall_kube::{Failure, Lines};
+use seawall_kubectl::attach::Attachment;
+use seawall_kubectl::{Change, Log};
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};

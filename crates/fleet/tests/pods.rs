@@ -13,7 +13,7 @@ use seawall_fleet::pods::join;
 use seawall_fleet::preflight::Place;
 use seawall_fleet::runtime::Runtime;
 use seawall_fleet::wire::Event;
-use seawall_kube::{Api, Choice};
+use seawall_kubectl::{Api, Choice};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::waiting::until_true;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use roxmltree::{Document, Node};
-use seawall_broker::aws::{Parts, rehearsal};
+use seawall_broker::aws::{Parts, fuzz_api};
 use seawall_broker::{ExchangeError, Fault};
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ const MESSAGE: &str = "ErrorResponse/Error/Message";
 /// what it was made of.
 fn check_document(input: &[u8]) -> bool {
     let read =
-        rehearsal::texts(input, PLACES).map(|texts| texts.map(|text| text.map(|text| text.expose().clone())));
+        fuzz_api::texts(input, PLACES).map(|texts| texts.map(|text| text.map(|text| text.expose().clone())));
     let length: usize = read.iter().flatten().flatten().map(String::len).sum();
     assert!(length <= input.len(), "{length} bytes of {}", input.len());
     let text = std::str::from_utf8(input).ok().filter(|text| !has_empty_prefix(text));
@@ -107,7 +107,7 @@ fn place(element: Node<'_, '_>) -> Option<String> {
 
 /// A session that is read holds no more than was sent; an error about one is one of a few sentences.
 fn check_session(action: &str, input: &[u8]) -> bool {
-    let read = rehearsal::session(action, input);
+    let read = fuzz_api::session(action, input);
     check_parts(input, &read, &NONSENSE);
     read.is_ok()
 }
@@ -143,20 +143,20 @@ fn without_numbers(error: &ExchangeError) -> String {
 static NONSENSE: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let empty = "<AssumeRoleResponse/>".to_owned();
     let odd = answer(ACTIONS[0], ["a", "b", "c"], "soon");
-    let error = |body: &String| rehearsal::session(ACTIONS[0], body.as_bytes()).expect_err("nonsense");
+    let error = |body: &String| fuzz_api::session(ACTIONS[0], body.as_bytes()).expect_err("nonsense");
     [String::new(), empty, odd].iter().map(|body| without_numbers(&error(body))).collect()
 });
 
 /// The same of EKS Auth: of what is no JSON of it, of an end that no clock reaches.
 static NONSENSE_IN_JSON: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let odd = r#"{"subject":{"namespace":"shop","serviceAccount":"cart"},"assumedRoleUser":{"arn":""},"credentials":{"accessKeyId":"","secretAccessKey":"","sessionToken":"","expiration":1e99}}"#;
-    let error = |body: &str| rehearsal::pod_identity(body.as_bytes()).expect_err("nonsense");
+    let error = |body: &str| fuzz_api::pod_identity(body.as_bytes()).expect_err("nonsense");
     ["", odd].map(|body| without_numbers(&error(body))).into()
 });
 
 /// A session of EKS Auth's is what any reader of JSON reads.
 fn check_pod_identity(input: &[u8]) -> bool {
-    let read = rehearsal::pod_identity(input);
+    let read = fuzz_api::pod_identity(input);
     if let Err(ExchangeError { fault: Fault::Rejected, .. }) = read {
         let whose =
             |at| serde_json::from_slice::<Value>(input).ok()?.pointer(at)?.as_str().map(str::to_owned);
@@ -183,7 +183,7 @@ const LONGEST: usize = 200;
 
 /// What is said of a failed call is short and plain, and every word of it is one of AWS's code or message.
 fn check_refusal(input: &[u8]) -> bool {
-    let said = rehearsal::refusal(input).detail;
+    let said = fuzz_api::refusal(input).detail;
     assert!(said.chars().count() <= LONGEST && !said.contains(char::is_control), "{said:?}");
     assert!(said.split(' ').all(|word| word.len() <= LONGEST_WORD), "{said}");
     if said == *NO_ERROR {
@@ -199,12 +199,12 @@ fn check_refusal(input: &[u8]) -> bool {
 }
 
 /// What is said where there is no error of AWS's.
-static NO_ERROR: LazyLock<String> = LazyLock::new(|| rehearsal::refusal(b"").detail);
+static NO_ERROR: LazyLock<String> = LazyLock::new(|| fuzz_api::refusal(b"").detail);
 
 /// The texts of an error that are meant to be read; nothing where a reader of the whole JSON reads less of it, as of a session
 /// ([`check_pod_identity`]).
 fn meant(input: &[u8]) -> Option<Vec<String>> {
-    if let Some(texts) = rehearsal::texts(input, [CODE, MESSAGE]) {
+    if let Some(texts) = fuzz_api::texts(input, [CODE, MESSAGE]) {
         return Some(texts.into_iter().flatten().map(|text| text.expose().clone()).collect());
     }
     let json: Value = serde_json::from_slice(input).ok()?;
@@ -222,7 +222,7 @@ fn check_written(input: &[u8]) {
         if number.is_multiple_of(2) { (ACTIONS[0], ACTIONS[1]) } else { (ACTIONS[1], ACTIONS[0]) };
     let (end, millis) = if number % 4 < 2 { ("01:00:00Z", 0) } else { ("01:00:00.250Z", 250) };
     let written = answer(action, parts, &format!("1970-01-01T{end}"));
-    let read = rehearsal::session(action, written.as_bytes()).expect("a good answer");
+    let read = fuzz_api::session(action, written.as_bytes()).expect("a good answer");
     assert_eq!(texts(&read), [parts[0], parts[1], parts[2], ROLE]);
     assert_eq!(read.expires, SystemTime::UNIX_EPOCH + Duration::from_millis(3_600_000 + millis));
     let cut = &written.as_bytes()[..number % written.len()];

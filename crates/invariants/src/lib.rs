@@ -5,15 +5,13 @@
 
 #[cfg(feature = "broker")]
 pub mod broker;
-#[cfg(feature = "cloud")]
-pub mod cloud;
-#[cfg(feature = "kube")]
-pub mod kube;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(feature = "kubectl")]
+pub mod kubectl;
 #[cfg(feature = "lab")]
 pub mod lab;
 #[cfg(feature = "load")]
 pub mod load;
-#[cfg(feature = "redirect")]
-pub mod redirect;
-#[cfg(feature = "wire")]
-pub mod wire;
+#[cfg(feature = "protocols")]
+pub mod protocols;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
-use seawall_wire::{ResponseError, body::BodyError};
+use seawall_http::{ResponseError, body::BodyError};
 
 /// What became of a request that got no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

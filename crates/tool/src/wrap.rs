@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
-pub(crate) use seawall_core::foreign::plain as clean;
+pub(crate) use seawall_core::terminal_safe::plain as clean;
 
 /// Columns of where a text goes, if that is a terminal that knows them.
 pub(crate) fn columns(out: impl AsFd + IsTerminal) -> Option<usize> {

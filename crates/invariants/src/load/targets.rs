@@ -3,10 +3,10 @@
 
 use std::io::Cursor;
 
+use seawall_http::request::header_room;
+use seawall_http::{Framing, Limits, Parsed, parse_request};
 use seawall_load::request::{Request, Style};
 use seawall_load::target::{Defaults, Format, Reader, Target};
-use seawall_wire::request::header_room;
-use seawall_wire::{Framing, Limits, Parsed, parse_request};
 
 /// Heads of any size: what a server would accept is not the question.
 const LIMITS: Limits = Limits { head: 1 << 20, target: 1 << 20 };

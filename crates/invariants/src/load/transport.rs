@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 
+use seawall_http::{Body, BodyDecoder, Header, Limits, Parsed, parse_response};
 use seawall_load::rehearsal::{Answered, News, Rehearsal, What};
-use seawall_wire::{Body, BodyDecoder, Header, Limits, Parsed, parse_response};
 
 /// What is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

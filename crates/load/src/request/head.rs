@@ -3,7 +3,7 @@
 //! Knows no URL as a whole: where a request goes has been taken apart already.
 
 use percent_encoding::utf8_percent_encode;
-use seawall_wire::write;
+use seawall_http::write;
 
 use super::place::{HTTP2, Place};
 use super::{Style, Unsendable, is_one_of};

@@ -5,8 +5,8 @@
 
 use std::mem::MaybeUninit;
 
-use seawall_wire::request::header_room;
-use seawall_wire::{Body, BodyDecoder, Header, Limits, Parsed, ResponseError, ResponseHead, parse_response};
+use seawall_http::request::header_room;
+use seawall_http::{Body, BodyDecoder, Header, Limits, Parsed, ResponseError, ResponseHead, parse_response};
 
 use crate::fault::Fault;
 use crate::record::{Headers, Record};

@@ -93,6 +93,28 @@ impl Client {
         self.answer()
     }
 
+    /// As [`Client::ask`]; nothing where the connection had ended before, which a kept one may at any time.
+    pub fn try_ask(&mut self, request: &str) -> Option<Answer> {
+        let ended = |error: &std::io::Error| {
+            matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+        };
+        match self.stream.write_all(request.as_bytes()) {
+            Err(error) if ended(&error) => return None,
+            sent => sent.unwrap(),
+        }
+        loop {
+            match self.stream.peek(&mut [0]) {
+                Ok(0) => return None,
+                Err(error) if ended(&error) => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                came => {
+                    came.unwrap();
+                    return Some(self.answer());
+                }
+            }
+        }
+    }
+
     /// Reads one answer with a body as long as it says.
     pub fn answer(&mut self) -> Answer {
         self.read_answer(true)

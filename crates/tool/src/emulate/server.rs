@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_emulator::plant::{self, Kind, Mistake, Options, Plant, Running};
+use seawall_fault_server::{self as plant, Kind, Mistake, Options, Plant, Running};
 use serde_json::Value;
 
 use super::lifecycle::{self, End};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use seawall_document::{Document, Mistakes, Node, Table};
+use seawall_config::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
 use seawall_load::files::Files;
 use seawall_load::variant::{MOST_NAME, place};

@@ -15,7 +15,7 @@ use seawall_fleet::materials::Materials;
 use seawall_fleet::runtime::Runtime;
 use seawall_fleet::wire::{Hand as _, Wire};
 use seawall_fleet::{pods, preflight, processes};
-use seawall_kube::{Api, Choice};
+use seawall_kubectl::{Api, Choice};
 use seawall_load::clock::{RunClock, nanos};
 use seawall_load::files::Files;
 use serde::Serialize;

@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write};
 
-use seawall_core::foreign::is_command;
+use seawall_core::terminal_safe::is_command;
 
 use super::json::second;
 use super::rates::Rates;

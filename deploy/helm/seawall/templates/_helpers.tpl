@@ -33,11 +33,6 @@ app.kubernetes.io/component: agent
 {{- if and .Values.nft.image (has .Values.mode (list "kernel" "nft")) }}true{{ end -}}
 {{- end }}
 
-{{/* Whether pods on the node's network are told by their sockets, which is by the groups that those are of. */}}
-{{- define "seawall.asksSockets" -}}
-{{- if and .Values.nft.hostNetworkPods (eq .Values.mode "nft") }}true{{ end -}}
-{{- end }}
-
 {{- define "seawall.keysDirectory" -}}
 {{- if and .Values.config.aws .Values.keys.hostPath }}/var/lib/seawall{{ end -}}
 {{- end }}
@@ -166,9 +161,6 @@ securityContext:
 {{- $containers := printf "node:%d" (int .Values.containersPort) -}}
 {{- $redirect := dict "cgroups" "/host/cgroup" -}}
 {{- with .Values.redirect.kubepods }}{{ $_ := set $redirect "kubepods" . }}{{ end -}}
-{{- if include "seawall.asksSockets" . -}}
-  {{- $identity = dict "strategy" "sock-diag" "redirect" $redirect -}}
-{{- end -}}
 {{- if eq .Values.mode "kernel" -}}
   {{- $identity = dict "strategy" "kernel" "redirect" (set $redirect "bpffs" "/bpf") -}}
   {{- $port = "node:0" -}}
@@ -190,7 +182,7 @@ securityContext:
 {{- toYaml (mergeOverwrite $config $decided) -}}
 {{- end }}
 
-{{/* Of the configuration, what a running agent refuses to change (crates/agent/src/config/classes.rs). */}}
+{{/* Of the configuration, what a running agent refuses to change (crates/agent/agent/src/config/reloadable.rs). */}}
 {{- define "seawall.ofTheProcess" -}}
 {{- $config := include "seawall.config" . | fromYaml -}}
 {{- $imds := dig "aws" "imds" dict $config -}}
@@ -222,9 +214,6 @@ securityContext:
 {{- end -}}
 {{- if not (or $config.google $config.aws) -}}
   {{- fail "config: expected the section google or aws, with what it requires (see `seawall-agent config-default`)" -}}
-{{- end -}}
-{{- if and .Values.nft.hostNetworkPods (ne .Values.mode "nft") -}}
-  {{- fail (printf "nft.hostNetworkPods: mode %s tells them in its own way or not at all; expected mode nft beside it" .Values.mode) -}}
 {{- end -}}
 {{- if and .Values.containersEndpoint (not $config.aws) -}}
   {{- fail "containersEndpoint: it is AWS's; expected the section config.aws beside it" -}}

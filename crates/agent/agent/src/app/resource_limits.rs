@@ -1,0 +1,165 @@
+//! How much clients may hold, so that the agent is never killed for it: every cap follows from the memory and the open files
+//! that the machine allows, unless the configuration names a smaller one. Computed once, printed at the start.
+//!
+//! The argument. The kernel kills the process at its memory limit, and with it every pod's answers. So what clients can make it
+//! hold (connections, half heads, unread answers, the real server's answers on their way) has a sum that fits beside the
+//! program itself, and each part is shared by `tenants`, so that no caller can take the sum.
+
+use super::machine_limits::Machine;
+use crate::config;
+
+/// What the program itself takes with a full node's pods, its file's pages included (benches/agent-memory: 10.9 MiB).
+const PROGRAM: u64 = 12 << 20;
+
+/// What a connection that waits costs: 1.5 KiB of the kernel's slabs and as much of ours (measured with 2,000 on kernel 6.18,
+/// cgroup v1), and what lies unread in its socket.
+const CONNECTION: u64 = 6 << 10;
+
+/// What a request at the real server costs while its answer is on its way: a window of it here, one in its connection's buffer, and
+/// what the kernel holds of it (`forward`).
+const FORWARD: u64 = 32 << 10;
+
+/// What a request that waits for a change costs: its future here, and in `conceal` a connection to the real server.
+const LONG_POLL: u64 = 12 << 10;
+
+/// Connections where memory sets no bound.
+const MOST_CONNECTIONS: u64 = 8192;
+
+/// Fewer connections than this would refuse a quiet node's pods.
+const LEAST_CONNECTIONS: u64 = 64;
+
+/// Connections of one caller, however much room there is: more than any healthy client opens.
+const MOST_PER_CALLER: u32 = 1024;
+
+/// Bytes held for clients, where memory sets no bound: hundreds of the largest heads.
+const MOST_HELD: u64 = 8 << 20;
+
+/// A head of the largest size and an answer must fit for each of a few callers.
+const LEAST_HELD: u64 = 512 << 10;
+
+/// Listening sockets for each address, among which callers are spread (`listen`); a power of two.
+const MOST_LANES: u64 = 256;
+
+/// Descriptors beside connections, lanes and forwards: the admin port's (32), the cloud's and the API server's connections (20),
+/// pollers, timers, signals, files.
+const OTHER_DESCRIPTORS: u64 = 88;
+
+/// The caps in force.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Room {
+    /// Connections open at once, all callers together.
+    pub(crate) connections: u32,
+    /// Of one caller at most, however few others there are.
+    pub(crate) connections_per_caller: u32,
+    /// Bytes of half heads and unread answers, all callers together.
+    pub(crate) held: usize,
+    /// Listening sockets for each address.
+    pub(crate) lanes: usize,
+    /// Requests at the real metadata server at once.
+    pub(crate) forwards: u32,
+    /// Requests that wait for a change at once.
+    pub(crate) long_polls: u32,
+    /// Cores of CPU quota.
+    pub(crate) cores: Option<f64>,
+}
+
+impl Room {
+    /// Within `machine`, with `descriptors` open files at most.
+    pub(crate) fn within(machine: &Machine, descriptors: u64, config: &config::Config) -> Self {
+        let limits = &config.limits;
+        let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
+        let lanes = lanes(descriptors, config.listen.len() as u64);
+        // Of `room`, half is for connections, a quarter for bytes held, an eighth for forwards and a sixteenth for long polls.
+        let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
+        let forwards = u64::from(limits.forwards).min(descriptors / 16).min(part(8, FORWARD)).max(1);
+        let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
+        // A forward has a connection under way and may leave one that idles; a long poll in `conceal` has one.
+        let taken = lanes * config.listen.len() as u64 + 2 * forwards + long_polls + OTHER_DESCRIPTORS;
+        let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);
+        let fit = memory.map_or(MOST_CONNECTIONS, |room| {
+            (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
+        });
+        let connections = narrow(limits.connections.map_or(fit, u64::from).min(open));
+        Self {
+            connections,
+            connections_per_caller: per_caller(limits, connections),
+            held: memory.map_or(MOST_HELD, |room| (room / 4).clamp(LEAST_HELD, MOST_HELD)) as usize,
+            lanes: lanes as usize,
+            forwards: narrow(forwards),
+            long_polls: narrow(long_polls),
+            cores: machine.cores,
+        }
+    }
+
+    /// Connections of one caller at most by these limits, in a process that has this room.
+    pub(crate) fn per_caller(&self, limits: &config::Limits) -> u32 {
+        per_caller(limits, self.connections)
+    }
+}
+
+fn per_caller(limits: &config::Limits, connections: u32) -> u32 {
+    limits.connections_per_pod.unwrap_or(MOST_PER_CALLER).min(connections)
+}
+
+/// A power of two that takes at most an eighth of the descriptors.
+fn lanes(descriptors: u64, addresses: u64) -> u64 {
+    let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
+    1 << most.ilog2()
+}
+
+fn narrow(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> Room {
+        let text = format!(
+            "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
+        );
+        let config = Config::parse(&text, Path::new("/"), &config::Downward::default()).unwrap();
+        Room::within(&Machine { memory, cores: None }, descriptors, &config)
+    }
+
+    #[test]
+    fn what_clients_may_hold_fits_beside_the_program() {
+        for mebibytes in [16, 25, 32, 64, 256] {
+            let limit = mebibytes << 20;
+            let room = room(Some(limit), 1 << 20, "");
+            let traffic = u64::from(room.forwards) * FORWARD + u64::from(room.long_polls) * LONG_POLL;
+            let most = u64::from(room.connections) * CONNECTION + room.held as u64 + traffic;
+            assert!(most <= limit - PROGRAM.min(limit / 4 * 3), "{mebibytes} MiB: {room:?}");
+        }
+        let room = room(Some(25 << 20), 1 << 20, "");
+        assert!((1000..2000).contains(&room.connections), "{room:?}");
+    }
+
+    #[test]
+    fn without_a_limit_the_caps_are_the_documented_ones() {
+        let room = room(None, 1 << 20, "");
+        assert_eq!((room.connections, room.connections_per_caller, room.lanes), (8192, 1024, 256));
+        assert_eq!((room.forwards, room.long_polls), (64, 256));
+    }
+
+    #[test]
+    fn connections_never_use_up_the_open_files() {
+        for descriptors in [256, 1024, 4096] {
+            let room = room(None, descriptors, "connections: 100000");
+            let used = u64::from(room.connections + 2 * room.forwards + room.long_polls) + room.lanes as u64;
+            assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_may_ask_for_less_or_more_than_memory_suggests() {
+        assert_eq!(room(Some(25 << 20), 1 << 20, "connections: 10").connections, 10);
+        assert_eq!(room(Some(25 << 20), 1 << 20, "connections: 5000").connections, 5000);
+        let room = room(None, 1 << 20, "connections: 100, connectionsPerPod: 20");
+        assert_eq!(room.connections_per_caller, 20);
+    }
+}

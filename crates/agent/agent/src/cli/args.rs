@@ -1,0 +1,275 @@
+//! The command line: which command is meant, and the flags of each. Knows the words and does nothing that they say.
+//!
+//! A command takes the flags that it names and no other one, each at most once unless it may be repeated. `--help` beside any command
+//! prints the help of that command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::{Error, Parser};
+
+use super::flags::{self, Flags};
+use super::probe::Asked;
+use super::{import, redirect, uninstall};
+use crate::config;
+
+const ABOUT: &str = "\
+seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
+";
+
+/// Each command with its lines of the help, but for `import`, whose lines are the tools'.
+const COMMANDS: [(&str, &str); 9] = [
+    (
+        "",
+        "  seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
+",
+    ),
+    (
+        "check",
+        "  seawall-agent check [--config FILE]   read the configuration and the identity file, name every
+                                        mistake, print the effective configuration (remarks on
+                                        standard error); exit 1 on mistakes
+  seawall-agent check --offline [--config FILE]
+                                        the same of the configuration alone, on any machine: no file that it names is
+                                        opened, no credentials are looked for, and no variable need be set; exit 0 if
+                                        it has no mistake
+",
+    ),
+    (
+        "probe",
+        "  seawall-agent probe [--live] [--config FILE]
+                                        ask the agent of this pod whether it is ready, or with --live only whether it answers;
+                                        exit 1 if it is not
+",
+    ),
+    (
+        "status",
+        "  seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
+",
+    ),
+    (
+        "config-default",
+        "  seawall-agent config-default          print the documented default configuration
+",
+    ),
+    (
+        "import",
+        "                                        print the configuration that means what these flags of that tool mean,
+                                        of all its programs together; remarks on standard error
+",
+    ),
+    (
+        "redirect",
+        "  seawall-agent redirect attach|status|remove|print
+                                        bring metadata addresses to the agent; `seawall-agent redirect help`
+",
+    ),
+    (
+        "retire",
+        "  seawall-agent retire agents|nodes|stay
+                                        take the agent out of a cluster; `seawall-agent retire help`
+",
+    ),
+    ("version", "  seawall-agent version\n  seawall-agent help [COMMAND]\n"),
+];
+
+const MORE: &str = "
+The configuration is read again when its file changes, and applied without ending a connection; a bad one is refused and the one
+in force stays, as the log, `status` and an event say. What only a restart changes is said there, too, and in `config-default`.
+
+Signals: SIGTERM and SIGINT drain, the second one ends at once; SIGHUP reads the configuration again at once; SIGUSR1, SIGUSR2 and
+SIGQUIT are ignored.
+Exit codes: 0 stopped as asked; 1 bad configuration, a port in use, anything that stops the start; 2 bad usage.
+Example:
+  seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
+";
+
+/// What one command's help says, or that of all of them where there is no such command.
+pub(crate) fn help_of(command: &str) -> String {
+    match command {
+        "redirect" => redirect::HELP.to_owned(),
+        "retire" => uninstall::HELP.to_owned(),
+        _ => {
+            let lines = |(word, text): &(&str, &str)| {
+                if *word == "import" { import::usage() + text } else { (*text).to_owned() }
+            };
+            match COMMANDS.iter().find(|(word, _)| *word == command && !word.is_empty()) {
+                Some(known) => format!("Usage:\n{}", lines(known)),
+                None => format!("{ABOUT}\nUsage:\n{}{MORE}", COMMANDS.iter().map(lines).collect::<String>()),
+            }
+        }
+    }
+}
+
+/// Where the configuration is unless `--config` names another.
+const CONFIG: &str = "/etc/seawall/agent.yaml";
+
+pub(crate) enum Command {
+    Serve(PathBuf),
+    Check(PathBuf),
+    Probe(PathBuf, Asked),
+    Status(PathBuf),
+    CheckOffline(PathBuf),
+    Import(import::Request),
+    Redirect(redirect::Request),
+    Retire(uninstall::Request),
+    Print(String),
+}
+
+/// What the words of a command line mean. Where they mean nothing: which command was named, and why they do not.
+pub(crate) fn command(args: Vec<OsString>) -> Result<Command, (String, Error)> {
+    let mut args = Parser::from_args(args);
+    let mut before = Flags::default();
+    let word = loop {
+        match args.next().map_err(|error| (String::new(), error))? {
+            Some(Long("config")) if !before.has("config") => {
+                before.push("config", args.value().map_err(|error| (String::new(), error))?);
+            }
+            Some(Short('h') | Long("help")) => return Ok(Command::Print(help_of(""))),
+            Some(Short('V') | Long("version")) => break "version".to_owned(),
+            Some(Value(word)) => break word.to_string_lossy().into_owned(),
+            Some(other) => return Err((String::new(), other.unexpected())),
+            None => break String::new(),
+        }
+    };
+    of_word(&word, args, before).map_err(|error| (word, error))
+}
+
+fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<Command, Error> {
+    let (takes, takes_config): (&[&str], _) = match word {
+        "check" => (&["config=", "offline"], true),
+        "probe" => (&["config=", "live"], true),
+        "status" | "" => (&["config="], true),
+        "config-default" | "version" | "redirect" | "retire" | "import" | "help" => (&[], false),
+        _ => return Err(Error::Custom(format!("there is no command {word}").into())),
+    };
+    if before.has("config") && !takes_config {
+        return Err(Error::UnexpectedOption("--config".to_owned()));
+    }
+    match word {
+        "redirect" => return redirect::Request::parse(args).map(Command::Redirect),
+        "retire" => return uninstall::Request::parse(args).map(Command::Retire),
+        "import" => {
+            let request = import::Request::parse(&mut args)?;
+            return Ok(request.map_or_else(|| Command::Print(help_of(word)), Command::Import));
+        }
+        "help" => return Ok(Command::Print(help_of(&flags::word(&mut args)?.unwrap_or_default()))),
+        _ => {}
+    }
+    let Some(flags) = before.and(&mut args, takes)? else { return Ok(Command::Print(help_of(word))) };
+    let path = flags.path("config").unwrap_or_else(|| CONFIG.into());
+    Ok(match word {
+        "" => Command::Serve(path),
+        "check" if flags.has("offline") => Command::CheckOffline(path),
+        "check" => Command::Check(path),
+        "probe" => Command::Probe(path, if flags.has("live") { Asked::Live } else { Asked::Ready }),
+        "status" => Command::Status(path),
+        "config-default" => Command::Print(config::DEFAULT.into()),
+        _ => Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Command, (String, Error)> {
+        command(args.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn the_file_is_named_before_the_word_or_behind_it_once() {
+        for args in [
+            &["--config", "a.yaml", "check"][..],
+            &["check", "--config=a.yaml"],
+            &["check", "--config", "a.yaml"],
+        ] {
+            assert!(
+                matches!(parsed(args), Ok(Command::Check(path)) if path.as_os_str() == "a.yaml"),
+                "{args:?}"
+            );
+        }
+        assert!(matches!(parsed(&[]), Ok(Command::Serve(path)) if path.as_os_str() == CONFIG));
+        assert!(parsed(&["--config", "a", "check", "--config", "b"]).is_err());
+        assert!(parsed(&["--config", "a", "--config", "b"]).is_err());
+    }
+
+    #[test]
+    fn the_flags_of_another_program_are_not_taken_for_ones_of_this() {
+        let args = ["import", "kiam", "--", "--config=x", "help"];
+        assert!(matches!(parsed(&args), Ok(Command::Import(_))));
+        assert!(parsed(&["import", "kiam"]).is_err());
+    }
+
+    #[test]
+    fn a_check_of_the_file_alone_is_asked_for_by_name() {
+        for args in [&["check", "--offline"][..], &["check", "--config=a", "--offline"]] {
+            assert!(matches!(parsed(args), Ok(Command::CheckOffline(_))), "{args:?}");
+        }
+        for args in [
+            &["--offline"][..],
+            &["--offline", "check"],
+            &["version", "--offline"],
+            &["check", "--offline", "--offline"],
+        ] {
+            assert!(parsed(args).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_probe_asks_for_readiness_unless_told_that_an_answer_is_enough() {
+        assert!(matches!(parsed(&["probe"]), Ok(Command::Probe(_, Asked::Ready))));
+        for args in [&["probe", "--live"][..], &["probe", "--config=a", "--live"]] {
+            assert!(matches!(parsed(args), Ok(Command::Probe(_, Asked::Live))), "{args:?}");
+        }
+        assert!(parsed(&["status", "--live"]).is_err());
+    }
+
+    #[test]
+    fn each_command_has_a_help_of_its_own() {
+        let printed = |args: &[&str]| match parsed(args) {
+            Ok(Command::Print(text)) => text,
+            other => panic!("{args:?}: {:?}", other.err()),
+        };
+        for args in [&["help"][..], &["--help"], &["-h"], &["--config", "a.yaml", "--help"]] {
+            let text = printed(args);
+            for (word, _) in COMMANDS {
+                assert!(text.contains(word), "{args:?}: {word}");
+            }
+        }
+        for word in ["check", "probe", "status", "config-default", "import"] {
+            let own = printed(&["help", word]);
+            assert!(own.contains(&format!("seawall-agent {word}")) && !own.contains("Exit codes"), "{own}");
+            assert_eq!(printed(&[word, "--help"]), own);
+        }
+        assert_eq!(printed(&["import", "kiam", "-h"]), help_of("import"));
+        assert_eq!(printed(&["check", "--config", "a.yaml", "-h"]), help_of("check"));
+        let of_another = ["import", "kiam", "--", "--help"];
+        assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
+        for args in [&["redirect", "--help"][..], &["redirect", "attach", "-h"], &["redirect", "help"]] {
+            assert!(matches!(parsed(args), Ok(Command::Redirect(redirect::Request::Help))), "{args:?}");
+        }
+    }
+
+    /// `config=x` and `-----config=x` used to be taken.
+    #[test]
+    fn nonsense_is_named() {
+        for (args, named) in [
+            (&["serve"][..], "serve"),
+            (&["--config"], "--config"),
+            (&["config=x"], "config=x"),
+            (&["-config=x"], "-c"),
+            (&["-----config=x"], "---config"),
+            (&["check", "twice"], "twice"),
+            (&["check", "--offline=yes"], "yes"),
+            (&["--verbose"], "--verbose"),
+            (&["config-default", "--config=x"], "--config"),
+            (&["--config=x", "version"], "--config"),
+            (&["nonsense", "--help"], "nonsense"),
+        ] {
+            let error = parsed(args).err().map(|(_, error)| error.to_string()).unwrap();
+            assert!(error.contains(named), "{args:?}: {error}");
+        }
+    }
+}

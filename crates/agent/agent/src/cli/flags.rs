@@ -1,0 +1,107 @@
+//! Words and flags of a command line, strictly: a command names the flags that it takes. Knows no command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::{Error, Parser, ValueExt};
+
+/// The flags that were given to a command.
+#[derive(Debug, Default)]
+pub(super) struct Flags(Vec<(&'static str, OsString)>);
+
+impl Flags {
+    /// Those that a command takes: the names, with `=` behind those of flags that have a value, and `=*` where they may be repeated.
+    /// Nothing where help is asked for.
+    ///
+    /// # Errors
+    /// Another flag, a word, or a flag without its value.
+    pub(super) fn read(args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
+        Self::default().and(args, takes)
+    }
+
+    /// These, and those that come.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn and(mut self, args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
+        while let Some(arg) = args.next()? {
+            let flag = match arg {
+                Short('h') | Long("help") => return Ok(None),
+                Long(name) => takes.iter().find(|flag| flag.trim_end_matches(['=', '*']) == name).copied(),
+                _ => None,
+            };
+            let flag = flag.ok_or_else(|| arg.unexpected())?;
+            let name = flag.trim_end_matches(['=', '*']);
+            if self.has(name) && !flag.ends_with('*') {
+                return Err(Error::Custom(format!("--{name} is given twice").into()));
+            }
+            let value = if flag == name { OsString::new() } else { args.value()? };
+            self.push(name, value);
+        }
+        Ok(Some(self))
+    }
+
+    /// One more.
+    pub(super) fn push(&mut self, name: &'static str, value: OsString) {
+        self.0.push((name, value));
+    }
+
+    /// Every value of a flag.
+    ///
+    /// # Errors
+    /// A value that is not `wanted`.
+    pub(super) fn all<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Vec<T>, Error> {
+        let values = self.0.iter().filter(|(given, _)| *given == name);
+        let parse = |(_, value): &(_, OsString)| {
+            let value = value.to_str().and_then(|text| text.parse().ok());
+            value.ok_or_else(|| self.mistake(name, wanted))
+        };
+        values.map(parse).collect()
+    }
+
+    /// The value of a flag.
+    ///
+    /// # Errors
+    /// It is not `wanted`.
+    pub(super) fn one<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Option<T>, Error> {
+        Ok(self.all(name, wanted)?.pop())
+    }
+
+    /// The same, of one that the command needs.
+    ///
+    /// # Errors
+    /// Also that it is missing.
+    pub(super) fn required<T: FromStr>(&self, name: &str, wanted: &str) -> Result<T, Error> {
+        let missing = || Error::Custom(format!("--{name} is missing: {wanted}").into());
+        self.one(name, wanted)?.ok_or_else(missing)
+    }
+
+    /// The value of a flag that names a path.
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.0.iter().find(|(given, _)| *given == name).map(|(_, value)| value.into())
+    }
+
+    /// Whether a flag without a value is given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(given, _)| *given == name)
+    }
+
+    /// A value that is not what it should be.
+    pub(super) fn mistake(&self, name: &str, wanted: &str) -> Error {
+        let given =
+            self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
+        Error::Custom(format!("--{name} is {wanted}, not {:?}", given.unwrap_or_default()).into())
+    }
+}
+
+/// The next word of a command; `help` where that is asked for by a flag.
+pub(super) fn word(args: &mut Parser) -> Result<Option<String>, Error> {
+    match args.next()? {
+        Some(Short('h') | Long("help")) => Ok(Some("help".to_owned())),
+        Some(Value(word)) => Ok(Some(word.string()?)),
+        Some(other) => Err(other.unexpected()),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,82 @@
+//! What importing has to know of AWS, whichever tool is left: the section's keys, and how requests come to a node's agent.
+//!
+//! Used by the tools' tables alone; `mod.rs`, `draft` and `flags` know no key of any cloud.
+
+use std::time::Duration;
+
+use seawall_core::duration;
+
+use super::config_builder::Draft;
+use super::flags::{Must, Own};
+
+/// Where roles are taken.
+pub(super) const REGION: Own = Own { name: "region", value: "REGION", key: "aws.region" };
+
+/// Of roles that are given by name.
+pub(super) const ACCOUNT: Own = Own { name: "account", value: "ACCOUNT", key: "aws.account" };
+
+/// Of every tool.
+pub(super) const MUST_HAVE_REGION: Must = Must {
+    is_open: |draft| !draft.has("aws.region"),
+    sentence: "the region is in none of these flags: give --region REGION before `--`",
+};
+
+const NO_ACCOUNT: &str = "the account of roles that are given by name is in none of these flags: give --account ACCOUNT before `--`, or the flag \
+                          that names the base of their ARNs";
+
+/// Where roles are given by name, which the tool tells.
+pub(super) const fn must_have_account(is_open: fn(&Draft) -> bool) -> Must {
+    Must { is_open, sentence: NO_ACCOUNT }
+}
+
+/// Whether the account of a role that is given by name is not known.
+pub(super) fn is_account_open(draft: &Draft) -> bool {
+    !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
+}
+
+/// What holds of both tools before the first flag, where it is not our default.
+pub(super) fn begin(draft: &mut Draft) {
+    draft.set("identity.strategy", "source-ip");
+    draft.set("aws.sts", "global");
+    draft.set("aws.session.length", "1h");
+    draft.set("aws.imds.tokens", "optional");
+    // Neither tool issues tokens of its own. `deploy/daemonset.yaml` mounts the folder.
+    draft.set("aws.imds.keyFile", "/var/lib/seawall/token-keys");
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+const SHORT_SESSION: &str = "sessions of less than an hour are not asked for (1h is): an SDK that renews what has less than 15 minutes \
+                             left would ask on every call";
+
+/// How long sessions are.
+pub(super) fn session(text: &str, draft: &mut Draft) {
+    match duration::parse(text) {
+        Some(length) if length < HOUR => {
+            draft.set("aws.session.length", "1h");
+            draft.remark(SHORT_SESSION);
+        }
+        Some(length) => {
+            draft.set("aws.session.length", format!("{}s", length.as_secs()));
+            draft.remark(
+                "what a role allows less than is asked for with less; one that another role takes has an hour",
+            );
+        }
+        // The configuration's reader says what is expected.
+        None => draft.set("aws.session.length", text),
+    }
+}
+
+/// How pods' requests come here, which no key says: `to` is the port.
+pub(super) fn redirect(draft: &mut Draft, interface: &str, to: &str) {
+    let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
+    let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));
+    let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };
+    let port = if is_name(to) { to } else { "PORT" };
+    let rule = format!(
+        "the agent adds no rule to the node and removes none; without one pods reach the real service. Keep this one, which must be \
+         there before the pods are: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
+         --to-destination NODE_ADDRESS:{port}"
+    );
+    draft.remark(rule);
+}

@@ -1,0 +1,140 @@
+//! A configuration in the making: keys, each with the flag that it came from, and remarks on flags.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+
+use seawall_config::{Mistake, Mistakes};
+use serde_json::{Map, Value};
+
+use crate::config;
+
+/// What has been understood so far.
+#[derive(Debug)]
+pub(super) struct Draft {
+    settings: BTreeMap<&'static str, Setting>,
+    remarks: Vec<Remark>,
+    /// The last value of each flag that was given.
+    given: HashMap<&'static str, String>,
+    /// The flag that is being read.
+    flag: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Setting {
+    value: Value,
+    flag: Option<&'static str>,
+}
+
+/// What must be known of some flags.
+#[derive(Debug)]
+struct Remark {
+    flags: Vec<&'static str>,
+    text: Cow<'static, str>,
+}
+
+impl Draft {
+    /// An empty one, for these flags and their values.
+    pub(super) fn new(given: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        Self {
+            settings: BTreeMap::new(),
+            remarks: Vec::new(),
+            given: given.into_iter().collect(),
+            flag: None,
+        }
+    }
+
+    /// Does what concerns one flag.
+    pub(super) fn about(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
+        self.flag = Some(flag);
+        reading(self);
+        self.flag = None;
+    }
+
+    /// Writes a key, with its tables' names before it. Where another value came from a flag, that is said.
+    pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        let (value, flag) = (value.into(), self.flag);
+        let before = self.settings.insert(key, Setting { value: value.clone(), flag });
+        if before.is_some_and(|before| before.flag.is_some() && before.value != value) {
+            self.remark("given twice, with different values: the last one counts");
+        }
+    }
+
+    /// Whether a key is written.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.settings.contains_key(key)
+    }
+
+    /// The value of a flag, if it was given.
+    pub(super) fn given(&self, flag: &str) -> Option<&str> {
+        self.given.get(flag).map(String::as_str)
+    }
+
+    /// Says something about the flag that is being read, or of all if there is none.
+    pub(super) fn remark(&mut self, text: impl Into<Cow<'static, str>>) {
+        let text = text.into();
+        let at = self.remarks.iter().position(|remark| remark.text == text).unwrap_or(self.remarks.len());
+        if at == self.remarks.len() {
+            self.remarks.push(Remark { flags: Vec::new(), text });
+        }
+        let Some(Remark { flags, .. }) = self.remarks.get_mut(at) else { return };
+        let new = self.flag.filter(|flag| !flags.contains(flag));
+        flags.extend(new);
+    }
+
+    /// The configuration, with the remarks before it.
+    pub(super) fn yaml(&self, title: &str) -> String {
+        let mut out = format!(
+            "# Translated from the flags of {title} by `seawall-agent import`. The agent runs on the node's network, with its node's name \
+             in NODE_NAME.\n"
+        );
+        for line in self.remarks().lines() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "# {line}");
+        }
+        out + &config::yaml(&self.tables())
+    }
+
+    fn tables(&self) -> Value {
+        let mut root = Map::new();
+        for (key, Setting { value, .. }) in &self.settings {
+            put(&mut root, key, value);
+        }
+        Value::Object(root)
+    }
+
+    /// The remarks, a line each.
+    pub(super) fn remarks(&self) -> String {
+        self.remarks.iter().fold(String::new(), |mut out, Remark { flags, text }| {
+            let flags: Vec<_> = flags.iter().map(|flag| format!("--{flag}")).collect();
+            let colon = if flags.is_empty() { "" } else { ": " };
+            let _ = writeln!(out, "{}{colon}{text}", flags.join(", "));
+            out
+        })
+    }
+
+    /// Mistakes in what was written, by the flags that it came from.
+    pub(super) fn blame(&self, mistakes: &Mistakes) -> Vec<String> {
+        mistakes.0.iter().map(|mistake| self.blame_one(mistake)).collect()
+    }
+
+    fn blame_one(&self, mistake: &Mistake) -> String {
+        let is_at = |key: &str| mistake.path.split('[').next() == Some(key);
+        let flag = self.settings.iter().find(|(key, _)| is_at(key)).and_then(|(_, setting)| setting.flag);
+        flag.map_or_else(
+            || mistake.to_string(),
+            |flag| format!("--{flag}: found {}, expected {}", mistake.found, mistake.expected),
+        )
+    }
+}
+
+/// Puts a value under a key with points in it.
+fn put(table: &mut Map<String, Value>, key: &str, value: &Value) {
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value.clone());
+        return;
+    };
+    if let Value::Object(inner) = table.entry(first).or_insert_with(|| Value::Object(Map::new())) {
+        put(inner, rest, value);
+    }
+}

@@ -1,0 +1,184 @@
+//! KIAM's flags: of its agent and its server, which are two commands there and one program here.
+//!
+//! Source of names and defaults: uswitch/kiam, cmd/kiam/agent.go, server.go and opts.go, docs/UPGRADING.md (v2.8 to v4).
+
+use seawall_protocols::aws::Pattern;
+
+use super::aws;
+use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
+use super::config_builder::Draft;
+use super::flags::{Flag, Tool};
+
+pub(super) const KIAM: Tool = Tool {
+    word: "kiam",
+    title: "KIAM",
+    words: &["kiam", "agent", "server"],
+    own: &[REGION, ACCOUNT],
+    must: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
+    flags: &[AGENT, SERVER, BOTH, RELAY],
+    begin,
+    finish,
+};
+
+/// What leads to credentials is refused, whatever an expression lets through.
+const UNANCHORED: &str = "the expression is written for part of a path, and here one is of whole paths; it is translated as it was meant, \
+                          and is better narrowed in aws.imds.passthrough to the paths that pods need. Credentials are never passed, user-data and \
+                          managed-ssh-keys only by an expression that names them";
+
+/// On most clusters it holds what a node joins with.
+const SECRET: &str = "it lets every pod read what is as good as the node's credentials: what nodes join the cluster with stands in the user \
+                      data. Take it out of aws.imds.passthrough unless pods need it";
+
+const AGENT: &[Flag] = &[
+    Flag::sets("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
+    Flag::no_equal_switch(
+        "allow-ip-query",
+        "leave it out: who asks is decided by the connection, never by the request",
+    ),
+    Flag::sets("allow-route-regexp", passthrough),
+    Flag::sets("whitelist-route-regexp", passthrough),
+    Flag::later_switch("iptables"),
+    Flag::later_switch("iptables-remove"),
+    Flag::later("host"),
+    Flag::later("host-interface"),
+];
+
+const AHEAD: &str = "nothing to do: pods are followed as they come and go, and credentials are fetched when a pod is announced";
+
+const SERVER: &[Flag] = &[
+    Flag::no_equal("fetchers", AHEAD),
+    Flag::no_equal("prefetch-buffer-size", AHEAD),
+    Flag::no_equal("sync", AHEAD),
+    Flag::sets("kubeconfig", |path, draft| {
+        if !path.is_empty() {
+            draft.set("identity.kubeconfig", path);
+        }
+    }),
+    Flag::sets("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
+    Flag::no_equal_switch(
+        "role-base-arn-autodetect",
+        "the base is not looked for: it is all roles of the account that --account names",
+    ),
+    Flag::sets("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
+    Flag::sets("session-duration", aws::session),
+    Flag::no_equal(
+        "session-refresh",
+        "nothing to do: credentials are renewed while 25 minutes are left, so that no SDK finds them about to end",
+    ),
+    Flag::sets("assume-role-arn", |role, draft| {
+        if !role.is_empty() {
+            draft.set("aws.credentials.role", role);
+        }
+    }),
+    Flag::sets("region", |region, draft| {
+        if !region.is_empty() {
+            draft.set("aws.region", region);
+            draft.set("aws.sts", "regional");
+        }
+    }),
+    Flag::no_equal(
+        "role-alias",
+        "write the role's name or ARN into the annotation iam.amazonaws.com/role of the pods that have an alias there",
+    ),
+    Flag::no_equal_switch(
+        "disable-strict-namespace-regexp",
+        "an expression in iam.amazonaws.com/permitted must match the whole of a role's name or ARN: write .* where it is of a part",
+    ),
+];
+
+const COUNTED: &str =
+    "nothing to do: /metrics on the admin port is for Prometheus, and always current; there is no StatsD";
+
+const BOTH: &[Flag] = &[
+    Flag::no_equal_switch("json-log", "nothing to do: the log is JSON"),
+    Flag::sets("level", |level, draft| draft.set("logLevel", level)),
+    Flag::no_equal("statsd", COUNTED),
+    Flag::no_equal("statsd-prefix", COUNTED),
+    Flag::no_equal("statsd-interval", COUNTED),
+    Flag::no_equal("prometheus-sync-interval", COUNTED),
+    Flag::no_equal(
+        "prometheus-listen-addr",
+        "metrics are at `admin`, by default 127.0.0.1:8989. It also names pods and their roles (/debug/pods): put it on another address \
+         only behind a NetworkPolicy or a firewall",
+    ),
+    Flag::no_equal(
+        "pprof-listen-addr",
+        "there is no profiler; /debug/pods on the admin port shows who holds which role",
+    ),
+];
+
+/// What agent and server need to speak to each other.
+const RELAY: &[Flag] = &[
+    relay("cert"),
+    relay("key"),
+    relay("ca"),
+    relay("bind"),
+    relay("server-address"),
+    relay("server-address-refresh"),
+    relay("gateway-timeout-creation"),
+    relay("grpc-keepalive-time-ms"),
+    relay("grpc-keepalive-time-duration"),
+    relay("grpc-keepalive-timeout-ms"),
+    relay("grpc-keepalive-timeout-duration"),
+    Flag::no_equal_switch("grpc-keepalive-permit-without-stream", NO_RELAY),
+    relay("grpc-max-connection-idle-duration"),
+    relay("grpc-max-connection-age-duration"),
+    relay("grpc-max-connection-age-grace-duration"),
+];
+
+const NO_RELAY: &str = "nothing to do: each node's agent asks the API server and AWS itself; there is no server, and no TLS between two";
+
+const fn relay(name: &'static str) -> Flag {
+    Flag::no_equal(name, NO_RELAY)
+}
+
+const NODES: &str = "KIAM's servers took the pods' roles, and each node's own role must be able to now. Where that is not wanted, pods take \
+                     them with their own tokens: aws.credentials.from: pod, or the way irsa";
+
+/// KIAM's own defaults, where they are not ours.
+fn begin(draft: &mut Draft) {
+    aws::begin(draft);
+    draft.set("listen", vec!["0.0.0.0:3100"]);
+    draft.set("aws.ways", vec!["kiam"]);
+    draft.set("aws.session.namePrefix", "kiam-");
+}
+
+fn finish(draft: &mut Draft) {
+    let interface = draft.given("host-interface").unwrap_or("docker0").to_owned();
+    let port = draft.given("port").unwrap_or("3100").to_owned();
+    for flag in ["iptables", "iptables-remove", "host", "host-interface"] {
+        if flag == "iptables" || draft.given(flag).is_some() {
+            draft.about(flag, |draft| aws::redirect(draft, &interface, &port));
+        }
+    }
+    match draft.given("assume-role-arn") {
+        Some(_) => draft.about("assume-role-arn", |draft| draft.remark(NODES)),
+        None => draft.remark(NODES),
+    }
+    if draft.given("session-duration").is_none() {
+        draft.about("session-duration", |draft| aws::session("15m", draft));
+    }
+}
+
+/// One that is anchored at both ends and has no alternatives is of whole paths already.
+fn passthrough(expression: &str, draft: &mut Draft) {
+    if expression == "^$" {
+        return;
+    }
+    if ["user-data", "managed-ssh-keys"].iter().any(|secret| expression.contains(secret)) {
+        draft.remark(SECRET);
+    }
+    // One that is none alone could be one between parentheses, and then another: its reader is left to refuse it.
+    if Pattern::new(expression).is_err() {
+        draft.set("aws.imds.passthrough", vec![expression]);
+        return;
+    }
+    let whole = expression.strip_prefix('^').and_then(|rest| rest.strip_suffix('$'));
+    let is_plain = |text: &&str| !text.contains(['|', '^', '$']) && !text.ends_with('\\');
+    if let Some(whole) = whole.filter(is_plain) {
+        draft.set("aws.imds.passthrough", vec![whole]);
+        return;
+    }
+    draft.set("aws.imds.passthrough", vec![format!(".*(?:{expression}).*")]);
+    draft.remark(UNANCHORED);
+}

@@ -1,0 +1,196 @@
+//! kube2iam's flags.
+//!
+//! Source of names and defaults: jtblin/kube2iam, README ("Options") and cmd/main.go (2016 to 2026).
+
+use super::aws;
+use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
+use super::config_builder::Draft;
+use super::flags::{Flag, Tool};
+
+pub(super) const KUBE2IAM: Tool = Tool {
+    word: "kube2iam",
+    title: "kube2iam",
+    words: &["kube2iam"],
+    own: &[REGION, ACCOUNT],
+    must: &[
+        MUST_HAVE_REGION,
+        aws::must_have_account(|draft| is_discovered(draft) && aws::is_account_open(draft)),
+    ],
+    flags: &[ROLES, NODE, REST],
+    begin,
+    finish,
+};
+
+const NO_DEFAULT: &str = "there is no role for pods of every namespace that name none: name it in aws.defaultRoles for the namespaces that \
+                          need it, { shop: cart }; other pods have none";
+
+const ROLES: &[Flag] = &[
+    Flag::sets("base-role-arn", |base, draft| {
+        if !base.is_empty() {
+            let slash = if base.ends_with('/') { "" } else { "/" };
+            draft.set("aws.baseRoleArn", format!("{base}{slash}"));
+        }
+    }),
+    Flag::switches("auto-discover-base-arn", discover),
+    Flag::switches("auto-discover-default-role", |is_on, draft| {
+        discover(is_on, draft);
+        if is_on == "true" {
+            draft.remark(NO_DEFAULT);
+        }
+    }),
+    Flag::no_equal("default-role", NO_DEFAULT),
+    Flag::sets("assume-role-arn", |role, draft| {
+        if !role.is_empty() {
+            draft.set("aws.credentials.role", role);
+        }
+    }),
+    Flag::sets("iam-role-session-ttl", aws::session),
+    Flag::sets("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
+    Flag::sets("iam-external-id", |key, draft| annotation(key, "iam.amazonaws.com/external-id", draft)),
+    Flag::sets("iam-role-session-name-key", |key, draft| {
+        annotation(key, "iam.amazonaws.com/session-name", draft);
+    }),
+    Flag::sets("namespace-key", |key, draft| annotation(key, "iam.amazonaws.com/allowed-roles", draft)),
+    Flag::switches("namespace-restrictions", |is_on, draft| {
+        draft.set("aws.kube2iam.namespaceRestrictions", is_on == "true");
+    }),
+    Flag::sets("namespace-restriction-format", |format, draft| {
+        draft.set("aws.kube2iam.format", format);
+        if format == "regexp" {
+            draft.remark("an entry of allowed-roles must match the whole of a role's name or ARN: write .* where it is of a part");
+        }
+    }),
+    Flag::switches("iam-enable-pod-identity-tags", |is_on, draft| {
+        if is_on == "true" {
+            let tags = ["namespace", "service-account", "pod-name", "pod-uid"];
+            draft.set("aws.session.tags", tags.map(|tag| format!("kubernetes-{tag}")).to_vec());
+            draft.remark("with a pod's own name among the tags, each pod has a session of its own");
+        }
+    }),
+    Flag::no_equal("eks-cluster-arn", NO_CLUSTER),
+    Flag::no_equal("eks-cluster-name", NO_CLUSTER),
+    Flag::switches("use-regional-sts-endpoint", |is_on, draft| {
+        draft.set("aws.sts", if is_on == "true" { "regional" } else { "global" });
+    }),
+];
+
+const NO_CLUSTER: &str = "sessions are tagged with what concerns the pod; a policy that asks for the cluster's tag must ask for another";
+
+const NODE: &[Flag] = &[
+    Flag::sets("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
+    Flag::sets("node", |name, draft| {
+        // As it stands in a manifest, it is the name of a variable.
+        if !name.is_empty() && !name.starts_with("$(") {
+            draft.set("identity.node", name);
+        }
+    }),
+    Flag::sets("metadata-addr", |address, draft| draft.set("aws.imds.upstream", format!("http://{address}"))),
+    Flag::later_switch("iptables"),
+    Flag::later("host-ip"),
+    Flag::later("host-interface"),
+    Flag::no_equal("api-server", TO_API),
+    Flag::no_equal("api-token", TO_API),
+    Flag::no_equal_switch(
+        "insecure",
+        "the API server's certificate is always verified: name its CA in a kubeconfig (identity.kubeconfig)",
+    ),
+];
+
+const TO_API: &str = "write address, CA and the file of the token into a kubeconfig and name it in identity.kubeconfig; in a pod nothing is needed";
+
+const REST: &[Flag] = &[
+    Flag::sets("log-level", |level, draft| {
+        let level = match level {
+            "panic" | "fatal" => "error",
+            "warning" => "warn",
+            "trace" => "debug",
+            as_ours => as_ours,
+        };
+        // --verbose is stronger, wherever it stands.
+        if draft.given("verbose") != Some("true") {
+            draft.set("logLevel", level);
+        }
+    }),
+    Flag::switches("verbose", |is_on, draft| {
+        if is_on == "true" {
+            draft.set("logLevel", "debug");
+        }
+    }),
+    Flag::no_equal("log-format", "nothing to do: the log is JSON"),
+    Flag::no_equal(
+        "metrics-port",
+        "metrics are at `admin`, by default 127.0.0.1:8989. It also names pods and their roles (/debug/pods): put it on another address \
+         only behind a NetworkPolicy or a firewall",
+    ),
+    Flag::no_equal_switch("debug", "nothing to do: /debug/pods on the admin port shows who holds which role"),
+    Flag::no_equal_switch("version", "leave it out"),
+    watched("backoff-max-interval"),
+    watched("backoff-max-elapsed-time"),
+    watched("cache-resync-period"),
+    watched("cache-sync-attempts"),
+    watched("healthcheck-interval"),
+    Flag::no_equal_switch(
+        "resolve-duplicate-cache-ips",
+        "nothing to do: an address that two live pods claim is nobody's",
+    ),
+];
+
+const fn watched(name: &'static str) -> Flag {
+    Flag::no_equal(
+        name,
+        "nothing to do: pods are followed as they come and go; one that is not known yet is waited for as long as its SDK waits, \
+         and /readyz says whether the agent can serve",
+    )
+}
+
+fn discover(is_on: &str, draft: &mut Draft) {
+    if is_on == "true" {
+        draft.remark("the base is not looked for: it is all roles of the account that --account names");
+    }
+}
+
+/// Whether kube2iam asked the instance for the account, which must be told here.
+fn is_discovered(draft: &Draft) -> bool {
+    let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
+    flags.into_iter().any(|flag| draft.given(flag) == Some("true"))
+}
+
+/// The keys of annotations are those that everybody knows.
+fn annotation(key: &str, known: &'static str, draft: &mut Draft) {
+    if key != known {
+        draft.remark(format!("only the annotation {known} is read: add it beside the one that is there"));
+    }
+}
+
+/// kube2iam's own defaults, where they are not ours.
+fn begin(draft: &mut Draft) {
+    aws::begin(draft);
+    draft.set("listen", vec!["0.0.0.0:8181"]);
+    draft.set("aws.ways", vec!["kube2iam"]);
+    draft.set("aws.kube2iam.namespaceRestrictions", false);
+}
+
+fn finish(draft: &mut Draft) {
+    let interface = draft.given("host-interface").unwrap_or("docker0").to_owned();
+    let port = draft.given("app-port").unwrap_or("8181").to_owned();
+    for flag in ["iptables", "host-ip", "host-interface"] {
+        if flag == "iptables" || draft.given(flag).is_some() {
+            draft.about(flag, |draft| aws::redirect(draft, &interface, &port));
+        }
+    }
+    if draft.given("iam-role-session-ttl").is_none() {
+        draft.about("iam-role-session-ttl", |draft| aws::session("15m", draft));
+    }
+    if draft.given("namespace-restrictions") != Some("true") {
+        draft.about("namespace-restrictions", |draft| {
+            draft.remark(
+                "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; \
+                 aws.kube2iam.namespaceRestrictions: true ends that",
+            );
+        });
+    }
+    draft.remark(
+        "other paths of the real service are not passed on, as kube2iam does: what pods may read of the node is in aws.instance, and what \
+         else they need in aws.imds.passthrough",
+    );
+}

@@ -1,0 +1,372 @@
+use super::flags::Must;
+use super::*;
+
+fn request(line: &str) -> Result<Request, String> {
+    let request = Request::parse(&mut Parser::from_args(line.split_whitespace()));
+    request.map(Option::unwrap).map_err(|error| error.to_string())
+}
+
+fn imported(line: &str) -> Imported {
+    import(&request(line).unwrap()).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn mistakes(line: &str) -> Vec<String> {
+    import(&request(line).unwrap()).unwrap_err().0
+}
+
+/// What holds after an import, as `check` prints it.
+fn effective(line: &str) -> String {
+    let Imported { yaml, .. } = imported(line);
+    crate::config::effective(&Config::parse(&yaml, Path::new("/etc/seawall"), &Downward::on("n1")).unwrap())
+}
+
+const KIAM: &str = "kiam --region eu-central-1 --account 123456789012 --";
+const KUBE2IAM: &str = "kube2iam --region eu-central-1 --account 123456789012 --";
+
+#[test]
+fn kiams_flags_mean_what_they_meant() {
+    for (flags, expected) in [
+        ("", "length: \"3600s\""),
+        ("", "namePrefix: \"kiam-\""),
+        ("", "ways: [\"kiam\"]"),
+        ("", "tokens: \"optional\""),
+        ("", "sts: \"global\""),
+        ("", "baseRoleArn: \"arn:aws:iam::123456789012:role/\""),
+        ("", "\"address\":\"0.0.0.0:3100\""),
+        ("", "passthrough: []"),
+        ("", "keyFile: \"/var/lib/seawall/token-keys\""),
+        ("--port=8181", "\"address\":\"0.0.0.0:8181\""),
+        ("--port 8181", "\"address\":\"0.0.0.0:8181\""),
+        ("-port 8181", "\"address\":\"0.0.0.0:8181\""),
+        ("/kiam server --role-base-arn=arn:aws:iam::999999999999:role/pods/", "role/pods/\""),
+        ("--role-base-arn-autodetect", "arn:aws:iam::123456789012:role/\""),
+        ("--session=web", "namePrefix: \"web-\""),
+        ("--session-duration=15m", "length: \"3600s\""),
+        ("--session-duration=2h30m", "length: \"9000s\""),
+        ("--region=us-west-2", "sts: \"regional\""),
+        ("--region=us-west-2", "region: \"us-west-2\""),
+        ("--assume-role-arn=kiam-server", "role: \"arn:aws:iam::123456789012:role/kiam-server\""),
+        ("--level=debug", "logLevel: \"debug\""),
+        ("--kubeconfig=/k", "kubeconfig: \"/k\""),
+        ("--allow-route-regexp=^$", "passthrough: []"),
+        ("--allow-route-regexp=^/latest/meta-data/ami-id$", "passthrough: [\"/latest/meta-data/ami-id\"]"),
+        ("--whitelist-route-regexp=meta-data", "passthrough: [\".*(?:meta-data).*\"]"),
+    ] {
+        let effective = effective(&format!("{KIAM} {flags}"));
+        assert!(effective.contains(expected), "{flags}: {expected} in {effective}");
+    }
+}
+
+#[test]
+fn kube2iams_flags_mean_what_they_meant() {
+    for (flags, expected) in [
+        ("", "namespaceRestrictions: false"),
+        ("", "ways: [\"kube2iam\"]"),
+        ("", "\"address\":\"0.0.0.0:8181\""),
+        ("", "sts: \"global\""),
+        ("", "keyFile: \"/var/lib/seawall/token-keys\""),
+        ("--app-port=80", "\"address\":\"0.0.0.0:80\""),
+        (
+            "--base-role-arn=arn:aws:iam::999999999999:role",
+            "baseRoleArn: \"arn:aws:iam::999999999999:role/\"",
+        ),
+        (
+            "--base-role-arn=arn:aws:iam::999999999999:role/a/",
+            "baseRoleArn: \"arn:aws:iam::999999999999:role/a/\"",
+        ),
+        ("--auto-discover-base-arn", "baseRoleArn: \"arn:aws:iam::123456789012:role/\""),
+        ("--namespace-restrictions", "namespaceRestrictions: true"),
+        ("--namespace-restrictions=0", "namespaceRestrictions: false"),
+        ("--namespace-restriction-format=regexp", "format: \"regexp\""),
+        ("--node=$(NODE_NAME)", "node: \"n1\""),
+        ("--node=n2", "node: \"n2\""),
+        ("--use-regional-sts-endpoint", "sts: \"regional\""),
+        ("--metadata-addr=127.0.0.1:1", "upstream: \"http://127.0.0.1:1\""),
+        ("--iam-role-session-ttl=2h", "length: \"7200s\""),
+        ("--iam-enable-pod-identity-tags", "\"kubernetes-pod-uid\""),
+        ("--verbose --log-level=warning", "logLevel: \"debug\""),
+        ("--log-level=warning", "logLevel: \"warn\""),
+    ] {
+        let effective = effective(&format!("{KUBE2IAM} {flags}"));
+        assert!(effective.contains(expected), "{flags}: {expected} in {effective}");
+    }
+}
+
+/// Those that would end the command or cannot be had as they are.
+fn example(flag: &str) -> &'static str {
+    match flag {
+        "role-base-arn" | "base-role-arn" => "arn:aws:iam::123456789012:role/",
+        "assume-role-arn" => "agent",
+        "session-duration" | "iam-role-session-ttl" => "20m",
+        "namespace-restriction-format" => "glob",
+        "metadata-addr" => "169.254.169.254",
+        "region" => "eu-west-1",
+        "level" | "log-level" => "info",
+        "iam-role-key" => "example.com/role",
+        "node" => "node-1",
+        _ => "8000",
+    }
+}
+
+#[test]
+fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
+    for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
+        for flag in tool.flags.iter().copied().flatten() {
+            // Exactly one is right: a switch has no such value, and another flag needs one.
+            let forms = [format!("--{}={}", flag.name, example(flag.name)), format!("--{}", flag.name)];
+            let imported = forms.map(|form| import(&request(&format!("{line} {form}")).unwrap()));
+            let ([Ok(imported), Err(error)] | [Err(error), Ok(imported)]) = imported else {
+                panic!("--{}: {imported:?}", flag.name)
+            };
+            assert!(error.to_string().contains(&format!("--{} ", flag.name)), "{error}");
+            assert_is_valid(&imported);
+        }
+    }
+}
+
+fn assert_is_valid(Imported { yaml, remarks }: &Imported) {
+    Config::parse(yaml, Path::new(""), &Downward::on("n1")).unwrap();
+    for remark in remarks.lines() {
+        assert!(yaml.contains(&format!("# {remark}\n")), "{remark} in {yaml}");
+    }
+}
+
+#[test]
+fn a_flag_without_an_equal_is_named_with_what_to_do() {
+    for (line, flags, expected) in [
+        (KIAM, "--cert=a --key=b --ca=c", "--cert, --key, --ca: nothing to do: each node"),
+        (KIAM, "--role-alias=dns=stack-1-dns", "--role-alias: write the role's name or ARN"),
+        (KIAM, "--session-duration=15m", "--session-duration: sessions of less than an hour"),
+        (KIAM, "", "--session-duration: sessions of less than an hour"),
+        (KIAM, "--session-refresh=5m", "--session-refresh: nothing to do"),
+        (
+            KIAM,
+            "--allow-route-regexp=meta-data",
+            "--allow-route-regexp: the expression is written for part of a path",
+        ),
+        (
+            KIAM,
+            "--allow-route-regexp=^/latest/user-data$",
+            "--allow-route-regexp: it lets every pod read what is as good as the node's credentials",
+        ),
+        (KIAM, "--whitelist-route-regexp=user-data", "--whitelist-route-regexp: it lets every pod read"),
+        (
+            KIAM,
+            "--allow-route-regexp=.*",
+            "user-data and managed-ssh-keys only by an expression that names them",
+        ),
+        (KIAM, "--iptables --host-interface=!eth0 --port=1", "PREROUTING ! -i eth0 -p tcp"),
+        (
+            KIAM,
+            "--host-interface=cali+ --port=1",
+            "-i cali+ -p tcp -d 169.254.169.254 --dport 80 -j DNAT --to-destination NODE_ADDRESS:1",
+        ),
+        (KIAM, "--host-interface=a;b", "-i INTERFACE -p"),
+        (KIAM, "agent --level=info server --level=warn", "--level: given twice"),
+        (KIAM, "", "KIAM's servers took the pods' roles"),
+        (KIAM, "--assume-role-arn=a", "--assume-role-arn: KIAM's servers took"),
+        (KUBE2IAM, "--default-role=a", "--default-role: there is no role for pods of every namespace"),
+        (KUBE2IAM, "--auto-discover-default-role", "--auto-discover-default-role: there is no role"),
+        (
+            KUBE2IAM,
+            "--iam-role-key=example.com/role",
+            "--iam-role-key: only the annotation iam.amazonaws.com/role is read",
+        ),
+        (
+            KUBE2IAM,
+            "--namespace-key=example.com/roles",
+            "only the annotation iam.amazonaws.com/allowed-roles is read",
+        ),
+        (KUBE2IAM, "", "--namespace-restrictions: it is off"),
+        (KUBE2IAM, "", "other paths of the real service are not passed on"),
+    ] {
+        let remarks = imported(&format!("{line} {flags}")).remarks;
+        assert!(remarks.contains(expected), "{flags}: {expected} in {remarks}");
+    }
+    for (line, flags, absent) in [
+        (KUBE2IAM, "--iam-role-key=iam.amazonaws.com/role", "--iam-role-key"),
+        (KUBE2IAM, "--namespace-restrictions", "--namespace-restrictions"),
+        (KUBE2IAM, "--insecure=false", "--insecure"),
+        (KIAM, "--allow-route-regexp=^/latest/meta-data/ami-id$", "--allow-route-regexp"),
+        (KIAM, "--no-json-log", "--json-log"),
+    ] {
+        let remarks = imported(&format!("{line} {flags}")).remarks;
+        assert!(!remarks.contains(absent), "{flags}: {absent} in {remarks}");
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_named_by_its_flag_all_at_once() {
+    for (line, flags, expected) in [
+        (KIAM, "--foo=1 --bar", &["KIAM has no flag --foo", "KIAM has no flag --bar"][..]),
+        (KIAM, "--foo bar", &["KIAM has no flag --foo"]),
+        (KIAM, "--no-port", &["KIAM has no flag --no-port"]),
+        (KIAM, "--", &["KIAM has no flag --"]),
+        (KIAM, "stray", &["\"stray\" is no flag"]),
+        (KIAM, "--port", &["--port needs a value"]),
+        (KIAM, "--port --level=info", &["--port needs a value"]),
+        (KIAM, "--iptables=maybe", &["--iptables is true or false"]),
+        (KIAM, "--no-iptables=true", &["--iptables is true or false"]),
+        (KIAM, "--port=http --level=loud", &["--port: found", "--level: found"]),
+        (KIAM, "--port=1,2", &["--port: found"]),
+        (KIAM, "--role-base-arn=cart", &["--role-base-arn: found"]),
+        (KIAM, "--assume-role-arn=a:b", &["--assume-role-arn: found"]),
+        (KIAM, "--session-duration=long", &["--session-duration: found \"long\""]),
+        (KIAM, "--session-duration=13h", &["--session-duration: found"]),
+        (KIAM, "--allow-route-regexp=(", &["--allow-route-regexp: found"]),
+        (KIAM, "--allow-route-regexp=a)|(b", &["--allow-route-regexp: found"]),
+        (KIAM, "--region=europe", &["--region: found \"europe\""]),
+        ("kiam --region eu-west-1 --account 12 --", "", &["--account: found"]),
+        ("kiam --", "", &["the region is in none", "the account of roles"]),
+        ("kube2iam --", "", &["the region is in none"]),
+        ("kube2iam --region=eu-west-1 --", "--auto-discover-base-arn", &["the account of roles"]),
+        (KUBE2IAM, "--role-base-arn=a", &["kube2iam has no flag --role-base-arn"]),
+        (KUBE2IAM, "--namespace-restriction-format=sql", &["--namespace-restriction-format: found"]),
+        (KUBE2IAM, "--metadata-addr=0.0.0.0:8181/x", &["--metadata-addr: found"]),
+    ] {
+        let mistakes = mistakes(&format!("{line} {flags}"));
+        for sentence in expected {
+            assert!(
+                mistakes.iter().any(|mistake| mistake.contains(sentence)),
+                "{flags}: {sentence} in {mistakes:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_manifests_of_their_own_documentation_are_understood() {
+    for line in [
+        "kiam --region eu-west-1 --account 123456789012 -- /kiam agent --iptables --host-interface=cali+ --json-log --port=8181 \
+         --cert=/etc/kiam/tls/agent.pem --key=/etc/kiam/tls/agent-key.pem --ca=/etc/kiam/tls/ca.pem --server-address=kiam-server:443 \
+         --prometheus-listen-addr=0.0.0.0:9620 --prometheus-sync-interval=5s --gateway-timeout-creation=1s \
+         server --json-log --level=warn --bind=0.0.0.0:443 --cert=/etc/kiam/tls/server.pem --key=/etc/kiam/tls/server-key.pem \
+         --ca=/etc/kiam/tls/ca.pem --role-base-arn-autodetect --assume-role-arn=arn:aws:iam::123456789012:role/kiam-server --sync=1m",
+        "kube2iam --region eu-west-1 -- --base-role-arn=arn:aws:iam::123456789012:role/ --iptables=true --host-ip=$(HOST_IP) \
+         --node=$(NODE_NAME) --host-interface=weave --verbose --app-port=8181",
+    ] {
+        imported(line);
+    }
+}
+
+#[test]
+fn an_expression_is_wrapped_unless_it_is_of_whole_paths_already() {
+    for (expression, text, expected) in [
+        ("^/latest/meta-data/(a|b)|/latest/x$", "/latest/meta-data/a/c", true),
+        ("^/latest/meta-data/(a|b)|/latest/x$", "/y/latest/meta-data/a", false),
+        ("^/latest/a$", "/latest/a", true),
+        ("^/latest/a$", "/latest/ab", false),
+        ("meta-data", "/latest/meta-data/a", true),
+        ("^/latest/\\$", "/latest/$x", true),
+        ("", "/anything", true),
+    ] {
+        let flags = vec![format!("--allow-route-regexp={expression}")];
+        let request = Request { flags, ..request(KIAM).unwrap() };
+        let yaml = import(&request).unwrap().yaml;
+        let line = yaml.lines().find_map(|line| line.trim().strip_prefix("passthrough: ")).unwrap();
+        let written: Vec<String> = serde_json::from_str(line).unwrap();
+        let pattern = seawall_protocols::aws::Pattern::new(&written[0]).unwrap();
+        assert_eq!(pattern.matches(text), expected, "{expression} on {text}: {written:?}");
+    }
+}
+
+#[test]
+fn a_value_without_an_equal_is_shown_nowhere() {
+    let Imported { yaml, remarks } = imported(&format!("{KUBE2IAM} --api-token=SECRET --api-token SECRET"));
+    assert!(!yaml.contains("SECRET") && !remarks.contains("SECRET"));
+    let shown = mistakes(&format!("{KUBE2IAM} --tokne=SECRET")).join(" ");
+    assert!(!shown.contains("SECRET"), "{shown}");
+}
+
+#[test]
+fn no_text_of_a_flag_leaves_its_place_in_the_file() {
+    for text in ["a\nlisten: [here]", "\"", "a: b", "# x", "\u{0}", "é\u{202e}", "{", &"x".repeat(100_000)] {
+        for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
+            for flag in tool.flags.iter().copied().flatten() {
+                let flags = vec![format!("--{}={text}", flag.name)];
+                // Either is well: that it comes out valid, `import` has checked.
+                if let Ok(imported) = import(&Request { flags, ..request(line).unwrap() }) {
+                    assert!(!imported.yaml.contains("listen: [here]\n"), "{}", imported.yaml);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_use_is_told_apart_from_bad_flags() {
+    for line in [
+        "",
+        "kiam",
+        "kiam --port=1",
+        "azure -- --x",
+        "kiam --port=1 --",
+        "kiam --region --",
+        "kiam eu-west-1 --",
+        "kiam region eu-west-1 --",
+    ] {
+        assert!(request(line).is_err(), "{line}");
+    }
+}
+
+/// The list was one of three places that named the tools.
+#[test]
+fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is_told() {
+    let (usage, told) = (usage(), request("").unwrap_err());
+    for tool in TOOLS {
+        let line = usage.lines().find(|line| line.contains(&format!(" import {} ", tool.word))).unwrap();
+        assert!(told.contains(tool.word), "{told}");
+        for own in tool.own {
+            assert!(line.contains(&format!("[--{} {}]", own.name, own.value)), "{line}");
+            let told = request(&format!("{} --{} --", tool.word, own.name)).unwrap_err();
+            assert!(told.contains(&format!("missing argument for option '--{}'", own.name)), "{told}");
+        }
+        let told = request(&format!("{} --nobodys x --", tool.word)).unwrap_err();
+        assert!(told.contains("--nobodys"), "{told}");
+    }
+}
+
+/// Every tool was asked for a region of AWS's.
+#[test]
+fn what_must_be_told_is_the_tools_alone() {
+    const NOTHING: Tool = Tool { flags: &[], own: &[], must: &[], words: &[], ..kiam::KIAM };
+    const ITS_OWN: Must = Must { is_open: |draft| !draft.has("tide"), sentence: "tell the tide" };
+    const TIDAL: Tool = Tool { must: &[ITS_OWN], ..NOTHING };
+    for (tool, expected) in [(&NOTHING, false), (&TIDAL, true)] {
+        let mistakes = import(&Request { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;
+        assert_eq!(mistakes == ["tell the tide"], expected, "{mistakes:?}");
+        assert!(!mistakes.iter().any(|mistake| mistake.contains("--region")), "{mistakes:?}");
+    }
+}
+
+/// What migration pages show: their first example, and the flags in their text.
+const PAGES: [(&str, &str); 2] = [
+    ("kiam", include_str!("../../../../../../docs/migrate-from-kiam.md")),
+    ("kube2iam", include_str!("../../../../../../docs/migrate-from-kube2iam.md")),
+];
+
+#[test]
+fn the_examples_of_the_migration_pages_can_be_run() {
+    for (word, page) in PAGES {
+        let start = page.find(&format!("seawall-agent import {word}")).unwrap();
+        let command = page[start..].split(" > ").next().unwrap().replace(['\\', '\''], "");
+        imported(command.strip_prefix("seawall-agent import ").unwrap());
+    }
+}
+
+#[test]
+fn the_migration_pages_name_only_flags_that_there_are() {
+    for (tool, (word, page)) in TOOLS.into_iter().zip(PAGES) {
+        assert_eq!(tool.word, word);
+        let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
+        let named = named.map(|text| text.split('=').next().unwrap_or(text));
+        // Some stand for several, and some are ours.
+        let is_own = |name: &str| name == "offline" || tool.own.iter().any(|own| own.name == name);
+        let named: Vec<_> = named.filter(|name| !name.ends_with(['*', '…']) && !is_own(name)).collect();
+        assert!(named.len() > 15, "{named:?}");
+        for name in named {
+            let name = name.strip_prefix("no-").unwrap_or(name);
+            assert!(tool.flags.iter().copied().flatten().any(|flag| flag.name == name), "{name}");
+        }
+    }
+}

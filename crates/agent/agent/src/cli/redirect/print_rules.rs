@@ -1,0 +1,73 @@
+//! `redirect print`: netfilter's rules, to the terminal or into a file.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::Context;
+use lexopt::Error;
+use seawall_core::PodUid;
+use seawall_redirect::{self as redirect, Agent, nft_rules};
+
+use super::places::Places;
+use crate::cli::flags::Flags;
+
+/// Which of netfilter's rules.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Net,
+    Translation { places: Places, agent: Agent, own: Option<PodUid> },
+    Removal,
+}
+
+impl Rules {
+    pub(super) fn of(what: &str, flags: &Flags) -> Result<Self, Error> {
+        Ok(match what {
+            "net" => Self::Net,
+            "translation" => Self::Translation {
+                agent: agent(flags)?,
+                own: flags.one("own", "a UID")?.map(|uid: String| PodUid(uid.into())),
+                places: Places::of(flags),
+            },
+            _ => Self::Removal,
+        })
+    }
+
+    pub(super) fn text(&self) -> Result<String, redirect::Error> {
+        match self {
+            Self::Net => Ok(nft_rules::safety_net()),
+            Self::Translation { places, agent, own } => translation(places, agent, own.as_ref()),
+            Self::Removal => Ok(nft_rules::removal()),
+        }
+    }
+}
+
+/// Where the node's connections go.
+fn agent(flags: &Flags) -> Result<Agent, Error> {
+    let (metadata, containers) = (flags.one("metadata", "a port")?, flags.one("containers", "a port")?);
+    let mut agent = Agent { metadata, containers, ..Agent::default() };
+    for address in flags.all("node", "an address of the node's")? {
+        let twice = match address {
+            IpAddr::V4(address) => agent.v4.replace(address).is_some(),
+            IpAddr::V6(address) => agent.v6.replace(address).is_some(),
+        };
+        if twice {
+            return Err(Error::Custom(format!("--node: a second address of one family: {address}").into()));
+        }
+    }
+    Ok(agent)
+}
+
+pub(super) fn printed(rules: &str, into: Option<&Path>) -> anyhow::Result<String> {
+    let Some(file) = into else { return Ok(rules.to_owned()) };
+    std::fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(format!("written: {}\n", file.display()))
+}
+
+/// The way for nodes on which there may be no control groups of version 2 to find pods in.
+fn translation(places: &Places, agent: &Agent, own: Option<&PodUid>) -> Result<String, redirect::Error> {
+    let site = match places.site() {
+        Err(redirect::Error::NotVersionTwo { .. }) => None,
+        found => Some(found?),
+    };
+    nft_rules::translation(agent, site.as_ref(), own)
+}

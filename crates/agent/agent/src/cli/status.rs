@@ -1,0 +1,95 @@
+//! `seawall-agent status`: the answers of the agent that runs in this pod, as text for people.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::probe::get;
+use crate::config::Door;
+
+/// What `status` prints: readiness, the configuration in force, and each pod with what it holds.
+///
+/// # Errors
+/// Nobody answers, or not as an agent does.
+pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
+    let door = Door::of(path)?;
+    let (_, ready) = get(&door, "/readyz")?;
+    let (status, pods) = get(&door, "/debug/pods")?;
+    anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());
+    let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
+    let mut text = ready;
+    configuration(&pods["configuration"], &mut text);
+    let pods = pods["pods"].as_array().context("/debug/pods names no pods")?;
+    let _ = writeln!(text, "{} pod(s)", pods.len());
+    for pod in pods {
+        describe(pod, &mut text);
+    }
+    Ok(text)
+}
+
+/// Which configuration is in force, and whether another was refused since.
+fn configuration(told: &Value, out: &mut String) {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let _ = writeln!(out, "configuration {} in force since {}", text(&told["sha256"]), text(&told["since"]));
+    let refused = &told["refused"];
+    if refused.is_object() {
+        let (sha256, at, reason) = (text(&refused["sha256"]), text(&refused["at"]), text(&refused["reason"]));
+        let _ = writeln!(out, "    {sha256} was refused at {at}: {reason}");
+    }
+}
+
+/// A line for the pod, and one for each cloud that it may have something of.
+fn describe(pod: &Value, out: &mut String) {
+    let name = |key: &str| pod[key].as_str().unwrap_or("-").to_owned();
+    let _ = writeln!(
+        out,
+        "{}/{}  {}  as {}  {} connection(s)",
+        name("namespace"),
+        name("pod"),
+        name("address"),
+        name("serviceAccount"),
+        pod["openConnections"]
+    );
+    for (cloud, has) in pod.as_object().into_iter().flatten().filter(|(_, has)| has["standing"].is_string()) {
+        let held = has["principals"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let lives = held.iter().filter_map(|principal| principal["expiresInSeconds"].as_u64());
+        let least =
+            lives.min().map_or(String::new(), |least| format!(", the shortest with {} min left", least / 60));
+        let standing = has["standing"].as_str().unwrap_or("-");
+        let _ = writeln!(out, "    {cloud}: {standing}, {} credential(s){least}", held.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_a_line_and_so_is_each_cloud_that_it_asks() {
+        let pod = json!({
+            "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "serviceAccount": "cart", "openConnections": 2,
+            "google": { "standing": "federated", "principals": [{ "expiresInSeconds": 3000 }, { "expiresInSeconds": 1860 }] },
+            "aws": { "standing": "no_role", "principals": [] },
+        });
+        let mut out = String::new();
+        describe(&pod, &mut out);
+        let expected = "shop/cart-0  10.4.0.7  as cart  2 connection(s)\n    aws: no_role, 0 credential(s)\n    \
+                        google: federated, 2 credential(s), the shortest with 31 min left\n";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn the_configuration_is_a_line_and_so_is_one_that_was_refused() {
+        let mut out = String::new();
+        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": null }), &mut out);
+        let refused = json!({ "sha256": "cd", "at": "T2", "reason": "listen: expected a list" });
+        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": refused }), &mut out);
+        let expected = "configuration ab in force since T1\nconfiguration ab in force since T1\n    \
+                        cd was refused at T2: listen: expected a list\n";
+        assert_eq!(out, expected);
+    }
+}

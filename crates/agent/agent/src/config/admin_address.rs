@@ -1,0 +1,66 @@
+//! Where the agent is asked that runs by this file, for `probe` and `status`. A file that was changed and that the agent refuses must not
+//! make it look dead: what is wrong elsewhere in it is not looked at here.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use seawall_config::{Document, values};
+
+use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
+use super::file::{ConfigError, text_of};
+
+/// Where the socket file is in the manifests that have one, where a file says nothing that can be read.
+const USUAL: &str = "/run/seawall/admin.sock";
+
+/// The two places of the admin port.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Door {
+    pub(crate) admin: SocketAddr,
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl Door {
+    /// As a file names them.
+    ///
+    /// # Errors
+    /// The file cannot be read, and nobody is where agents usually are.
+    pub(crate) fn of(path: &Path) -> Result<Self, ConfigError> {
+        let base = path.parent().unwrap_or(Path::new(""));
+        match text_of(path) {
+            Ok(text) => Ok(Self::read(&text, base)),
+            Err(error) => Self::usual().ok_or(error),
+        }
+    }
+
+    /// Where nothing can be read that says where.
+    fn usual() -> Option<Self> {
+        let socket = PathBuf::from(USUAL);
+        socket.exists().then(|| Self { admin: loopback(ADMIN_PORT), socket: Some(socket) })
+    }
+
+    fn read(text: &str, base: &Path) -> Self {
+        let Ok(document) = Document::parse(text) else {
+            return Self::usual().unwrap_or(Self { admin: loopback(ADMIN_PORT), socket: None });
+        };
+        let root = document.root();
+        Self {
+            admin: root.key("admin").text(ADDRESS, |text| text.parse().ok()).unwrap_or(loopback(ADMIN_PORT)),
+            socket: root.key("adminSocket").text("", |text| values::path(text, base)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_the_agent_refuses_still_says_where_it_is_asked() {
+        let read = |text: &str| Door::read(text, Path::new("/etc/seawall"));
+        let door = read("admin: \"127.0.0.1:7\"\nadminSocket: /run/a.sock\nnonsense: 1\nlisten: [here]\n");
+        let expected = Door { admin: ([127, 0, 0, 1], 7).into(), socket: Some("/run/a.sock".into()) };
+        assert_eq!(door, expected);
+        assert_eq!(read("google: {}\n"), Door { admin: loopback(8989), socket: None });
+        assert_eq!(read("listen: [").admin, loopback(8989));
+    }
+}

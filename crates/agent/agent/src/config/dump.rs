@@ -1,0 +1,86 @@
+//! The effective configuration as YAML: what `check` prints. Reading it back gives the same configuration.
+//!
+//! Each section says by serde what it is; this writes that, table by table, with JSON's scalars and lists, which are YAML's, too.
+
+use std::fmt::Write;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+/// Every value in force, defaults included.
+pub(crate) fn effective(config: &impl Serialize) -> String {
+    // What was read from text can be written as text.
+    yaml(&serde_json::to_value(config).unwrap_or_default())
+}
+
+/// A table as YAML.
+pub(crate) fn yaml(table: &Value) -> String {
+    let mut out = String::new();
+    write(table, 0, &mut out);
+    out
+}
+
+fn write(value: &Value, depth: usize, out: &mut String) {
+    let Value::Object(table) = value else { return };
+    let indent = "  ".repeat(depth);
+    for (key, value) in table {
+        // Writing to a String cannot fail.
+        let _ = match value {
+            Value::Object(_) => writeln!(out, "{indent}{key}:"),
+            Value::Null => Ok(()),
+            scalar => writeln!(out, "{indent}{key}: {scalar}"),
+        };
+        write(value, depth + 1, out);
+    }
+}
+
+/// `auto` for what is not set.
+pub(super) fn count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
+    match count {
+        Some(count) => to.serialize_u32(*count),
+        None => to.serialize_str("auto"),
+    }
+}
+
+/// A level as the configuration names it.
+pub(super) fn level<S: Serializer>(level: &tracing::Level, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&level.as_str().to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use seawall_core::PodUid;
+
+    use super::*;
+    use crate::config::{Config, Downward};
+
+    #[test]
+    fn reading_the_effective_configuration_back_changes_nothing() {
+        let downward = Downward { pod: Some(PodUid("5eaf".into())), ..Downward::default() };
+        let kernel =
+            "{ strategy: kernel, node: n1, redirect: { bpffs: /bpf, cgroups: /cg, kubepods: a/kubepods } }";
+        let source_ip = "{ strategy: source-ip, node: n1, kubeconfig: k, tokenLifetime: 2h, taint: a.b/c }";
+        let gke = crate::config::DEFAULT
+            .replace("strategy: static", "strategy: source-ip\n  node: n1")
+            .replace("\"//iam", "\"identitynamespace:p.svc.id.goog://iam")
+            .replace(
+                "exchange: sts",
+                "exchange: identitybindingtoken\n  proxy: http://proxy:3128\n  caFile: ca.pem",
+            );
+        for text in [
+            crate::config::DEFAULT,
+            "google: { mode: conceal }\nidentity: { strategy: anyone }\nthreads: 2\n\
+             listen: [{ address: \"[::1]:80\", dialects: [google] }]\n",
+            &format!("google: {{ mode: conceal, passthrough: [kube-system/dns] }}\nidentity: {source_ip}\n"),
+            &format!("google: {{ mode: conceal }}\nidentity: {kernel}\nlisten: [\"10.0.0.1:0\"]\n"),
+            &gke,
+        ] {
+            let config = Config::parse(text, Path::new("/etc"), &downward).unwrap();
+            let printed = effective(&config);
+            let back = Config::parse(&printed, Path::new("/elsewhere"), &downward).unwrap();
+            assert_eq!(back, config, "{printed}");
+        }
+    }
+}

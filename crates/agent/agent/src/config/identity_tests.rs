@@ -1,0 +1,65 @@
+//! The section `identity` in a whole configuration, with what each node adds to it.
+
+use seawall_core::PodUid;
+
+use super::*;
+
+const NODE: &str = "listen: [\"node:0\"]\nidentity: { strategy: kernel";
+
+fn downward() -> Downward {
+    let pod = Some(PodUid("5eaf".into()));
+    Downward { address: "10.0.0.1".parse().ok(), pod, ..Downward::on("n1") }
+}
+
+fn read(text: &str, downward: &Downward) -> Result<Config, String> {
+    let text = format!("google: {{ mode: conceal }}\n{text} }}\n");
+    Config::parse(&text, Path::new("/etc"), downward).map_err(|mistakes| mistakes.to_string())
+}
+
+#[test]
+fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
+    let config = read(NODE, &downward()).unwrap();
+    assert_eq!(config.listen[0].address.to_string(), "10.0.0.1:0");
+    let Identity::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
+    assert_eq!((kernel.cluster.node.as_str(), &*kernel.own.0), ("n1", "5eaf"));
+    let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
+    assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroups, kernel.redirect.kubepods), usual);
+}
+
+#[test]
+fn the_pods_groups_are_where_the_file_says() {
+    let text = format!("{NODE}, redirect: {{ cgroups: /host, kubepods: a/kubepods }}");
+    let Identity::Kernel(kernel) = read(&text, &downward()).unwrap().identity else { panic!("{text}") };
+    assert_eq!(
+        (kernel.redirect.cgroups, kernel.redirect.kubepods),
+        ("/host".into(), Some("a/kubepods".into()))
+    );
+}
+
+#[test]
+fn a_strategy_that_there_is_not_is_a_mistake() {
+    let mistakes = read("identity: { strategy: sock-diag", &Downward::on("n1")).unwrap_err();
+    assert!(mistakes.contains("static, source-ip, kernel or anyone"), "{mistakes}");
+}
+
+#[test]
+fn what_the_manifest_does_not_tell_is_named_all_at_once() {
+    let mistakes = read(NODE, &Downward::default()).unwrap_err();
+    for place in ["listen[0]", "NODE_IP", "identity.node", "NODE_NAME"] {
+        assert!(mistakes.contains(place), "{place} in {mistakes}");
+    }
+    let mistakes = read(NODE, &Downward { pod: None, ..downward() }).unwrap_err();
+    assert!(mistakes.contains("identity.strategy") && mistakes.contains("POD_UID"), "{mistakes}");
+}
+
+#[test]
+fn places_of_the_redirect_and_listeners_that_no_pod_can_reach_are_named() {
+    let redirect = "redirect: { bpffs: bpf, cgroups: \"\", kubepods: ../x }";
+    let mistakes = read(&format!("{NODE}, {redirect}"), &downward()).unwrap_err();
+    for key in ["redirect.bpffs", "redirect.cgroups", "redirect.kubepods"] {
+        assert!(mistakes.contains(key), "{key} in {mistakes}");
+    }
+    let loopback = NODE.replace("node:0", "127.0.0.1:8988");
+    let mistakes = read(&loopback, &downward()).unwrap_err();
+    assert!(mistakes.contains("listen: ") && mistakes.contains("pods can reach"), "{mistakes}");
+}

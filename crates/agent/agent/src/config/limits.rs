@@ -1,0 +1,59 @@
+//! The `limits` section: what clients may hold open, and for how long.
+
+use std::time::Duration;
+
+use seawall_config::Table;
+use seawall_config::values::{duration, span};
+use serde::Serialize;
+
+use super::dump::count_or_auto;
+
+/// What a pod may hold open, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Limits {
+    /// `None`: as many as memory and open files allow.
+    #[serde(serialize_with = "count_or_auto")]
+    pub(crate) connections: Option<u32>,
+    /// `None`: a share of those.
+    #[serde(serialize_with = "count_or_auto")]
+    pub(crate) connections_per_pod: Option<u32>,
+    #[serde(serialize_with = "span")]
+    pub(crate) head_timeout: Duration,
+    #[serde(serialize_with = "span")]
+    pub(crate) idle_timeout: Duration,
+    pub(crate) long_polls: u32,
+    pub(crate) long_polls_per_pod: u32,
+    pub(crate) forwards: u32,
+}
+
+impl Limits {
+    pub(super) fn read(table: &Table<'_>) -> Self {
+        let count = |key, default: u32, most: u32| {
+            table.key(key).number(1..=u64::from(most)).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
+        };
+        let count_or_auto = |key| {
+            let counted = |text: &str| match text {
+                "auto" => Some(None),
+                number => number.parse().ok().filter(|n| (1..=1_000_000).contains(n)).map(Some),
+            };
+            table.key(key).text("auto, or a whole number from 1 to 1000000", counted).flatten()
+        };
+        let span = |key, default| {
+            table.key(key).text("a duration such as 500ms, 2s or 5m", duration).unwrap_or(default)
+        };
+        let limits = Self {
+            connections: count_or_auto("connections"),
+            connections_per_pod: count_or_auto("connectionsPerPod"),
+            head_timeout: span("headTimeout", Duration::from_secs(2)),
+            idle_timeout: span("idleTimeout", Duration::from_secs(60)),
+            long_polls: count("longPolls", 256, 65_536),
+            long_polls_per_pod: count("longPollsPerPod", 16, 65_536),
+            forwards: count("forwards", 64, 65_536),
+        };
+        if limits.connections.zip(limits.connections_per_pod).is_some_and(|(all, own)| own > all) {
+            table.key("connectionsPerPod").mistake("at most limits.connections");
+        }
+        limits
+    }
+}

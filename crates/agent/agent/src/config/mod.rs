@@ -1,0 +1,420 @@
+//! The configuration file: raw text to checked values, every mistake at once.
+//!
+//! What leaves this module needs no further check. It knows YAML and ranges; it opens nothing but the file itself
+//! and those that it names (an identity file is `identity`'s), and resolves no names. What a cloud is to be told stands in the
+//! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
+//! `config-default`; a test keeps it equal to the defaults here.
+
+mod addresses;
+mod admin_address;
+mod dump;
+mod file;
+#[cfg(test)]
+mod identity_tests;
+mod limits;
+mod reloadable;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use seawall_clouds::Sections;
+use seawall_config::{Document, Mistakes, Node, Table, values};
+use seawall_core::cloud::{CloudName, DialectName};
+use serde::{Serialize, Serializer};
+
+use crate::sandbox::{Needs, Seccomp};
+
+use addresses::{ADDRESS, ADMIN_PORT, NODE, OWN_ADDRESS, loopback};
+pub(crate) use admin_address::Door;
+pub(crate) use dump::{effective, yaml};
+pub(crate) use file::{ConfigError, text_of};
+pub(crate) use limits::Limits;
+pub(crate) use seawall_identity::config::Identity;
+pub(crate) use seawall_identity::downward_api::Downward;
+
+/// The documented default, as `config-default` prints it.
+pub(crate) const DEFAULT: &str = include_str!("default.yaml");
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Config {
+    pub(crate) listen: Vec<Listen>,
+    pub(crate) admin: SocketAddr,
+    /// A socket file at which the same is answered, to whoever is inside the agent's pod.
+    pub(crate) admin_socket: Option<PathBuf>,
+    pub(crate) identity: Identity,
+    #[serde(flatten)]
+    pub(crate) clouds: Sections,
+    pub(crate) limits: Limits,
+    pub(crate) threads: Threads,
+    pub(crate) seccomp: Seccomp,
+    #[serde(serialize_with = "dump::level")]
+    pub(crate) log_level: tracing::Level,
+}
+
+/// Where pods' requests arrive, and in which dialects they are answered there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Listen {
+    pub(crate) address: SocketAddr,
+    /// At least one; of several, the path chooses.
+    pub(crate) dialects: Vec<DialectName>,
+}
+
+/// How many threads answer pods.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Threads {
+    Auto,
+    Fixed(usize),
+}
+
+impl Config {
+    /// Reads and checks a file; relative paths in it are relative to its folder.
+    ///
+    /// # Errors
+    /// The file cannot be read, or every mistake in it.
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_for(path, &Downward::here())
+    }
+
+    /// Checks what was read of this file.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub(crate) fn of_text(text: &str, path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(text, base, downward)
+            .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
+    }
+
+    /// As [`Self::load`], where this is what the file leaves to each node.
+    ///
+    /// # Errors
+    /// The file cannot be read, or every mistake in it.
+    pub(crate) fn load_for(path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
+        Self::of_text(&text_of(path)?, path, downward)
+    }
+
+    /// Checks a text; `base` is where its relative paths start, `downward` what the text leaves to each node.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub(crate) fn parse(text: &str, base: &Path, downward: &Downward) -> Result<Self, Mistakes> {
+        let document = Document::parse(text)?;
+        let config = Self::read(&document.root(), base, downward);
+        document.finish(config)
+    }
+
+    fn read(root: &Table<'_>, base: &Path, downward: &Downward) -> Self {
+        let is_old = refuse_old_keys(root);
+        let addresses = addresses(&root.key("listen"), downward);
+        let own: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
+        let clouds = Sections::read(root, base, &own);
+        let configured = clouds.dialects();
+        if configured.is_empty() && !is_old {
+            root.key(CloudName::ALL[0].as_str()).mistake("the section of at least one cloud");
+        }
+        let listen = addresses.into_iter().map(|(address, place)| listen(address, place, &configured));
+        let listen: Vec<_> = listen.collect();
+        let spoken: Vec<_> = listen.iter().map(|listen| (listen.address, &listen.dialects[..])).collect();
+        Self {
+            admin: admin(&root.key("admin"), &own),
+            admin_socket: root
+                .key("adminSocket")
+                .text("the path of a socket file", |text| values::path(text, base)),
+            identity: Identity::read(root, &clouds, base, &spoken, downward),
+            listen,
+            clouds,
+            limits: Limits::read(&root.key("limits").table()),
+            threads: Threads::read(root),
+            seccomp: root
+                .key("seccomp")
+                .text("enforce, log or none", Seccomp::read)
+                .unwrap_or(Seccomp::Enforce),
+            log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
+        }
+    }
+}
+
+/// Where keys are now that stood elsewhere before each cloud had its own section.
+const MOVED: [(&str, &str); 3] = [
+    ("mode", "this key is now google.mode"),
+    ("federate", "what stood here is now in the section google itself"),
+    ("conceal", "conceal.upstream is now google.upstream"),
+];
+
+/// Names each key that has another place now; whether there was one.
+fn refuse_old_keys(root: &Table<'_>) -> bool {
+    MOVED.iter().filter(|(key, now)| root.moved(key, now)).count() > 0
+}
+
+const LEVEL: &str = "error, warn, info or debug";
+
+/// The addresses, each with what names its dialects, where something does.
+fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Option<Node<'d>>)> {
+    if !node.is_present() {
+        return vec![(loopback(8988), None)];
+    }
+    let items = node.list();
+    if items.is_empty() {
+        node.mistake("at least one address and port");
+    }
+    let mut all: Vec<(SocketAddr, Option<Node<'d>>)> = Vec::new();
+    for item in &items {
+        let Some(entry) = address(item, downward) else { continue };
+        if entry.0.port() != 0 && all.iter().any(|(known, _)| *known == entry.0) {
+            item.mistake("an address that is not listed before");
+        }
+        all.push(entry);
+    }
+    all
+}
+
+/// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
+fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
+    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
+    let is_taken = |own: &SocketAddr| {
+        let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
+        own.port() == admin.port()
+            && own.port() != 0
+            && (own.ip() == admin.ip() || is_all && own.is_ipv4() == admin.is_ipv4())
+    };
+    if listen.iter().any(is_taken) {
+        node.mistake(format!("an address beside those of listen; {admin} is one of them"));
+    }
+    admin
+}
+
+fn address<'d>(item: &Node<'d>, downward: &Downward) -> Option<(SocketAddr, Option<Node<'d>>)> {
+    if !item.is_table() {
+        return Some((own_address(item, downward)?, None));
+    }
+    let table = item.table();
+    let address = own_address(&table.required("address", OWN_ADDRESS), downward);
+    let dialects = table.required("dialects", "a list of dialects");
+    Some((address?, Some(dialects)))
+}
+
+/// An address of the machine's, or a port at the node's.
+fn own_address(item: &Node<'_>, downward: &Downward) -> Option<SocketAddr> {
+    let port = |text: &str| text.strip_prefix(NODE)?.strip_prefix(':')?.parse().ok();
+    let read = |text: &str| match port(text) {
+        Some(port) => Some(downward.address.map(|ip| SocketAddr::new(ip, port))),
+        None => text.parse().ok().map(Some),
+    };
+    let address = item.text(OWN_ADDRESS, read)?;
+    if address.is_none() {
+        item.mistake(format!("the node's address in the environment variable {}", Downward::ADDRESS));
+    }
+    address
+}
+
+/// The listener; without a list it speaks what is spoken by default of all clouds that are configured.
+fn listen(address: SocketAddr, dialects: Option<Node<'_>>, configured: &[DialectName]) -> Listen {
+    let Some(place) = dialects else {
+        let by_default = configured.iter().copied().filter(|dialect| dialect.is_spoken_by_default());
+        return Listen { address, dialects: by_default.collect() };
+    };
+    let known = |text: &str| configured.iter().find(|dialect| dialect.as_str() == text).copied();
+    let expected = "a dialect of a cloud that has a section in this file";
+    let dialects: Vec<_> = place.list().iter().filter_map(|item| item.text(expected, known)).collect();
+    if dialects.is_empty() {
+        place.mistake("at least one dialect of a cloud that has a section in this file");
+    }
+    Listen { address, dialects }
+}
+
+fn log_level(text: &str) -> Option<tracing::Level> {
+    ["error", "warn", "info", "debug"].contains(&text).then(|| text.parse().ok())?
+}
+
+impl Config {
+    /// Which system calls serving by it takes beside those that all do.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs { maps: matches!(self.identity, Identity::Kernel(_)), writing: self.clouds.write_files() }
+    }
+}
+
+impl Threads {
+    /// How many threads to start. `auto` asks the machine, which counts a CPU quota (cgroup v1 and v2) and
+    /// affinity: one thread below two whole cores, else two; more would only share the caches.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Self::Fixed(n) => n,
+            Self::Auto => std::thread::available_parallelism().map_or(1, |n| n.get().min(2)),
+        }
+    }
+
+    fn read(root: &Table<'_>) -> Self {
+        let fixed = |text: &str| match text {
+            "auto" => Some(Self::Auto),
+            "1" => Some(Self::Fixed(1)),
+            "2" => Some(Self::Fixed(2)),
+            _ => None,
+        };
+        root.key("threads").text("auto, 1 or 2", fixed).unwrap_or(Self::Auto)
+    }
+}
+
+impl Serialize for Threads {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => to.serialize_str("auto"),
+            Self::Fixed(count) => to.serialize_u64(*count as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, Mistakes> {
+        Config::parse(text, Path::new("/etc/seawall"), &Downward::default())
+    }
+
+    const LEAST: &str = r#"
+google:
+  projectId: my-project
+  numericProjectId: 123456789012
+  zone: europe-west1-b
+  cluster: { name: my-cluster, location: europe-west1 }
+  provider: "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/my-pool/providers/my-cluster"
+"#;
+
+    #[test]
+    fn an_upstream_that_is_the_agent_itself_is_named_where_it_would_be_asked() {
+        let with = |mode: &str, listen: &str, upstream: &str| {
+            parse(&format!(
+                "{LEAST}  mode: {mode}\n  upstream: \"{upstream}\"\nlisten: [\"{listen}\"]\n\
+                 identity: {{ strategy: static, file: x }}\n"
+            ))
+        };
+        for (listen, upstream) in [
+            ("169.254.169.254:80", "http://169.254.169.254"),
+            ("127.0.0.1:8988", "http://127.0.0.1:8988/"),
+            ("0.0.0.0:8988", "http://localhost:8988"),
+            ("[fd00:ec2::254]:80", "http://[fd00:ec2::254]"),
+        ] {
+            let mistakes = with("conceal", listen, upstream).unwrap_err().to_string();
+            assert!(mistakes.contains("google.upstream"), "{mistakes}");
+            assert!(with("federate", listen, upstream).is_ok(), "nothing asks it");
+        }
+        assert!(with("conceal", "127.0.0.1:8988", "http://127.0.0.1:8989").is_ok());
+        assert!(with("conceal", "0.0.0.0:80", "http://169.254.169.254").is_ok());
+    }
+
+    #[test]
+    fn a_listener_speaks_what_it_names_or_what_each_cloud_speaks_by_default() {
+        let dialects = |listen: &str| {
+            let text = format!(
+                "google: {{ mode: conceal }}\naws: {{ region: eu-central-1 }}\nlisten: [{listen}]\n\
+                identity: {{ strategy: static, file: x }}\n"
+            );
+            parse(&text).map(|config| config.listen[0].dialects.clone())
+        };
+        let at = |names: &str| format!("{{ address: \"127.0.0.1:1\", dialects: [{names}] }}");
+        assert_eq!(dialects("\"127.0.0.1:1\"").unwrap(), [DialectName::Google, DialectName::AwsImds]);
+        assert_eq!(
+            dialects(&at("aws-containers, google")).unwrap(),
+            [DialectName::AwsContainers, DialectName::Google]
+        );
+        let off = parse(&format!("{LEAST}listen: [{}]\n", at("aws-containers"))).unwrap_err().to_string();
+        assert!(off.contains("a dialect of a cloud that has a section"), "{off}");
+    }
+
+    /// AWS's section as `config-default` prints it, with the first `#` of each line taken away.
+    fn documented_aws() -> String {
+        let lines = DEFAULT.lines().skip_while(|line| *line != "# aws:");
+        let section = lines.take_while(|line| line.starts_with("# "));
+        section.map(|line| format!("{}\n", &line[2..])).collect()
+    }
+
+    #[test]
+    fn the_documented_section_is_what_holds_without_it() {
+        let least = "aws: { region: eu-central-1, account: \"123456789012\" }\n";
+        let with = |aws: &str| parse(&format!("{LEAST}{aws}")).unwrap();
+        assert_eq!(with(&documented_aws()), with(least));
+    }
+
+    #[test]
+    fn the_documented_default_is_the_default() {
+        assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
+    }
+
+    /// `off`, as the last was called, is YAML's word for false.
+    #[test]
+    fn whether_system_calls_are_refused_is_read_in_plain_words() {
+        for (text, expected) in
+            [("enforce", Seccomp::Enforce), ("log", Seccomp::Log), ("none", Seccomp::None)]
+        {
+            assert_eq!(parse(&format!("{LEAST}seccomp: {text}\n")).unwrap().seccomp, expected);
+        }
+        assert!(parse(&format!("{LEAST}seccomp: off\n")).unwrap_err().to_string().contains("seccomp"));
+    }
+
+    #[test]
+    fn five_mistakes_are_named_at_once() {
+        let text = LEAST.replace("my-project\n", "\"my project\"\n")
+            + "listen: [here]\nlimits: { connections: 0, headTimeout: soon }\nlisten_on: 1\n";
+        let mistakes = parse(&text).unwrap_err();
+        let shown = mistakes.to_string();
+        assert_eq!(mistakes.0.len(), 5, "{shown}");
+        for place in
+            ["google.projectId", "listen[0]", "limits.connections", "limits.headTimeout", "listen_on"]
+        {
+            assert!(shown.contains(place), "{place} in {shown}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_wanted_twice_is_named() {
+        let with = |listen: &str, admin: &str| {
+            let text = format!("{LEAST}listen: {listen}\nadmin: \"{admin}\"\n");
+            parse(&text).map_err(|mistakes| mistakes.to_string())
+        };
+        let twice = with("[\"127.0.0.1:1\", \"127.0.0.1:1\"]", "127.0.0.1:2").unwrap_err();
+        assert!(twice.contains("listen[1]: found \"127.0.0.1:1\""), "{twice}");
+        for listen in ["127.0.0.1:2", "0.0.0.0:2"] {
+            let shown = with(&format!("[\"{listen}\"]"), "127.0.0.1:2").unwrap_err();
+            assert!(shown.contains("admin: found \"127.0.0.1:2\""), "{shown}");
+        }
+        with("[\"127.0.0.1:0\", \"127.0.0.1:0\", \"127.0.0.2:2\"]", "127.0.0.1:2").unwrap();
+    }
+
+    #[test]
+    fn plain_http_leaves_the_machine_nowhere() {
+        for url in [
+            "http://sts.googleapis.com",
+            "http://10.0.0.1",
+            "ftp://127.0.0.1",
+            "https://a/b",
+            "https://u:p@a",
+            "127.0.0.1",
+        ] {
+            let text = format!("{LEAST}  stsUrl: {url}\n");
+            assert!(parse(&text).is_err(), "{url}");
+        }
+        for url in ["http://127.0.0.1:9000", "http://[::1]:9000", "https://sts.example"] {
+            let text = format!("{LEAST}  stsUrl: {url}\n");
+            assert!(parse(&text).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn federate_never_serves_anyone() {
+        let text = format!("{LEAST}\nidentity: {{ strategy: anyone }}\n");
+        let shown = parse(&text).unwrap_err().to_string();
+        assert!(shown.contains("identity.strategy"), "{shown}");
+        let concealed = parse("google: { mode: conceal }\nidentity: { strategy: anyone }\n").unwrap();
+        assert_eq!(concealed.identity, Identity::Anyone);
+    }
+
+    #[test]
+    fn paths_start_at_the_files_folder() {
+        let Identity::Static { file } = parse(LEAST).unwrap().identity else {
+            panic!("static is the default")
+        };
+        assert_eq!(file, Path::new("/etc/seawall/pods.yaml"));
+    }
+}

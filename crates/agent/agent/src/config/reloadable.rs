@@ -1,0 +1,235 @@
+//! Which keys another file may change while the agent runs, and which need a restart.
+//!
+//! A file of which one key needs a restart is refused as a whole: what is in force is one file or the other, never a mixture that
+//! nobody wrote. Every key has its class, here or in its cloud's section; one that has none needs a restart, and fails a test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seawall_clouds::Sections;
+use seawall_core::facts::Selection;
+use serde_json::Value;
+
+use super::Config;
+
+/// Of all keys but the clouds', each of which says that of its own. Sockets, threads, rights and everything that follows from the machine's memory are the process's own: they are taken once, before
+/// rights are given up. So is the way in which pods are told apart, on which hangs whose each open connection is.
+const OF_THE_PROCESS: &[&str] = &[
+    "admin",
+    "adminSocket",
+    "identity.file",
+    "identity.kubeconfig",
+    "identity.node",
+    "identity.redirect.bpffs",
+    "identity.redirect.cgroups",
+    "identity.redirect.kubepods",
+    "identity.strategy",
+    "identity.taint",
+    "identity.tokenLifetime",
+    "limits.connections",
+    "limits.forwards",
+    "limits.longPolls",
+    "listen",
+    "seccomp",
+    "threads",
+];
+
+/// What is reloaded. A name that ends with a dot stands for all below it.
+const RELOADED: &[&str] = &[
+    "limits.connectionsPerPod",
+    "limits.headTimeout",
+    "limits.idleTimeout",
+    "limits.longPollsPerPod",
+    "logLevel",
+];
+
+/// Whether a change of this key is reloaded.
+fn is_reloaded(key: &str) -> bool {
+    let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
+    match Sections::of_key(key) {
+        Some((classes, key)) => is_listed(classes.reloaded, key),
+        None => is_listed(RELOADED, key) && !OF_THE_PROCESS.contains(&key),
+    }
+}
+
+/// Whether an entry of a list stands for this key.
+fn is_of(entry: &str, key: &str) -> bool {
+    if entry.ends_with('.') { key.starts_with(entry) } else { key == entry }
+}
+
+impl Config {
+    /// The keys of which `next` says something else, in their order.
+    pub(crate) fn changed_keys(&self, next: &Self) -> Vec<String> {
+        let (before, after) = (leaves(self), leaves(next));
+        let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+        let set = |leaves: &BTreeMap<_, Value>, key: &String| {
+            leaves.get(key).filter(|value| !value.is_null()).cloned()
+        };
+        keys.into_iter().filter(|key| set(&before, key) != set(&after, key)).cloned().collect()
+    }
+
+    /// The keys of which `next` says something else that needs a restart, each with the reason where that is not the key's own.
+    /// `watched` is which annotations are heard of since the start.
+    pub(crate) fn needing_restart(&self, next: &Self, watched: &[Selection]) -> Vec<String> {
+        let (before, after) = (self.clouds.names(), next.clouds.names());
+        if before != after {
+            // What listeners speak, what is counted and what is heard of the cluster is by cloud.
+            let toggled =
+                before.iter().chain(&after).filter(|name| before.contains(name) != after.contains(name));
+            return toggled.map(|name| format!("{} (a cloud's whole section)", name.as_str())).collect();
+        }
+        let mut keys = self.changed_keys(next);
+        keys.retain(|key| !is_reloaded(key));
+        if self.identity.is_by_cluster() && !covers(watched, &next.clouds.selections()) {
+            keys.push("aws.ways (of annotations that are not heard of since the start)".to_owned());
+        }
+        keys
+    }
+}
+
+/// Whether all that these select is selected by those.
+fn covers(watched: &[Selection], wanted: &[Selection]) -> bool {
+    let each: [fn(&Selection) -> &'static [&'static str]; 3] =
+        [|selection| selection.pod, |selection| selection.service_account, |selection| selection.namespace];
+    each.iter().all(|keys| {
+        let watched: BTreeSet<_> = watched.iter().flat_map(keys).collect();
+        wanted.iter().flat_map(keys).all(|key| watched.contains(key))
+    })
+}
+
+/// Each key with its value, as the configuration says of itself; null where it is not set.
+fn leaves(config: &Config) -> BTreeMap<String, Value> {
+    let mut leaves = BTreeMap::new();
+    // What was read from text can be written as text.
+    collect(String::new(), serde_json::to_value(config).unwrap_or_default(), &mut leaves);
+    leaves
+}
+
+fn collect(key: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(table) => {
+            for (name, value) in table {
+                let below = if key.is_empty() { name } else { format!("{key}.{name}") };
+                collect(below, value, leaves);
+            }
+        }
+        leaf => {
+            leaves.insert(key, leaf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use seawall_clouds::KeyClasses;
+    use seawall_core::PodUid;
+    use seawall_core::cloud::CloudName;
+
+    use super::*;
+    use crate::config::{DEFAULT, Downward};
+
+    fn parse(text: &str) -> Config {
+        let downward = Downward { pod: Some(PodUid("5eaf".into())), ..Downward::default() };
+        Config::parse(text, Path::new("/etc"), &downward).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    const KERNEL: &str = "listen: [\"10.0.0.1:0\"]\nadminSocket: a\nidentity: { strategy: kernel, node: n1, kubeconfig: k, taint: a.b/c, \
+        redirect: { kubepods: a } }\n";
+
+    /// Configurations that have all keys together.
+    fn complete() -> Vec<Config> {
+        let google = DEFAULT
+            .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
+            .replace("uid: \"\"", "uid: u");
+        let instance = "{ id: i, type: t, imageId: a, architecture: x, availabilityZone: z, availabilityZoneId: i, hostname: h, \
+            address: 10.0.0.1, domain: d }";
+        let aws = |more: &str| {
+            format!(
+                "aws:\n  region: eu-central-1\n  account: \"123456789012\"\n  ways: [irsa, kiam, kube2iam, pod-identity]\n  \
+                 podIdentity: {{ cluster: c, url: \"http://127.0.0.1:1\" }}\n  defaultRoles: {{ shop: cart }}\n  \
+                 session: {{ namePrefix: k- }}\n  stsUrl: https://s\n  caFile: c\n  proxy: http://127.0.0.1:1\n  instance: {instance}\n  \
+                 imds: {{ keyFile: k }}\n{more}"
+            )
+        };
+        vec![
+            parse(&google),
+            parse(&format!("{KERNEL}{}", aws("  credentials: { from: file, file: f, role: r }\n"))),
+            parse(&format!(
+                "{KERNEL}{}",
+                aws("  credentials: { from: pod, role: r }\n").replace(", pod-identity", "")
+            )),
+        ]
+    }
+
+    #[test]
+    fn every_key_has_one_class_and_every_class_only_keys_that_there_are() {
+        let complete = complete();
+        let mut keys: BTreeSet<String> =
+            complete.iter().flat_map(|config| leaves(config).into_keys()).collect();
+        // A section that is not there.
+        keys.retain(|key| CloudName::ALL.iter().all(|cloud| key != cloud.as_str()));
+        let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
+            let KeyClasses { reloaded, of_the_process } = Sections::key_classes(*cloud);
+            reloaded.iter().chain(of_the_process).map(|key| format!("{}.{key}", cloud.as_str()))
+        });
+        let own = OF_THE_PROCESS.iter().chain(RELOADED).map(|key| (*key).to_owned());
+        let all: Vec<String> = own.chain(of_clouds).collect();
+        for key in &keys {
+            let classes = all.iter().filter(|known| is_of(known, key)).count();
+            assert_eq!(classes, 1, "{key} is to stand in one of both lists");
+        }
+        for known in &all {
+            assert!(keys.iter().any(|key| is_of(known, key)), "there is no {known}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_a_class_needs_a_restart() {
+        assert!(!is_reloaded("google.tomorrow") && !is_reloaded("aws") && !is_reloaded("listen"));
+        assert!(is_reloaded("aws.defaultRoles.shop") && !is_reloaded("aws.imds.keyFile"));
+    }
+
+    const LEAST: &str = "google: { mode: conceal }\nidentity: { strategy: source-ip, node: n1 }\n";
+
+    fn needing(before: &str, after: &str) -> Vec<String> {
+        let (before, after) = (parse(before), parse(after));
+        before.needing_restart(&after, &before.clouds.selections())
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_and_the_rest_is_not() {
+        assert!(needing(LEAST, LEAST).is_empty());
+        let policy = LEAST.replace("conceal", "conceal, passthrough: [a/b]")
+            + "logLevel: warn\nlimits: { idleTimeout: 5s }\n";
+        assert!(needing(LEAST, &policy).is_empty());
+        let process = LEAST.replace("n1", "n1, tokenLifetime: 2h")
+            + "admin: \"127.0.0.1:1\"\nthreads: 2\nlogLevel: warn\n";
+        assert_eq!(needing(LEAST, &process), ["admin", "identity.tokenLifetime", "threads"]);
+        let other = LEAST.replace("source-ip, node: n1", "anyone");
+        assert_eq!(needing(LEAST, &other), ["identity.node", "identity.strategy", "identity.tokenLifetime"]);
+    }
+
+    #[test]
+    fn a_cloud_that_is_turned_on_or_off_needs_a_restart_and_is_named_once() {
+        let both = format!("{LEAST}aws: {{ region: eu-central-1 }}\n");
+        for (before, after) in [(LEAST, &*both), (&*both, LEAST)] {
+            assert_eq!(needing(before, after), ["aws (a cloud's whole section)"]);
+        }
+    }
+
+    #[test]
+    fn ways_are_reloaded_as_far_as_their_annotations_are_heard_of() {
+        let by = |ways: &str| {
+            format!(
+                "identity: {{ strategy: source-ip, node: n1 }}\naws: {{ region: eu-central-1, ways: [{ways}] }}\n"
+            )
+        };
+        assert!(needing(&by("irsa, kiam"), &by("irsa")).is_empty());
+        let more = needing(&by("irsa"), &by("irsa, kiam"));
+        assert!(more[0].starts_with("aws.ways ") && more.len() == 1, "{more:?}");
+        // A file says all that there is.
+        let of_file = |ways| by(ways).replace("source-ip, node: n1", "static, file: f");
+        assert!(needing(&of_file("irsa"), &of_file("irsa, kiam")).is_empty());
+    }
+}

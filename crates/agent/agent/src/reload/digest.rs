@@ -1,0 +1,28 @@
+//! A file's content as a short number, by which one version of it is told from another.
+
+use std::fmt;
+
+use ring::digest::{SHA256, digest};
+
+/// What tells the content of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Digest([u8; 32]);
+
+impl Digest {
+    pub(crate) fn of(text: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        Self(bytes)
+    }
+
+    /// Its beginning, as `sha256sum` writes it: enough to tell the files of a person.
+    pub(crate) fn short(&self) -> String {
+        self.0[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}

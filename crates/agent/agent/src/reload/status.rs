@@ -1,0 +1,135 @@
+//! What is told of the configuration: which is in force, since when, and which was refused. Never what stands in one.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::encoding::DescriptorEncoder;
+use serde_json::{Value, json};
+
+use super::digest::Digest;
+use seawall_observe::metrics::write::{counters, gauge, gauges};
+
+/// What became of a file that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is in force.
+    Applied,
+    /// It has a mistake, or cannot be read.
+    Mistaken,
+    /// It says something else of what only another process can have.
+    NeedsRestart,
+    /// What it names of this machine could not be used.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [Self; 4] = [Self::Applied, Self::Mistaken, Self::NeedsRestart, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Mistaken => "mistaken",
+            Self::NeedsRestart => "needs_restart",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A file that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) digest: Digest,
+    pub(super) at: SystemTime,
+    /// Which keys, and what was expected of them.
+    pub(super) reason: String,
+}
+
+/// What is told. One writer; read by the admin port.
+#[derive(Debug)]
+pub(crate) struct Bulletin(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    digest: Digest,
+    since: SystemTime,
+    refused: Option<Refused>,
+    outcomes: [u64; Outcome::ALL.len()],
+}
+
+impl Bulletin {
+    /// The one of the start.
+    pub(crate) fn new(digest: Digest, since: SystemTime) -> Self {
+        Self(Mutex::new(State { digest, since, refused: None, outcomes: [0; _] }))
+    }
+
+    /// This one is in force.
+    pub(super) fn applied(&self, digest: Digest, now: SystemTime) {
+        let mut state = self.state();
+        (state.digest, state.since, state.refused) = (digest, now, None);
+        state.outcomes[Outcome::Applied as usize] += 1;
+    }
+
+    /// This one was refused.
+    pub(super) fn refused(&self, outcome: Outcome, refused: Refused) {
+        let mut state = self.state();
+        state.refused = Some(refused);
+        state.outcomes[outcome as usize] += 1;
+    }
+
+    /// The file is the one in force again.
+    pub(super) fn is_back(&self) {
+        self.state().refused = None;
+    }
+
+    /// A note for operators, while another one is refused.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let state = self.state();
+        let refused = state.refused.as_ref()?;
+        Some(format!(
+            "the configuration was changed at {} and refused; the one of {} stays in force: {}",
+            stamp(refused.at),
+            stamp(state.since),
+            refused.reason
+        ))
+    }
+
+    /// For `/debug/pods` and `status`.
+    pub(crate) fn describe(&self) -> Value {
+        let state = self.state();
+        let refused = state.refused.as_ref().map(|refused| {
+            json!({ "sha256": refused.digest.short(), "at": stamp(refused.at), "reason": refused.reason })
+        });
+        json!({ "sha256": state.digest.short(), "since": stamp(state.since), "refused": refused })
+    }
+
+    /// Writes it for Prometheus.
+    pub(crate) fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (digest, since, is_good, outcomes) = {
+            let state = self.state();
+            (state.digest.short(), state.since, state.refused.is_none(), state.outcomes)
+        };
+        let help = "1 while the configuration's file is the one in force, 0 while it is refused";
+        gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;
+        let help = "Since when the configuration in force is, in seconds since 1970";
+        let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        gauge(out, "seawall_config_last_reload_success_timestamp_seconds", help, seconds.as_secs_f64())?;
+        let help = "The configuration in force, by the beginning of its file's SHA-256";
+        gauges(out, "seawall_config_info", help, [([("sha256", digest.as_str())], 1.0)])?;
+        let help = "Files that were read while the agent runs and are others than the one in force, by what became of them";
+        let outcomes =
+            Outcome::ALL.map(|outcome| ([("outcome", outcome.name())], outcomes[outcome as usize]));
+        counters(out, "seawall_config_reloads", help, outcomes)
+    }
+
+    /// A lock, because a scrape reads several values that belong together; held for a copy of them.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An instant as people and tools read it, to the second.
+pub(super) fn stamp(at: SystemTime) -> String {
+    let at = jiff::Timestamp::try_from(at).unwrap_or_default();
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,225 @@
+//! What the process gives up before it serves the first byte.
+//!
+//! Tokens live in this memory. A core dump or a debugger of the same user would copy them out, so the process is not
+//! dumpable (`prctl(2)`, PR_SET_DUMPABLE; this also makes `/proc/PID/mem` root's alone), and it can never
+//! gain privileges through a set-user-ID program (PR_SET_NO_NEW_PRIVS). What it was given to start with (binding port 80, opening maps
+//! of the kernel's) nothing needs after the start, so all capabilities go, too, but for what a caller names.
+//!
+//! Last it names to the kernel the system calls that it makes, and the ways in which it makes them ([`seccomp`], the list: [`syscalls`]). Code that an
+//! attacker brings into this process finds no other: no program to start, no file to write, no namespace, no debugger, nothing for the kernel to load,
+//! no memory to make executable. What only such code does ends the process, at once and whatever the price: a container that ends by SIGSYS (exit code
+//! 159), and the kernel's log with the call's number, are what an operator sees. Whatever else is not on the list fails with EPERM and the agent goes
+//! on: a C library may have a use of it that nobody has met, and an agent that ends for that, on every node at once, would take more from pods than
+//! a refused call can give to anybody. Whoever made the call tells of it as of any other failure ("os error 1"), and `seccomp: log` has
+//! the kernel name each such call.
+
+mod seccomp;
+mod syscalls;
+
+use std::io;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+use serde::Serialize;
+
+pub(crate) use syscalls::Needs;
+
+/// What becomes of system calls that are not on the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Seccomp {
+    /// They are refused.
+    Enforce,
+    /// The kernel's log names them, and they are let pass: for whoever looks for what a machine needs that others do not.
+    Log,
+    /// The kernel is told of no list, because some have no filters.
+    None,
+}
+
+impl Seccomp {
+    /// By its name in the configuration.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        [Self::Enforce, Self::Log, Self::None].into_iter().find(|one| one.as_str() == text)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Log => "log",
+            Self::None => "none",
+        }
+    }
+
+    /// Begins it, for all threads that there are and will be. After [`enter`].
+    ///
+    /// # Errors
+    /// The kernel refused; serving without it would break a promise of THREAT-MODEL.md.
+    pub(crate) fn begin(self, needs: Needs) -> anyhow::Result<()> {
+        match self {
+            Self::Enforce => seccomp::enforce(needs),
+            Self::Log => seccomp::log(needs),
+            Self::None => Ok(()),
+        }
+    }
+
+    /// What an operator should see where calls are let pass.
+    pub(crate) fn remark(self) -> Option<String> {
+        (self != Self::Enforce).then(|| {
+            format!("seccomp is {}: system calls that the agent never makes are not refused", self.as_str())
+        })
+    }
+}
+
+/// Applies all of it, to this thread and those that it starts from now on.
+///
+/// # Errors
+/// The kernel refused one; serving without it would break a promise of THREAT-MODEL.md.
+pub(crate) fn enter(kept: CapabilitySet) -> io::Result<()> {
+    give_up(kept)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// Gives up what each thread has of its own: all capabilities but these, if it has them, and gaining any again.
+///
+/// # Errors
+/// The kernel refused.
+pub(crate) fn give_up(kept: CapabilitySet) -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let kept = capabilities(None)?.permitted & kept;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+    use std::os::unix::net::UnixStream;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Command, Output};
+
+    use nix::libc::SIGSYS;
+    use rustix::net::{AddressFamily, SocketType, socket};
+
+    use super::*;
+
+    const LET: &str = "sandbox::tests::child_that_does_what_agents_do";
+    const REFUSED: &str = "sandbox::tests::child_that_does_what_is_refused";
+    const STARTS: &str = "sandbox::tests::child_that_starts_a_program";
+    const BECOMES: &str = "sandbox::tests::child_that_becomes_a_program";
+    const MOVES: &str = "sandbox::tests::child_that_takes_another_root";
+
+    /// A process of its own, because nothing takes a filter off.
+    fn child(test: &str) -> Output {
+        let words = [test, "--exact", "--ignored", "--nocapture", "--test-threads=1"];
+        Command::new(std::env::current_exe().unwrap()).args(words).output().unwrap()
+    }
+
+    fn enforced(needs: Needs) {
+        Seccomp::Enforce.begin(needs).unwrap();
+    }
+
+    #[test]
+    fn what_agents_do_goes_on_and_what_they_do_not_is_refused() {
+        for test in [LET, REFUSED] {
+            let output = child(test);
+            assert!(output.status.success(), "{test}: {output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_stranger_does_ends_the_process() {
+        for test in [STARTS, BECOMES, MOVES] {
+            let output = child(test);
+            assert_eq!(output.status.signal(), Some(SIGSYS), "{test}: {output:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn child_that_does_what_agents_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        enforced(Needs { writing: true, ..Needs::default() });
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let asks = std::thread::Builder::new().name("asks".into()).spawn(move || {
+            let mut bytes = String::new();
+            TcpStream::connect(at).unwrap().read_to_string(&mut bytes).unwrap();
+            bytes
+        });
+        listener.accept().unwrap().0.write_all(b"answer").unwrap();
+        assert_eq!(asks.unwrap().join().unwrap(), "answer");
+        assert!(("localhost", 80).to_socket_addrs().unwrap().count() > 0);
+        assert!(std::fs::read_to_string("/proc/self/status").unwrap().contains("Seccomp:\t2"));
+        OpenOptions::new().write(true).create_new(true).open(&file).unwrap().sync_all().unwrap();
+        std::fs::rename(&file, folder.path().join("kept")).unwrap();
+        std::fs::remove_file(folder.path().join("kept")).unwrap();
+        // Late, as a thread that began before the filter.
+        give_up(CapabilitySet::empty()).unwrap();
+        assert!(std::panic::catch_unwind(|| panic!("on purpose")).is_err());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { tokio::task::spawn_blocking(|| ()).await }).unwrap();
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn child_that_does_what_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let older = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let waits = older.clone();
+        let path = file.path().to_owned();
+        // Older than the filter, and younger.
+        let thread = std::thread::spawn(move || {
+            waits.wait();
+            waits.wait();
+            OpenOptions::new().append(true).open(path).map(drop).unwrap_err().kind()
+        });
+        older.wait();
+        enforced(Needs::default());
+        older.wait();
+        assert_eq!(thread.join().unwrap(), ErrorKind::PermissionDenied);
+        let written =
+            std::thread::scope(|scope| scope.spawn(|| std::fs::write(file.path(), "x")).join().unwrap());
+        for (what, refused) in [
+            ("to write", written),
+            ("to make a file", std::fs::File::create_new(file.path().with_extension("new")).map(drop)),
+            ("to remove one", std::fs::remove_file(file.path())),
+            ("a socket of a file's", UnixStream::connect("/no/such/socket").map(drop)),
+            (
+                "another protocol",
+                socket(AddressFamily::PACKET, SocketType::RAW, None).map(drop).map_err(Into::into),
+            ),
+            ("packets", socket(AddressFamily::INET, SocketType::RAW, None).map(drop).map_err(Into::into)),
+            ("to be dumped", set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Into::into)),
+        ] {
+            assert_eq!(refused.map_err(|error| error.raw_os_error()), Err(Some(nix::libc::EPERM)), "{what}");
+        }
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert!(Seccomp::Enforce.begin(Needs::default()).is_err(), "no filter after it");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn child_that_starts_a_program() {
+        enforced(Needs::default());
+        let _ = Command::new("/bin/true").status();
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn child_that_becomes_a_program() {
+        enforced(Needs::default());
+        let _ = Command::new("/bin/true").exec();
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn child_that_takes_another_root() {
+        enforced(Needs::default());
+        let _ = rustix::process::chroot("/");
+    }
+}

@@ -1,0 +1,283 @@
+//! The list of `calls` as programs for the kernel, and their start. Called by the sandbox alone; knows no call by name but one.
+//!
+//! Each program has one answer for what it names, so there are three, of which the strictest answer counts (seccomp(2)). On kernels from 5.11 on what is
+//! let pass whatever its arguments runs none of them: the kernel knows by a bit.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, anyhow};
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
+
+use super::syscalls::{Arguments, Call, Is, NEVER, Needs};
+
+type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
+
+/// Refuses what is not on the list from now on, to every thread there is and will be; no way leads back.
+///
+/// # Errors
+/// The kernel has no filters, or one of the threads has one of its own.
+pub(super) fn enforce(needs: Needs) -> anyhow::Result<()> {
+    enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
+}
+
+/// The list last: it refuses any further filter.
+fn enforced(needs: Needs, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
+    let program = |calls: Vec<Call>, other, named| program(calls, other, named, architecture);
+    let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;
+    let never = program(NEVER.to_vec(), SeccompAction::Allow, SeccompAction::KillProcess)?;
+    let list = program(needs.calls().collect(), refusal(libc::EPERM), SeccompAction::Allow)?;
+    Ok([unknown, never, list])
+}
+
+/// Has the kernel's log name what would be refused, and refuses nothing.
+///
+/// # Errors
+/// As [`enforce`].
+pub(super) fn log(needs: Needs) -> anyhow::Result<()> {
+    let calls = needs.calls().collect();
+    start(&program(calls, SeccompAction::Log, SeccompAction::Allow, std::env::consts::ARCH)?)
+}
+
+fn refusal(errno: libc::c_int) -> SeccompAction {
+    SeccompAction::Errno(errno.unsigned_abs())
+}
+
+fn start(program: &BpfProgram) -> anyhow::Result<()> {
+    apply_filter_all_threads(program)
+        .context("the kernel takes no filter of system calls (`seccomp: none` does without)")
+}
+
+/// Answers `named` to these calls and `other` to all else. Calls of another machine's kind (32 bits on one of 64) end the process.
+fn program(
+    calls: Vec<Call>,
+    other: SeccompAction,
+    named: SeccompAction,
+    architecture: &str,
+) -> anyhow::Result<BpfProgram> {
+    let target = architecture.try_into().map_err(|_| anyhow!("no filter is known for {architecture}"))?;
+    let mut rules = Rules::new();
+    for (number, ways) in calls {
+        let rule = rules.entry(number).or_default();
+        for way in ways {
+            rule.push(condition(way)?);
+        }
+    }
+    Ok(SeccompFilter::new(rules, other, named, target)?.try_into()?)
+}
+
+fn condition(arguments: Arguments) -> anyhow::Result<SeccompRule> {
+    let mut all = Vec::new();
+    for (place, is) in arguments {
+        all.append(&mut compared(*place, *is)?);
+    }
+    Ok(SeccompRule::new(all)?)
+}
+
+fn compared(place: u8, is: Is) -> anyhow::Result<Vec<SeccompCondition>> {
+    // The kernel reads 32 bits of most, whatever a caller leaves above them; where it reads 64, all are looked at.
+    let word = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Dword, op, value);
+    let long = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Qword, op, value);
+    let conditions: Result<Vec<_>, _> = match is {
+        Is::Equal(value) => word(SeccompCmpOp::Eq, value).map(|one| vec![one]),
+        Is::NoneOf(values) => values.iter().map(|value| word(SeccompCmpOp::Ne, *value)).collect(),
+        Is::Bits(mask, value) => long(SeccompCmpOp::MaskedEq(mask), value).map(|one| vec![one]),
+    };
+    Ok(conditions?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux, `include/uapi/linux/seccomp.h`: SECCOMP_RET_*.
+    const ALLOW: u32 = 0x7fff_0000;
+    const ERRNO: u32 = 0x0005_0000;
+    const KILL: u32 = 0x8000_0000;
+
+    /// Linux, `include/uapi/linux/audit.h`: AUDIT_ARCH_*, by the names of Rust's.
+    const MACHINES: [(&str, u32); 2] = [("x86_64", 0xc000_003e), ("aarch64", 0xc000_00b7)];
+
+    /// What a program answers, run as the kernel does: `struct seccomp_data` in its order of bytes.
+    fn run(program: &BpfProgram, machine: u32, call: libc::c_long, arguments: &[u64]) -> u32 {
+        let mut data = Vec::new();
+        data.extend(u32::try_from(call).unwrap().to_le_bytes());
+        data.extend(machine.to_le_bytes());
+        data.extend(0_u64.to_le_bytes());
+        (0..6).for_each(|n| data.extend(arguments.get(n).unwrap_or(&0).to_le_bytes()));
+        let (mut at, mut held) = (0_usize, 0_u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let jump = |is: bool| usize::from(if is { step.jt } else { step.jf });
+            match step.code {
+                0x20 => {
+                    let place = step.k as usize;
+                    held = u32::from_le_bytes(data[place..place + 4].try_into().unwrap());
+                }
+                0x05 => at += step.k as usize,
+                0x15 => at += jump(held == step.k),
+                0x25 => at += jump(held > step.k),
+                0x35 => at += jump(held >= step.k),
+                0x54 => held &= step.k,
+                0x06 => return step.k,
+                other => panic!("{other:#x}"),
+            }
+        }
+    }
+
+    /// What the kernel does after asking all three, of which the last one started is asked first: the strictest, of the same the first.
+    fn answer(needs: Needs, (name, machine): (&str, u32), call: libc::c_long, arguments: &[u64]) -> u32 {
+        let programs = enforced(needs, name).unwrap();
+        let answers = programs.iter().rev().map(|program| run(program, machine, call, arguments));
+        let strictness = |answer: u32| (answer & 0xffff_0000).cast_signed();
+        answers.reduce(|best, next| if strictness(next) < strictness(best) { next } else { best }).unwrap()
+    }
+
+    const ALL: Needs = Needs { maps: true, writing: true };
+    const EPERM: u32 = ERRNO | libc::EPERM.unsigned_abs();
+
+    #[track_caller]
+    fn check(needs: Needs, call: libc::c_long, arguments: &[i64], expected: u32) {
+        let arguments: Vec<u64> = arguments.iter().map(|argument| argument.cast_unsigned()).collect();
+        for machine in MACHINES {
+            assert_eq!(
+                answer(needs, machine, call, &arguments),
+                expected,
+                "{machine:?} {call} {arguments:x?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_serving_takes_is_let_pass() {
+        for call in
+            [libc::SYS_read, libc::SYS_epoll_pwait, libc::SYS_accept4, libc::SYS_futex, libc::SYS_exit_group]
+        {
+            check(Needs::default(), call, &[], ALLOW);
+        }
+        check(Needs::default(), libc::SYS_openat, &[-100, 0, libc::O_CLOEXEC.into()], ALLOW);
+    }
+
+    #[test]
+    fn calls_on_no_list_are_refused_and_the_agent_goes_on() {
+        for call in [
+            libc::SYS_mkdirat,
+            libc::SYS_symlinkat,
+            libc::SYS_kill,
+            libc::SYS_seccomp,
+            libc::SYS_mq_open,
+            9999,
+        ] {
+            check(ALL, call, &[], EPERM);
+        }
+    }
+
+    #[test]
+    fn what_a_configuration_does_not_take_is_refused() {
+        let anew = [-100, 0, (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC).into()];
+        check(ALL, libc::SYS_openat, &anew, ALLOW);
+        check(Needs::default(), libc::SYS_openat, &anew, EPERM);
+        check(ALL, libc::SYS_fsync, &[], ALLOW);
+        check(Needs::default(), libc::SYS_fsync, &[], EPERM);
+        for command in 1..=4 {
+            check(ALL, libc::SYS_bpf, &[command], ALLOW);
+            check(Needs::default(), libc::SYS_bpf, &[command], EPERM);
+        }
+    }
+
+    #[test]
+    fn no_file_that_is_there_is_written() {
+        let flags =
+            [libc::O_WRONLY, libc::O_RDWR, libc::O_WRONLY | libc::O_TRUNC, libc::O_WRONLY | libc::O_CREAT];
+        for flags in flags.into_iter().chain([libc::O_TRUNC, libc::O_RDWR | libc::O_TMPFILE]) {
+            check(ALL, libc::SYS_openat, &[-100, 0, flags.into()], EPERM);
+        }
+    }
+
+    #[test]
+    fn no_memory_becomes_executable() {
+        for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+            check(ALL, call, &[0, 4096, (libc::PROT_READ | libc::PROT_WRITE).into()], ALLOW);
+            check(ALL, call, &[0, 4096, (libc::PROT_READ | libc::PROT_EXEC).into()], EPERM);
+        }
+        check(ALL, libc::SYS_pkey_mprotect, &[0, 4096, 4, -1], EPERM);
+    }
+
+    #[test]
+    fn threads_are_made_and_nothing_else() {
+        let thread =
+            libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+        check(ALL, libc::SYS_clone, &[thread.into()], ALLOW);
+        check(ALL, libc::SYS_clone, &[(thread | libc::CLONE_NEWNET).into()], EPERM);
+        for process in
+            [libc::SIGCHLD, libc::CLONE_NEWUSER | libc::SIGCHLD, libc::CLONE_VM | libc::CLONE_VFORK]
+        {
+            check(ALL, libc::SYS_clone, &[process.into()], KILL);
+        }
+        check(ALL, libc::SYS_clone3, &[], ERRNO | libc::ENOSYS.unsigned_abs());
+    }
+
+    #[test]
+    fn only_internet_sockets_and_the_resolvers_are_made() {
+        let stream: i64 = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).into();
+        let (datagram, raw): (i64, i64) =
+            (libc::SOCK_DGRAM.into(), (libc::SOCK_RAW | libc::SOCK_CLOEXEC).into());
+        for (family, kind, protocol, expected) in [
+            (libc::AF_INET, stream, 6, ALLOW),
+            (libc::AF_INET6, datagram, 0, ALLOW),
+            (libc::AF_NETLINK, raw, libc::NETLINK_ROUTE, ALLOW),
+            (libc::AF_NETLINK, raw, libc::NETLINK_NETFILTER, EPERM),
+            (libc::AF_INET, raw, 6, EPERM),
+            (libc::AF_UNIX, stream, 0, EPERM),
+            (libc::AF_PACKET, raw, 0, EPERM),
+            (libc::AF_VSOCK, stream, 0, EPERM),
+            (libc::AF_ALG, datagram, 0, EPERM),
+        ] {
+            check(ALL, libc::SYS_socket, &[family.into(), kind, protocol.into()], expected);
+        }
+    }
+
+    #[test]
+    fn what_only_a_stranger_does_ends_the_process() {
+        for call in [
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_ptrace,
+            libc::SYS_mount,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_kexec_load,
+            libc::SYS_finit_module,
+            libc::SYS_io_uring_setup,
+        ] {
+            check(ALL, call, &[], KILL);
+        }
+        // BPF_MAP_CREATE, BPF_PROG_LOAD, BPF_OBJ_GET, BPF_LINK_CREATE (Linux, `include/uapi/linux/bpf.h`).
+        for command in [0, 5, 7, 28] {
+            check(ALL, libc::SYS_bpf, &[command], KILL);
+            check(Needs::default(), libc::SYS_bpf, &[command], KILL);
+        }
+    }
+
+    #[test]
+    fn calls_of_another_kind_of_machine_end_the_process() {
+        let [program, ..] = enforced(ALL, "x86_64").unwrap();
+        // AUDIT_ARCH_I386, whose numbers mean other calls.
+        assert_eq!(run(&program, 0x4000_0003, libc::SYS_read, &[]), KILL);
+        // x32's numbers are those of no list.
+        assert_eq!(answer(ALL, MACHINES[0], libc::SYS_read | 0x4000_0000, &[]), EPERM);
+    }
+
+    #[test]
+    fn no_call_is_on_the_list_both_in_any_way_and_in_some() {
+        let mut seen: BTreeMap<_, usize> = BTreeMap::new();
+        for (number, ways) in ALL.calls() {
+            let before = seen.insert(number, ways.len());
+            assert!(before.is_none_or(|before| before > 0 && !ways.is_empty()), "{number}");
+        }
+    }
+}

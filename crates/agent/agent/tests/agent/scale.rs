@@ -1,0 +1,68 @@
+//! Many at once: one call for all who wait, and little memory for those who do not ask.
+
+use std::time::Duration;
+
+use seawall_emulator::faults::Faults;
+
+use crate::support::client::{Client, End, get};
+use crate::support::until_true;
+use crate::support::world::{CART, DIRECT, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
+
+#[test]
+fn a_thousand_clients_of_a_cold_token_are_one_chain_of_calls() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    world.cloud.set_faults(&Faults { latency: Duration::from_millis(500), ..Faults::default() });
+    let mut clients: Vec<_> = (0..1000).map(|_| world.client(&CART)).collect();
+    for client in &mut clients {
+        client.send(get(TOKEN));
+    }
+    let token = clients[0].answer().token();
+    for client in &mut clients[1..] {
+        assert_eq!(client.answer().token(), token);
+    }
+    assert_eq!(world.cloud.calls(), [1, 1, 0], "one exchange, one impersonation");
+    assert!(world.metric("seawall_coalesced_total{cloud=\"google\"}") > 0.0);
+}
+
+/// Two pods with their thousand connections each could make the agent hold 32 MiB of half heads.
+#[test]
+fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    for pod in [MALLORY, CART] {
+        assert_eq!(world.ask(&pod, TOKEN).status, 200);
+    }
+    let before = world.agent.resident();
+    let half = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(15 * 1024));
+    let mut hostile: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
+    hostile.iter_mut().for_each(|client| client.send(&half));
+    until_true("what is too much to be refused", || {
+        world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}") > 500.0
+    });
+    let cost = world.agent.resident().saturating_sub(before);
+    assert!(cost < 8 * 1024, "{cost} KiB");
+    assert_eq!(world.ask(&CART, TOKEN).status, 200);
+    let refused = hostile.iter_mut().find(|client| !client.is_quiet()).unwrap();
+    assert_eq!(refused.answer().refusal(), (503, "half_requests"));
+    assert_eq!(refused.end(), End::Closed);
+}
+
+#[test]
+fn two_thousand_idle_connections_cost_less_than_eight_mebibytes() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    // Everything that is paid once is paid: threads, caches, a first credential of each pod.
+    for pod in [CART, PAY, MALLORY, DIRECT] {
+        assert_eq!(world.ask(&pod, TOKEN).status, 200);
+    }
+    let before = world.agent.resident();
+    let mut clients: Vec<Client> = Vec::new();
+    for pod in [CART, PAY, MALLORY, DIRECT] {
+        clients.extend((0..500).map(|_| world.client(&pod)));
+    }
+    for client in &mut clients {
+        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+    }
+    until_true("all to be counted", || world.metric("seawall_connections_open") >= 2000.0);
+    let cost = world.agent.resident().saturating_sub(before);
+    assert!(cost < 8 * 1024, "{cost} KiB");
+    assert!(clients.iter().all(Client::is_quiet), "none was closed");
+}

@@ -1,0 +1,141 @@
+//! A node's network: a bridge, and for each pod a network namespace with the pod's address behind a veth pair.
+//!
+//! A pod's "container" is a process ([`Sandbox::command`]) or a thread ([`Sandbox::run`]) in there; the kernel knows no
+//! difference. The link-local addresses are the node's own, on loopback, and the agent listens there: pods reach them by their
+//! default route, with no rewriting in between.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Where pods' libraries look for the metadata server.
+pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// Where AWS's look for the endpoint of containers.
+pub(crate) const CONTAINERS: Ipv4Addr = Ipv4Addr::new(169, 254, 170, 23);
+
+/// The node, as pods see it.
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+
+const BRIDGE: &str = "seawall0";
+
+/// The node's side. Removed with everything on it when dropped.
+pub(crate) struct Network {
+    sandboxes: Vec<String>,
+}
+
+/// One pod's network.
+#[derive(Clone, Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) name: String,
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        // An address of its own: otherwise it takes the lowest of its ports', and with each new pod the others would send to
+        // an address that is no longer the gateway's.
+        ip(
+            &[],
+            &format!(
+                "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add {GATEWAY}/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
+            ),
+        );
+        Self { sandboxes: Vec::new() }
+    }
+
+    /// The node itself has the addresses at which credentials are asked for, until the last test ends.
+    pub(crate) fn have_metadata_address(&self) {
+        for address in [METADATA, CONTAINERS] {
+            // May be there from a test before.
+            let _ = change("add", address);
+        }
+    }
+
+    /// Nobody has them.
+    pub(crate) fn lack_metadata_address(&self) {
+        for address in [METADATA, CONTAINERS] {
+            let _ = change("delete", address);
+        }
+    }
+
+    /// The network of one more pod.
+    pub(crate) fn sandbox(&mut self) -> Sandbox {
+        let number = u8::try_from(self.sandboxes.len()).unwrap();
+        let (name, address) = (format!("pod{number}"), Ipv4Addr::new(10, 244, 1, number + 1));
+        ip(
+            &[],
+            &format!(
+                "netns add {name}\nlink add v{number} type veth peer name eth0 netns {name}\n\
+                 link set v{number} master {BRIDGE}\nlink set v{number} up\n"
+            ),
+        );
+        ip(
+            &["-n", &name],
+            &format!(
+                "link set lo up\naddress add {address}/16 dev eth0\nlink set eth0 up\n\
+                 route add default via {GATEWAY}\n"
+            ),
+        );
+        self.sandboxes.push(name.clone());
+        Sandbox { name, address }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // The other ends of the pairs go with the namespaces.
+        for name in &self.sandboxes {
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+        let _ = Command::new("ip").args(["link", "delete", BRIDGE]).output();
+    }
+}
+
+impl Sandbox {
+    /// A program that will run inside.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path())).arg("--").arg(program);
+        command
+    }
+
+    /// Runs something on a thread inside and waits for it.
+    pub(crate) fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter();
+                what()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves the calling thread inside, for good.
+    pub(crate) fn enter(&self) {
+        let namespace = File::open(self.path()).unwrap();
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    }
+
+    fn path(&self) -> String {
+        format!("/run/netns/{}", self.name)
+    }
+}
+
+/// Adds or deletes an address of the node.
+fn change(what: &str, address: Ipv4Addr) -> std::io::Result<std::process::Output> {
+    Command::new("ip").args(["address", what, &format!("{address}/32"), "dev", "lo"]).output()
+}
+
+fn ip(arguments: &[&str], batch: &str) {
+    let mut command = Command::new("ip");
+    command.args(arguments).args(["-batch", "-"]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(batch.as_bytes()).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(done.status.success(), "ip {arguments:?} {batch}: {}", String::from_utf8_lossy(&done.stderr));
+}

@@ -1,0 +1,230 @@
+//! One call to STS or EKS Auth: what is sent, and what its answer comes to.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use seawall_core::{Clock, Secret, ServiceAccount};
+use serde_json::Value;
+
+use super::credential::{Credential, Parts};
+use super::keys::Keys;
+use super::names::{ClusterName, RoleArn, is_role_name};
+use super::principal::{Role, TokenRole};
+use super::refusal::{Proof, Refused, refusal};
+use super::response_parser;
+use super::sign::{Scope, signed};
+use crate::failure::{ExchangeError, Fault};
+use crate::https::{Https, date};
+use crate::reply::form;
+
+/// A session, and how long it lives from before the call on.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) credential: Credential,
+    pub(super) lifetime: Duration,
+}
+
+/// STS of one region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) url: &'a str,
+    /// What signatures name.
+    pub(super) region: &'a str,
+}
+
+/// A Kubernetes token that the node hands in to EKS Auth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) cluster: &'a ClusterName,
+    pub(super) token: &'a Secret<String>,
+    /// Whose it is.
+    pub(super) workload: &'a ServiceAccount,
+}
+
+/// How calls are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller<'a> {
+    pub(super) https: &'a Https,
+    pub(super) clock: &'a Clock,
+}
+
+/// STS's only version.
+const VERSION: &str = "2011-06-15";
+
+/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). EKS Auth is asked for no length, and its
+/// reference promises none.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+
+const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
+
+/// The members of a form.
+type Members<'a> = Vec<(Cow<'static, str>, Cow<'a, str>)>;
+
+fn members<'a>(action: &'a str, arn: &'a str, session_name: &'a str, length: Duration) -> Members<'a> {
+    let member = |name: &'static str, value: &'a str| (Cow::Borrowed(name), Cow::Borrowed(value));
+    vec![
+        member("Action", action),
+        member("Version", VERSION),
+        member("RoleArn", arn),
+        member("RoleSessionName", session_name),
+        (Cow::Borrowed("DurationSeconds"), Cow::Owned(length.as_secs().to_string())),
+    ]
+}
+
+fn tagged(members: &mut Members<'_>, role: &Role) {
+    for (n, tag) in role.tags.iter().enumerate() {
+        let n = n + 1;
+        members.push((format!("Tags.member.{n}.Key").into(), tag.key.to_string().into()));
+        members.push((format!("Tags.member.{n}.Value").into(), tag.value.to_string().into()));
+    }
+    for (n, tag) in role.tags.iter().filter(|tag| tag.transitive).enumerate() {
+        let n = n + 1;
+        members.push((format!("TransitiveTagKeys.member.{n}").into(), tag.key.to_string().into()));
+    }
+}
+
+impl Caller<'_> {
+    /// A session for a Kubernetes token. Nothing signs this call.
+    pub(super) async fn web_identity(
+        self,
+        place: Place<'_>,
+        role: &TokenRole,
+        token: &Secret<String>,
+        length: Duration,
+    ) -> Result<Session, Refused> {
+        const ACTION: &str = "AssumeRoleWithWebIdentity";
+        let mut members = members(ACTION, role.arn.as_str(), role.session_name.as_str(), length);
+        members.push(("WebIdentityToken".into(), token.expose().into()));
+        let request = post(ACTION, place.url, FORM, &form(&members))?;
+        let (body, date) = self.send(ACTION, Proof::Token, request).await?;
+        let parts = response_parser::session(ACTION, ACTION, body.expose())?;
+        Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
+    }
+
+    /// A session for a signature.
+    pub(super) async fn assume(
+        self,
+        place: Place<'_>,
+        role: &Role,
+        keys: &Keys,
+        length: Duration,
+    ) -> Result<Session, Refused> {
+        const ACTION: &str = "AssumeRole";
+        let mut members = members(ACTION, role.arn.as_str(), role.session_name.as_str(), length);
+        members.extend(role.external_id.as_ref().map(|id| ("ExternalId".into(), id.as_str().into())));
+        tagged(&mut members, role);
+        let body = form(&members);
+        let request = post(ACTION, place.url, FORM, &body)?;
+        let scope = Scope { service: "sts", region: place.region };
+        let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
+        let (body, date) = self.send(ACTION, Proof::Keys, request).await?;
+        let parts = response_parser::session(ACTION, ACTION, body.expose())?;
+        Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
+    }
+
+    /// A session for a Kubernetes token that the node hands in.
+    pub(super) async fn pod_identity(
+        self,
+        place: Place<'_>,
+        shown: Shown<'_>,
+        keys: &Keys,
+    ) -> Result<Session, Refused> {
+        const ACTION: &str = "AssumeRoleForPodIdentity";
+        let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, shown.cluster.as_str());
+        let body = Secret::new(format!("{{\"token\":{}}}", Value::from(shown.token.expose().as_str())));
+        let request = post(ACTION, &url, "application/json", &body)?;
+        let scope = Scope { service: "eks-auth", region: place.region };
+        let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
+        let (body, date) = self.send(ACTION, Proof::Both, request).await?;
+        let parts = response_parser::pod_identity(ACTION, body.expose(), shown.workload)?;
+        let session = self.session(ACTION, parts, date, LONGEST)?;
+        // Nobody else names this role, and pods put its name into a path.
+        if !is_role_name(session.credential.role_name()) {
+            let detail = "answered with a role that has no name";
+            return Err(ExchangeError::new(Fault::Upstream, ACTION, detail).into());
+        }
+        Ok(session)
+    }
+
+    /// Sends and reads the whole answer, and the upstream's own time if it told it; anything but 200 is an error.
+    async fn send(
+        self,
+        step: &'static str,
+        proof: Proof,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Secret<Vec<u8>>, Option<SystemTime>), Refused> {
+        let (head, body) = self.https.send(step, request).await?;
+        if head.status == StatusCode::OK {
+            return Ok((body, date(&head.headers)));
+        }
+        Err(refusal(step, proof, head.status, &head.headers, body.expose()))
+    }
+
+    /// A session that ends when its upstream says, and `longest` from now at the latest. An end that lies further away is never what was
+    /// asked for, and whoever believed it would not renew: neither we, nor the clients that are told the date.
+    fn session(
+        self,
+        step: &'static str,
+        parts: Parts,
+        date: Option<SystemTime>,
+        longest: Duration,
+    ) -> Result<Session, ExchangeError> {
+        let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
+        let now = upstream_now(date, self.clock);
+        let expires = parts.expires.min(now + longest);
+        let credential =
+            Credential::new(Parts { expires, ..parts }).map_err(|error| nonsense(error.to_string()))?;
+        let lifetime = since(now, credential.expires());
+        if lifetime < Duration::from_secs(1) {
+            return Err(nonsense("answered with a session that has ended".to_owned()));
+        }
+        Ok(Session { credential, lifetime })
+    }
+}
+
+/// A session, if it is of the role that was asked for. STS names it without its path; an account has no two that differ in that, or in the
+/// case of letters, alone (IAM user guide, "IAM and AWS STS quotas").
+fn of_role(asked: &RoleArn, step: &'static str, session: Session) -> Result<Session, ExchangeError> {
+    let Session { credential, .. } = &session;
+    let is_same_name = credential.role_name().eq_ignore_ascii_case(asked.name());
+    if is_same_name && credential.account() == asked.account() {
+        return Ok(session);
+    }
+    Err(ExchangeError::new(
+        Fault::Rejected,
+        step,
+        "answered with a session of another role than was asked for",
+    ))
+}
+
+/// Time until `end`: the difference of two instants of the upstream's clock, so that it is true on a node whose own is wrong.
+pub(super) fn life(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
+    since(upstream_now(date, clock), end)
+}
+
+/// The upstream's time. Without one there is only ours. It is cut to the second, so the instant is up to one later.
+fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
+    date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1))
+}
+
+fn since(now: SystemTime, end: SystemTime) -> Duration {
+    end.duration_since(now).unwrap_or_default()
+}
+
+fn post(
+    step: &'static str,
+    url: &str,
+    content_type: &'static str,
+    body: &Secret<String>,
+) -> Result<Request<Full<Bytes>>, ExchangeError> {
+    Request::post(url)
+        .header(CONTENT_TYPE, content_type)
+        // STS would answer in JSON if it were asked to.
+        .header(ACCEPT, if content_type == FORM { "text/xml" } else { "application/json" })
+        .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
+        .map_err(|error| ExchangeError::new(Fault::Upstream, step, error))
+}

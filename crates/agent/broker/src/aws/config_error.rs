@@ -1,0 +1,16 @@
+//! Why AWS cannot be asked as the configuration says. Knows what is wrong, not where it was read.
+
+use crate::https;
+
+/// An upstream that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// STS or EKS Auth.
+    #[error(transparent)]
+    Way(#[from] https::ConfigError),
+    /// The metadata service.
+    #[error(
+        "{0}: expected the instance's metadata service, such as http://169.254.169.254, or http to a loopback address"
+    )]
+    Metadata(String),
+}

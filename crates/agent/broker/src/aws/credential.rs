@@ -1,0 +1,169 @@
+//! What AWS issues: two strings to sign with, one to show, and the date of their end; checked once where they enter.
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use seawall_core::Secret;
+use seawall_core::names::needs_no_escape;
+
+/// A session's credentials.
+///
+/// All texts are visible ASCII without `"` and `\`, so answers can carry them in JSON unescaped.
+#[derive(Debug)]
+pub struct Credential {
+    access_key_id: Box<str>,
+    secret_access_key: Secret<String>,
+    session_token: Secret<String>,
+    expires: SystemTime,
+    role: Box<str>,
+    /// Where in `role` the account stands: found once, because answers carry it.
+    account: Range<usize>,
+}
+
+/// What a credential is made of, before it is checked.
+#[derive(Debug)]
+pub struct Parts {
+    /// `ASIA…`.
+    pub access_key_id: String,
+    /// What requests are signed with.
+    pub secret_access_key: Secret<String>,
+    /// What is shown beside the signature.
+    pub session_token: Secret<String>,
+    /// The end that AWS states.
+    pub expires: SystemTime,
+    /// `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
+    pub role: String,
+}
+
+/// Credentials with a character that has no place in one, or without one of their parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the upstream's credentials are empty, too long, or hold characters that none have")]
+pub struct CredentialError;
+
+/// Longest key, in bytes: AWS's ids have 20 (up to 128 are allowed), its secrets 40.
+const KEY: usize = 128;
+
+/// Longest session token, in bytes. AWS promises no bound; those of chained roles with many tags reach some thousands.
+const TOKEN: usize = 16 * 1024;
+
+/// Longest ARN, in bytes.
+const ARN: usize = 2048;
+
+impl Credential {
+    /// Checks credentials. The end is cut to the whole second, so that it is never stated later than it is.
+    ///
+    /// # Errors
+    /// They cannot be handed on unescaped.
+    pub fn new(parts: Parts) -> Result<Self, CredentialError> {
+        let is_good = needs_no_escape(&parts.access_key_id, KEY)
+            && needs_no_escape(parts.secret_access_key.expose(), KEY)
+            && needs_no_escape(parts.session_token.expose(), TOKEN)
+            && needs_no_escape(&parts.role, ARN);
+        let since = parts.expires.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| CredentialError)?;
+        if !is_good {
+            return Err(CredentialError);
+        }
+        Ok(Self {
+            access_key_id: parts.access_key_id.into(),
+            secret_access_key: parts.secret_access_key,
+            session_token: parts.session_token,
+            expires: SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs()),
+            account: account(&parts.role),
+            role: parts.role.into(),
+        })
+    }
+
+    /// `ASIA…`; no secret, and in CloudTrail beside everything that is done with it.
+    pub fn access_key_id(&self) -> &str {
+        &self.access_key_id
+    }
+
+    /// What requests are signed with. Each caller is a place to review.
+    pub fn secret_access_key(&self) -> &str {
+        self.secret_access_key.expose()
+    }
+
+    /// What is shown beside the signature. Each caller is a place to review.
+    pub fn session_token(&self) -> &str {
+        self.session_token.expose()
+    }
+
+    /// The end that AWS states, if it is not later than can be; to the whole second: a date of AWS's clock, not of ours.
+    pub fn expires(&self) -> SystemTime {
+        self.expires
+    }
+
+    /// `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
+    pub fn assumed_role(&self) -> &str {
+        &self.role
+    }
+
+    /// The account of the role.
+    pub fn account(&self) -> &str {
+        self.role.get(self.account.clone()).unwrap_or_default()
+    }
+
+    /// The name of the role.
+    pub fn role_name(&self) -> &str {
+        self.role.split('/').nth(1).unwrap_or_default()
+    }
+}
+
+/// What stands between the fourth and the fifth colon of an ARN.
+fn account(role: &str) -> Range<usize> {
+    let mut colons = role.match_indices(':').map(|(at, _)| at).skip(3);
+    let start = colons.next().map_or(role.len(), |at| at + 1);
+    start..colons.next().unwrap_or(role.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts() -> Parts {
+        Parts {
+            access_key_id: "ASIAEXAMPLE".into(),
+            secret_access_key: Secret::new("s3cret/+=".into()),
+            session_token: Secret::new("t0ken//==".into()),
+            expires: SystemTime::UNIX_EPOCH + Duration::from_millis(7999),
+            role: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
+        }
+    }
+
+    #[test]
+    fn a_credential_tells_its_account_role_and_a_whole_second() {
+        let credential = Credential::new(parts()).unwrap();
+        assert_eq!((credential.account(), credential.role_name()), ("123456789012", "cart"));
+        assert_eq!(credential.expires(), SystemTime::UNIX_EPOCH + Duration::from_secs(7));
+    }
+
+    #[test]
+    fn an_arn_that_names_no_account_has_none() {
+        for (role, account) in
+            [("a", ""), ("a:b:c:d", ""), ("a:b:c:d:", ""), ("a:b:c:d:7", "7"), ("a:b:c:d:7:e:f", "7")]
+        {
+            assert_eq!(
+                Credential::new(Parts { role: role.into(), ..parts() }).unwrap().account(),
+                account,
+                "{role}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_text_that_needs_no_escape_is_a_credential() {
+        for odd in ["", "a b", "a\"b", "a\\b", "a\nb", "é", &"x".repeat(TOKEN + 1)] {
+            let secret = || Secret::new(odd.to_owned());
+            assert!(Credential::new(Parts { access_key_id: odd.into(), ..parts() }).is_err(), "{odd:.8}");
+            assert!(Credential::new(Parts { secret_access_key: secret(), ..parts() }).is_err(), "{odd:.8}");
+            assert!(Credential::new(Parts { session_token: secret(), ..parts() }).is_err(), "{odd:.8}");
+            assert!(Credential::new(Parts { role: odd.into(), ..parts() }).is_err(), "{odd:.8}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let text = format!("{:?} {:?}", Credential::new(parts()).unwrap(), parts());
+        assert!(!text.contains("s3cret") && !text.contains("t0ken"), "{text}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Where AWS's services are: a host for each region, in the domain of its partition (botocore `botocore/data/partitions.json`).
+
+use super::names::Region;
+
+/// Which STS is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sts {
+    /// That of the region: nearer, and not down with another's.
+    #[default]
+    Regional,
+    /// The one at `sts.amazonaws.com`, in `us-east-1`, for what was written against it. Other partitions than AWS's public one have
+    /// none, so there it is the region's.
+    Global,
+}
+
+/// The region of the global STS, for signatures.
+const GLOBAL: &str = "us-east-1";
+
+/// Prefixes of regions, the names of their partitions, whose accounts are their own, and their domains; what is none of them is public.
+const PARTITIONS: [(&str, &str, &str); 7] = [
+    ("cn-", "aws-cn", "amazonaws.com.cn"),
+    ("us-iso-", "aws-iso", "c2s.ic.gov"),
+    ("us-isob-", "aws-iso-b", "sc2s.sgov.gov"),
+    ("eu-isoe-", "aws-iso-e", "cloud.adc-e.uk"),
+    ("us-isof-", "aws-iso-f", "csp.hci.ic.gov"),
+    ("eusc-", "aws-eusc", "amazonaws.eu"),
+    ("us-gov-", "aws-us-gov", "amazonaws.com"),
+];
+
+/// The partition of a region by its name.
+pub fn partition(region: &str) -> &'static str {
+    PARTITIONS.iter().find(|(prefix, ..)| region.starts_with(prefix)).map_or("aws", |(_, name, _)| *name)
+}
+
+/// The partition's domain, where the region is not of the public partition.
+fn apart(region: &Region) -> Option<&'static str> {
+    PARTITIONS.iter().find(|(prefix, ..)| region.as_str().starts_with(prefix)).map(|(.., domain)| *domain)
+}
+
+/// STS for a region, and the region that signatures name.
+pub(super) fn sts(region: &Region, which: Sts) -> (String, &str) {
+    match (apart(region), which) {
+        (None, Sts::Global) => ("https://sts.amazonaws.com".to_owned(), GLOBAL),
+        (domain, _) => {
+            let domain = domain.unwrap_or("amazonaws.com");
+            (format!("https://sts.{}.{domain}", region.as_str()), region.as_str())
+        }
+    }
+}
+
+/// EKS Auth, which has hosts of the newer kind only.
+pub(super) fn eks_auth(region: &Region) -> String {
+    let domain = if region.as_str().starts_with("cn-") { "api.amazonwebservices.com.cn" } else { "api.aws" };
+    format!("https://eks-auth.{}.{domain}", region.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_region_is_asked_in_the_domain_of_its_partition() {
+        for (region, url) in [
+            ("eu-west-1", "https://sts.eu-west-1.amazonaws.com"),
+            ("cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn"),
+            ("us-gov-west-1", "https://sts.us-gov-west-1.amazonaws.com"),
+            ("us-iso-east-1", "https://sts.us-iso-east-1.c2s.ic.gov"),
+        ] {
+            let parsed = Region::parse(region).unwrap();
+            assert_eq!(sts(&parsed, Sts::Regional), (url.to_owned(), region));
+        }
+    }
+
+    #[test]
+    fn the_global_one_is_signed_for_its_own_region_and_other_partitions_have_none() {
+        let (public, china) = (Region::parse("eu-west-1").unwrap(), Region::parse("cn-north-1").unwrap());
+        assert_eq!(sts(&public, Sts::Global), ("https://sts.amazonaws.com".to_owned(), "us-east-1"));
+        assert_eq!(sts(&china, Sts::Global).1, "cn-north-1");
+        assert_eq!(eks_auth(&public), "https://eks-auth.eu-west-1.api.aws");
+        assert_eq!(eks_auth(&china), "https://eks-auth.cn-north-1.api.amazonwebservices.com.cn");
+    }
+}

@@ -1,0 +1,344 @@
+//! What a failed call to AWS means. Its codes decide, not its statuses: STS throttles with a 400, and calls with a 400 what a second
+//! try may cure.
+
+use std::fmt;
+
+use http::{HeaderMap, StatusCode};
+use seawall_core::Secret;
+use serde::Deserialize;
+
+use super::xml;
+use crate::failure::{ExchangeError, Fault};
+use crate::https::retry_after;
+use crate::reply::without_long_words;
+
+/// A call that failed, and whether there is another way to ask.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The keys that signed it have ended, or are not known any more: newer ones may do.
+    Keys(ExchangeError),
+    /// The session was asked for longer than it may be.
+    TooLong(ExchangeError),
+    /// There is no other way.
+    Final(ExchangeError),
+}
+
+impl From<Refused> for ExchangeError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Keys(error) | Refused::TooLong(error) | Refused::Final(error) => error,
+        }
+    }
+}
+
+impl From<ExchangeError> for Refused {
+    fn from(error: ExchangeError) -> Self {
+        Self::Final(error)
+    }
+}
+
+/// What proved the call: whose move a proof that has ended is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// The pod's Kubernetes token.
+    Token,
+    /// Keys, by a signature.
+    Keys,
+    /// A token, handed in under a signature: EKS Auth. It says 403 of what is wrong with the signature.
+    Both,
+}
+
+/// Codes that ask for fewer calls (botocore `botocore/data/_retry.json` and `botocore/retries/standard.py`; aws-sdk-rust
+/// `aws-runtime/src/retries/classifiers.rs`).
+const THROTTLING: [&str; 13] = [
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "TooManyRequestsException",
+    "RequestLimitExceeded",
+    "BandwidthLimitExceeded",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "PriorRequestNotComplete",
+    "SlowDown",
+    "EC2ThrottledException",
+];
+
+/// Codes of a passing trouble, whatever the status beside them. `IDPCommunicationError`: STS could not fetch the cluster's keys.
+const PASSING: [&str; 8] = [
+    "IDPCommunicationError",
+    "ServiceUnavailable",
+    "ServiceUnavailableException",
+    "InternalFailure",
+    "InternalError",
+    "InternalServerException",
+    "RequestTimeout",
+    "RequestTimeoutException",
+];
+
+/// The proof has ended.
+const EXPIRED: [&str; 2] = ["ExpiredToken", "ExpiredTokenException"];
+
+/// Keys that AWS does not know (any more).
+const UNKNOWN_KEYS: [&str; 2] = ["InvalidClientTokenId", "UnrecognizedClientException"];
+
+/// Somebody must change a policy.
+const DENIED: [&str; 5] = [
+    "AccessDenied",
+    "AccessDeniedException",
+    "UnauthorizedOperation",
+    "IDPRejectedClaim",
+    "IDPRejectedClaimException",
+];
+
+/// A token that is not taken. STS has one code for one bad token and for an account that takes none of this cluster's.
+const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
+
+/// What STS says in small letters, under that code, of what somebody has to set up. No reference lists its sentences: one that is not
+/// known is taken for the token's own fault, which is tried again.
+const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
+
+/// What it says of its own trouble with the cluster's keys, likewise.
+const KEYS_NOT_FETCHED: &str = "retrieve verification key";
+
+/// EKS Auth knows no association of the ServiceAccount, or no such cluster.
+const UNASSIGNED: &str = "ResourceNotFoundException";
+
+/// What a failed status means.
+pub(super) fn refusal(
+    step: &'static str,
+    proof: Proof,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Refused {
+    let provider = ProviderError::read(headers, body);
+    let retry_after = retry_after(headers);
+    let is_signed = proof == Proof::Keys || (proof == Proof::Both && status == StatusCode::FORBIDDEN);
+    let fault = match &*provider.code {
+        UNASSIGNED if proof == Proof::Both => Fault::Unassigned,
+        code if BAD_TOKEN.contains(&code) && proof != Proof::Keys => provider.fault_of_a_token(),
+        code => fault(status, retry_after.is_some(), is_signed, code),
+    };
+    let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
+    let error = ExchangeError { retry_after, ..error };
+    match &*provider.code {
+        code if is_signed && (EXPIRED.contains(&code) || UNKNOWN_KEYS.contains(&code)) => {
+            Refused::Keys(error)
+        }
+        "ValidationError" if provider.is_about_length() => Refused::TooLong(error),
+        _ => Refused::Final(error),
+    }
+}
+
+/// Whose move it is.
+fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> Fault {
+    match code {
+        code if THROTTLING.contains(&code) => Fault::Throttled,
+        code if PASSING.contains(&code) => Fault::Upstream,
+        // Another pod of the same ServiceAccount may hold a token that has not ended, and our next keys will not have.
+        code if EXPIRED.contains(&code) && !is_signed => Fault::Subject,
+        code if EXPIRED.contains(&code) => Fault::Upstream,
+        code if DENIED.contains(&code) => Fault::Denied,
+        _ => by_status(status, says_when),
+    }
+}
+
+fn by_status(status: StatusCode, says_when: bool) -> Fault {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Fault::Throttled,
+        StatusCode::SERVICE_UNAVAILABLE if says_when => Fault::Throttled,
+        StatusCode::REQUEST_TIMEOUT => Fault::Upstream,
+        status if status.is_client_error() => Fault::Rejected,
+        _ => Fault::Upstream,
+    }
+}
+
+/// AWS's own words, if the body has one of its shapes; else none: the body of an unknown server is no text for our logs.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ProviderError {
+    code: String,
+    message: String,
+}
+
+/// restJson1: the code is in a header or in `__type`, perhaps with a namespace before and an address behind
+/// (smithy.io/2.0/aws/protocols/aws-restjson1-protocol.html, "Operation error serialization").
+#[derive(Deserialize)]
+struct Json {
+    #[serde(rename = "__type", alias = "code")]
+    code: Option<String>,
+    #[serde(alias = "Message")]
+    message: Option<String>,
+}
+
+impl ProviderError {
+    fn read(headers: &HeaderMap, body: &[u8]) -> Self {
+        let found = Self::xml(body).or_else(|| Self::json(headers, body));
+        let (code, message) =
+            found.unwrap_or_else(|| (String::new(), "with a body that is none of AWS's errors".to_owned()));
+        Self {
+            code: without_long_words(&code, LONGEST_WORD),
+            message: without_long_words(&message, LONGEST_WORD),
+        }
+    }
+
+    fn xml(body: &[u8]) -> Option<(String, String)> {
+        let places = ["ErrorResponse/Error/Code", "ErrorResponse/Error/Message"];
+        let [code, message] = xml::texts(body, places).ok()?;
+        let text = |found: Secret<String>| found.expose().trim().to_owned();
+        Some((text(code?), message.map(text).unwrap_or_default()))
+    }
+
+    fn json(headers: &HeaderMap, body: &[u8]) -> Option<(String, String)> {
+        let json: Json = serde_json::from_slice(body).ok()?;
+        let header = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok());
+        let code = header.or(json.code.as_deref())?;
+        let code = code.split(':').next().unwrap_or_default();
+        let code = code.rsplit('#').next().unwrap_or_default();
+        Some((code.to_owned(), json.message.unwrap_or_default()))
+    }
+
+    /// STS has one code for every mistake in a request, so only the sentence tells that the length is one; those known say "The
+    /// requested DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1 hour session limit for
+    /// roles assumed by role chaining". Taken for one wrongly, it costs one more call a day.
+    fn is_about_length(&self) -> bool {
+        self.message.to_ascii_lowercase().contains("durationseconds")
+    }
+
+    /// Whose move it is that a token is not taken: another pod of the same ServiceAccount may hold one that is, and so may this one soon
+    /// (aws-sdk-go-v2 asks again, `credentials/stscreds/web_identity_provider.go`), unless the sentence says that no token will be.
+    fn fault_of_a_token(&self) -> Fault {
+        let message = self.message.to_ascii_lowercase();
+        if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
+            return Fault::Rejected;
+        }
+        if message.contains(KEYS_NOT_FETCHED) { Fault::Upstream } else { Fault::Subject }
+    }
+}
+
+impl fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// Longest word of AWS's that is repeated. A service that repeats a token repeats one long word; a role's ARN may be one, too.
+const LONGEST_WORD: usize = 160;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sts(proof: Proof, status: u16, code: &str, message: &str) -> Refused {
+        let body = format!(
+            "<ErrorResponse xmlns=\"u\"><Error><Type>Sender</Type><Code>{code}</Code>\
+             <Message>{message}</Message></Error></ErrorResponse>"
+        );
+        refusal("sts", proof, StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes())
+    }
+
+    fn fault_of(status: u16, code: &str) -> Fault {
+        ExchangeError::from(sts(Proof::Token, status, code, "no")).fault
+    }
+
+    #[test]
+    fn a_code_says_whose_move_it_is_whatever_the_status() {
+        for code in THROTTLING {
+            assert_eq!(fault_of(400, code), Fault::Throttled, "{code}");
+        }
+        for code in PASSING {
+            assert_eq!(fault_of(400, code), Fault::Upstream, "{code}");
+        }
+        for (status, code, fault) in [
+            (403, "AccessDenied", Fault::Denied),
+            (403, "IDPRejectedClaim", Fault::Denied),
+            (400, "InvalidIdentityToken", Fault::Subject),
+            (400, "MalformedPolicyDocument", Fault::Rejected),
+            (400, "PackedPolicyTooLarge", Fault::Rejected),
+            (400, "ValidationError", Fault::Rejected),
+            (403, "RegionDisabledException", Fault::Rejected),
+            (403, "SignatureDoesNotMatch", Fault::Rejected),
+            (400, "ExpiredTokenException", Fault::Subject),
+            (429, "Whatever", Fault::Throttled),
+            (408, "Whatever", Fault::Upstream),
+            (500, "Whatever", Fault::Upstream),
+        ] {
+            assert_eq!(fault_of(status, code), fault, "{code}");
+        }
+    }
+
+    /// Each was hopeless: an event, half a minute of silence, and no other pod's token was tried.
+    #[test]
+    fn a_token_that_is_not_taken_is_the_tokens_fault_unless_the_sentence_says_that_none_will_be() {
+        let code = "InvalidIdentityToken";
+        for (message, fault) in [
+            ("No OpenIDConnect provider found in your account for https://x", Fault::Rejected),
+            ("no openidconnect Provider found", Fault::Rejected),
+            ("Incorrect token audience", Fault::Rejected),
+            ("Couldn't retrieve verification key from your identity provider, please", Fault::Upstream),
+            ("The web identity token provided could not be validated", Fault::Subject),
+            ("", Fault::Subject),
+        ] {
+            let refused = ExchangeError::from(sts(Proof::Token, 400, code, message));
+            assert_eq!(refused.fault, fault, "{message}");
+        }
+        for (proof, fault) in [(Proof::Both, Fault::Subject), (Proof::Keys, Fault::Rejected)] {
+            let refused = ExchangeError::from(sts(proof, 400, "InvalidTokenException", "bad"));
+            assert_eq!(refused.fault, fault, "{proof:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_ended_are_told_from_a_token_that_did() {
+        assert!(
+            matches!(sts(Proof::Keys, 403, "ExpiredToken", ""), Refused::Keys(e) if e.fault == Fault::Upstream)
+        );
+        assert!(
+            matches!(sts(Proof::Keys, 403, "InvalidClientTokenId", ""), Refused::Keys(e) if e.fault == Fault::Rejected)
+        );
+        let both = |status| sts(Proof::Both, status, "ExpiredTokenException", "");
+        assert!(matches!(both(400), Refused::Final(e) if e.fault == Fault::Subject));
+        assert!(matches!(both(403), Refused::Keys(_)));
+    }
+
+    #[test]
+    fn only_eks_says_that_nothing_is_assigned() {
+        for (proof, fault) in [(Proof::Both, Fault::Unassigned), (Proof::Keys, Fault::Rejected)] {
+            let refused = sts(proof, 404, UNASSIGNED, "no association");
+            assert!(matches!(refused, Refused::Final(e) if e.fault == fault), "{proof:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_refused_may_be_asked_for_shorter() {
+        let message = "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.";
+        assert!(matches!(sts(Proof::Token, 400, "ValidationError", message), Refused::TooLong(_)));
+        assert!(matches!(sts(Proof::Token, 400, "ValidationError", "RoleArn is bad"), Refused::Final(_)));
+    }
+
+    #[test]
+    fn only_known_shapes_are_repeated_and_no_token_in_them() {
+        let read = |headers: &[(&'static str, &'static str)], body: &str| {
+            let header = |(name, value): &(&'static str, &'static str)| {
+                (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+            };
+            let headers = HeaderMap::from_iter(headers.iter().map(header));
+            ProviderError::read(&headers, body.as_bytes()).to_string()
+        };
+        let named = [("x-amzn-errortype", "AccessDeniedException:http://x/")];
+        assert_eq!(read(&named, r#"{"message":"no"}"#), "AccessDeniedException no");
+        assert_eq!(
+            read(&[], r#"{"__type":"a.b#InvalidTokenException","Message":"x"}"#),
+            "InvalidTokenException x"
+        );
+        assert!(!read(&[], "<html>internal host name</html>").contains("host"));
+        assert!(!read(&[], r#"{"message":"internal host name"}"#).contains("host"));
+        let echo = format!(
+            "<ErrorResponse><Error><Code>X</Code><Message>bad {} given</Message></Error></ErrorResponse>",
+            "e30.".repeat(50)
+        );
+        assert_eq!(read(&[], &echo), "X bad … given");
+    }
+}

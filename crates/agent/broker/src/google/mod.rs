@@ -1,0 +1,227 @@
+//! Google: a Kubernetes token becomes a federated token, and that, if an account is impersonated, the account's.
+//!
+//! Two POSTs at most (formats as google-auth-library-python writes and reads them in
+//! `google/oauth2/sts.py`, `google/auth/iam.py`, `google/auth/impersonated_credentials.py`):
+//! the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM Credentials. The
+//! federated token between them is not kept: it would be one more secret in memory to save one call an hour.
+//! Every answer is bounded and read as a type; what is not as expected is an [`ExchangeError`] that says which step.
+
+mod credential;
+mod credential_request;
+mod http;
+mod principal;
+mod refresh_policy;
+mod reply;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Secret};
+
+use crate::exchange::{Exchange, ExchangeFuture, Issued};
+use crate::failure::{ExchangeError, Fault};
+use crate::https::{self, Https};
+use crate::reply::form;
+
+pub use crate::https::ConfigError;
+pub use credential::{Credential, CredentialError};
+pub use credential_request::{Want, WantRef};
+pub use principal::Principal;
+pub use refresh_policy::{FLOOR, SETTINGS};
+
+/// The broker of Google's credentials.
+pub type Broker = crate::Broker<GoogleExchange>;
+
+/// A pod's way to Google's credentials.
+pub type Holder = crate::Holder<GoogleExchange>;
+
+/// A pod that may hold Google's credentials, and the service account that it impersonates, if any.
+pub type HolderSpec = crate::HolderSpec<Option<Arc<str>>>;
+
+/// One principal, as operators may see it.
+pub type PrincipalView = crate::PrincipalView<Principal>;
+
+/// Where and as what to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How a Kubernetes token becomes a federated one.
+    pub exchange: Shape,
+    /// STS: `https://sts.googleapis.com`, or http on loopback. For [`Shape::IdentityBindingToken`]:
+    /// `https://securetoken.googleapis.com`.
+    pub sts_url: String,
+    /// IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
+    pub iam_url: String,
+    /// The exchange's `audience`: the full name of the workload identity pool provider, or
+    /// `identitynamespace:POOL:CLUSTER`.
+    pub provider: String,
+    /// The `aud` that the provider expects in Kubernetes tokens.
+    pub token_audience: String,
+    /// Certificates in PEM, trusted beside the public roots.
+    pub more_roots: Option<String>,
+    /// `http://HOST:PORT` of a proxy through which both URLs are reached, by CONNECT.
+    pub proxy: Option<String>,
+}
+
+/// The two shapes of Google's token exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// RFC 8693, form encoded, at `/v1/token`.
+    Sts,
+    /// The same members as JSON at `/v1/identitybindingtoken`, which GKE's own pools speak. Google documents it nowhere;
+    /// this is what its clients send: secrets-store-csi-driver-provider-gcp `auth/auth.go`, istio
+    /// `security/pkg/nodeagent/plugin/providers/google/stsclient`. They ask for the scope cloud-platform only, and
+    /// never name an account in the exchange; whether others are granted there is not known.
+    IdentityBindingToken,
+}
+
+/// The scope of a federated token that is used to impersonate: what the account may do is decided by its own policy.
+const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+/// Asked of IAM Credentials: its longest without an organisation policy, and the life of every identity token.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Lifetimes outside this are an upstream talking nonsense.
+const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
+
+/// Google's token service and IAM Credentials.
+#[derive(Debug)]
+pub struct GoogleExchange {
+    config: Config,
+    https: Https,
+    clock: Clock,
+}
+
+impl GoogleExchange {
+    /// A client; connects when first asked.
+    ///
+    /// # Errors
+    /// A URL that is not https (or http on loopback).
+    pub fn new(config: Config, clock: Clock) -> Result<Self, ConfigError> {
+        https::check_url(&config.sts_url)?;
+        https::check_url(&config.iam_url)?;
+        let https = Https::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
+        https.check_way_to(&[&config.sts_url, &config.iam_url])?;
+        Ok(Self { config, https, clock })
+    }
+
+    async fn chain(
+        &self,
+        principal: &Principal,
+        subject: &dyn SubjectTokens,
+    ) -> Result<Issued<Credential>, ExchangeError> {
+        let kubernetes = subject.subject_token(&self.config.token_audience).await?;
+        match (&principal.account, &principal.want) {
+            (None, Want::AccessToken { scopes }) => {
+                let federated = self.federate(&kubernetes, scopes).await?;
+                issued("sts", federated.token, federated.lifetime)
+            }
+            (None, Want::IdToken { .. }) => Err(ExchangeError::new(
+                Fault::Denied,
+                "generateIdToken",
+                "identity tokens are issued to service accounts only",
+            )),
+            (Some(account), want) => {
+                let federated = self.federate(&kubernetes, CLOUD_PLATFORM).await?;
+                self.impersonate(&federated.token, account, want).await
+            }
+        }
+    }
+
+    async fn federate(
+        &self,
+        kubernetes: &Secret<String>,
+        scopes: &str,
+    ) -> Result<reply::Token, ExchangeError> {
+        let members = [
+            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+            ("audience", &self.config.provider),
+            ("scope", scopes),
+            ("requested_token_type", "urn:ietf:params:oauth:token-type:access_token"),
+            ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
+            ("subject_token", kubernetes.expose()),
+        ];
+        let (path, kind, body) = match self.config.exchange {
+            Shape::Sts => ("/v1/token", "application/x-www-form-urlencoded", form(&members)),
+            Shape::IdentityBindingToken => ("/v1/identitybindingtoken", "application/json", json(&members)),
+        };
+        let url = format!("{}{path}", self.config.sts_url);
+        let answer = http::post(&self.https, "sts", &url, kind, None, &body).await?;
+        reply::sts(&answer.body)
+    }
+
+    async fn impersonate(
+        &self,
+        federated: &Secret<String>,
+        account: &str,
+        want: &Want,
+    ) -> Result<Issued<Credential>, ExchangeError> {
+        let (step, body) = match want {
+            Want::AccessToken { scopes } => {
+                let scopes: Vec<&str> = scopes.split(' ').collect();
+                let lifetime = format!("{}s", LIFETIME.as_secs());
+                ("generateAccessToken", serde_json::json!({ "scope": scopes, "lifetime": lifetime }))
+            }
+            Want::IdToken { audience, include_email } => (
+                "generateIdToken",
+                serde_json::json!({ "audience": &**audience, "includeEmail": include_email }),
+            ),
+        };
+        let url =
+            format!("{}/v1/projects/-/serviceAccounts/{}:{step}", self.config.iam_url, email(step, account)?);
+        let body = Secret::new(body.to_string());
+        let answer = http::post(&self.https, step, &url, "application/json", Some(federated), &body).await?;
+        // The life left is the difference of two instants of the upstream's clock, so that it is true on a node whose own is
+        // wrong. Without its time there is only ours; then the longest life that was possible bounds the error.
+        // Its time is cut to the second, so the instant is up to one later; read as it stands, it would add a life that the
+        // token does not have.
+        let now = answer.date.map_or_else(|| self.clock.wall(), |date| date + Duration::from_secs(1));
+        let token = match want {
+            Want::AccessToken { .. } => reply::access_token(&answer.body, now)?,
+            Want::IdToken { .. } => reply::id_token(&answer.body, now)?,
+        };
+        issued(step, token.token, token.lifetime.min(LIFETIME))
+    }
+}
+
+fn json(members: &[(&str, &str)]) -> Secret<String> {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let members = members.iter().map(|(name, value)| format!("{}:{}", quoted(name), quoted(value)));
+    Secret::new(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
+}
+
+/// The account as it may stand in a path. Where it comes from was checked before; but a slash here would be another
+/// account's method, so it is checked where it matters.
+fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeError> {
+    if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
+        return Ok(account);
+    }
+    Err(ExchangeError::new(Fault::Rejected, step, "the service account is not an e-mail address"))
+}
+
+fn issued(
+    step: &'static str,
+    token: Secret<String>,
+    lifetime: Duration,
+) -> Result<Issued<Credential>, ExchangeError> {
+    let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
+    if !PLAUSIBLE.contains(&lifetime.as_secs()) {
+        return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
+    }
+    let credential = Credential::new(token).map_err(|error| nonsense(error.to_string()))?;
+    Ok(Issued::new(credential, lifetime))
+}
+
+impl Exchange for GoogleExchange {
+    const CLOUD: &'static str = "google";
+    type Principal = Principal;
+    type Credential = Credential;
+
+    fn issue<'a>(
+        &'a self,
+        principal: &'a Principal,
+        subject: &'a dyn SubjectTokens,
+    ) -> ExchangeFuture<'a, Credential> {
+        Box::pin(self.chain(principal, subject))
+    }
+}

@@ -1,0 +1,241 @@
+//! Whom the cloud throttles: one account, or everybody.
+//!
+//! A cloud's quotas are of many kinds: for a project, which all accounts share, or for one service account, or one
+//! principal. The answer to a call does not say which was spent, so it is inferred from whose calls are throttled.
+//! An account that is throttled is paced by a rate of its own, at once. The rate that all share is touched only when
+//! the evidence is that the cloud throttles everybody: several accounts within a moment, and no small part of all
+//! that were asked for lately. An account that is throttled every time is slow before long, and then no evidence against
+//! the others, as long as any of them is served. Both memories are bounded.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use seawall_core::Moment;
+
+use super::rate::Rate;
+use crate::throttle_key::Account;
+
+/// A throttled account is asked for at least so often: several times between the start of its renewals and their floor.
+const SLOWEST: f64 = 1.0 / 15.0;
+
+/// An account slower than this has been throttled half a dozen times and never or hardly served between.
+const SLOW: f64 = 0.75;
+
+/// Two accounts that are paced alike would meet at each of their calls, and the one that comes second be throttled each time.
+const SPREAD: f64 = 0.5;
+
+/// Without a sign for this long an account's pace is forgotten.
+const FORGET: Duration = Duration::from_secs(600);
+
+/// Paces kept at most: more accounts than pods on any node at once.
+const PACES: usize = 1024;
+
+/// Accounts whose last outcome is remembered: twice a second's calls at the default rate.
+const REMEMBERED: usize = 64;
+
+/// How long a last outcome speaks for its account.
+const LATELY: Duration = Duration::from_secs(120);
+
+/// Accounts that are throttled together are throttled within this time.
+const TOGETHER: Duration = Duration::from_secs(10);
+
+/// One or two throttled accounts are their own affair.
+const SEVERAL: usize = 3;
+
+/// Everybody is meant when one in so many is throttled. A rate that is one and a third times what a project stands has a quarter
+/// of its calls throttled, whoever's they are; a sixth of the accounts (8 of 48) is still those accounts' affair.
+const ONE_IN: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Accounts {
+    most_per_second: f64,
+    /// Of accounts that were throttled lately.
+    paces: HashMap<Account, Rate>,
+    /// The last outcome of each account, the latest last.
+    last: VecDeque<Outcome>,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    account: Account,
+    at: Moment,
+    is: Is,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Is {
+    Served,
+    Throttled,
+    /// Throttled as before: its pace is a slow one.
+    ThrottledAgain,
+}
+
+impl Accounts {
+    pub(super) fn new(most_per_second: f64) -> Self {
+        Self { most_per_second, paces: HashMap::new(), last: VecDeque::new() }
+    }
+
+    /// When this account may be asked for; `None` is any time.
+    pub(super) fn next(&self, account: &Account) -> Option<Moment> {
+        self.paces.get(account).map(Rate::next)
+    }
+
+    /// Whether it was throttled lately, whatever its pace.
+    pub(super) fn is_paced(&self, account: &Account) -> bool {
+        self.paces.contains_key(account)
+    }
+
+    /// Whether it was throttled time and again.
+    pub(super) fn is_slow(&self, account: &Account) -> bool {
+        self.paces.get(account).is_some_and(|pace| pace.per_second() < SLOW)
+    }
+
+    pub(super) fn started(&mut self, account: &Account, now: Moment) {
+        if let Some(pace) = self.paces.get_mut(account) {
+            pace.started(now);
+        }
+    }
+
+    pub(super) fn served(&mut self, account: &Account, now: Moment) {
+        self.note(account, now, Is::Served);
+        if let Some(pace) = self.paces.get_mut(account) {
+            pace.succeeded();
+            if pace.is_at_most() {
+                self.paces.remove(account);
+            }
+        }
+    }
+
+    /// Paces the account; whether everybody is throttled. Its pace begins where the rate of all does at its most, so that an
+    /// account which is throttled now and then for want of everybody's quota stays fast, and one that is throttled
+    /// every time is slow after half a dozen calls.
+    pub(super) fn throttled(
+        &mut self,
+        account: &Account,
+        now: Moment,
+        retry_after: Option<Duration>,
+    ) -> bool {
+        self.forget(now);
+        if self.paces.len() < PACES || self.paces.contains_key(account) {
+            let fresh = || Rate::new(SLOWEST, self.most_per_second, SPREAD);
+            self.paces.entry(account.clone()).or_insert_with(fresh).throttled(now, retry_after);
+        }
+        let is = if self.is_slow(account) { Is::ThrottledAgain } else { Is::Throttled };
+        self.note(account, now, is);
+        self.is_everybody(now)
+    }
+
+    /// An account throttled longer ago counts for neither side: it waits for its pace, and may be served when asked for next.
+    fn is_everybody(&self, now: Moment) -> bool {
+        let count = |is: Is, within: Duration| {
+            self.last.iter().filter(|o| o.is == is && now.since(o.at) < within).count()
+        };
+        let served = count(Is::Served, LATELY);
+        let is_part = |throttled: usize| throttled >= SEVERAL && throttled * ONE_IN >= throttled + served;
+        let (once, again) = (count(Is::Throttled, TOGETHER), count(Is::ThrottledAgain, TOGETHER));
+        // Where nobody is served just now, those that are slow count, too: all may have become slow together.
+        let is_nobody_served = count(Is::Served, TOGETHER) == 0;
+        is_part(once) || (is_nobody_served && is_part(once + again))
+    }
+
+    fn note(&mut self, account: &Account, at: Moment, is: Is) {
+        self.last.retain(|outcome| outcome.account != *account);
+        if self.last.len() >= REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back(Outcome { account: account.clone(), at, is });
+    }
+
+    fn forget(&mut self, now: Moment) {
+        self.paces.retain(|_, pace| pace.halved().is_some_and(|last| now.since(last) < FORGET));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: f64 = 32.0;
+
+    fn account(n: usize) -> Account {
+        Account::Named(format!("a{n}").into())
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Whether throttling these, after those were served, is taken for everybody.
+    fn everybody(served: usize, throttled: usize) -> bool {
+        let mut accounts = Accounts::new(MOST);
+        (0..served).for_each(|n| accounts.served(&account(n), at(1)));
+        (served..served + throttled).fold(false, |_, n| accounts.throttled(&account(n), at(2), None))
+    }
+
+    #[test]
+    fn several_and_no_small_part_are_everybody() {
+        assert!(!everybody(0, 2), "two are their own affair");
+        assert!(everybody(0, 3));
+        assert!(!everybody(40, 8), "a sixth");
+        assert!(everybody(24, 8), "a quarter");
+        assert!(everybody(0, 200), "more than are remembered");
+    }
+
+    #[test]
+    fn accounts_throttled_at_different_times_are_not_everybody() {
+        let mut accounts = Accounts::new(MOST);
+        let any = (0..20).any(|n| accounts.throttled(&account(n), at(n as u64 * 6), None));
+        assert!(!any);
+    }
+
+    #[test]
+    fn what_was_served_long_ago_says_nothing_of_today() {
+        let mut accounts = Accounts::new(MOST);
+        (0..60).for_each(|n| accounts.served(&account(n), at(1)));
+        let any = (60..64).any(|n| accounts.throttled(&account(n), at(600), None));
+        assert!(any);
+    }
+
+    #[test]
+    fn one_throttled_account_is_paced_and_no_other() {
+        let mut accounts = Accounts::new(MOST);
+        accounts.throttled(&account(1), at(1), Some(Duration::from_secs(9)));
+        assert_eq!(accounts.next(&account(1)), Some(at(10)));
+        assert_eq!(accounts.next(&account(2)), None);
+        (0..10_000).for_each(|_| accounts.served(&account(1), at(20)));
+        assert_eq!(accounts.next(&account(1)), None, "well again");
+    }
+
+    /// Some accounts that are throttled every time, asked for at their pace beside others that are served.
+    #[test]
+    fn accounts_throttled_again_and_again_are_no_evidence_while_any_other_is_served() {
+        let mut accounts = Accounts::new(MOST);
+        let mut verdicts = Vec::new();
+        for second in 0..600 {
+            accounts.served(&account(second as usize % 2), at(second));
+            verdicts.push((10..18).any(|n| {
+                let is_due = accounts.next(&account(n)).is_none_or(|next| next <= at(second));
+                is_due && accounts.throttled(&account(n), at(second), None)
+            }));
+        }
+        assert!(verdicts[0], "nothing speaks against it yet");
+        assert!(!verdicts[60..].contains(&true));
+        assert!(
+            accounts.throttled(&account(10), at(700), None)
+                || accounts.throttled(&account(11), at(700), None)
+                || accounts.throttled(&account(12), at(700), None),
+            "nobody is served"
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut accounts = Accounts::new(MOST);
+        for n in 0..5000 {
+            accounts.throttled(&account(n), at(1), None);
+        }
+        assert!(accounts.paces.len() <= PACES && accounts.last.len() <= REMEMBERED);
+        accounts.throttled(&account(0), at(1000), None);
+        assert_eq!(accounts.paces.len(), 1, "what gave no sign for long is forgotten");
+    }
+}

@@ -1,0 +1,307 @@
+//! One limit for everything that goes to a cloud, with shares.
+//!
+//! Chains of upstream calls start at most at a rate that all share ([`rate`]), an account that the cloud throttles at one of its
+//! own ([`accounts`]). Whoever may not start yet waits in a [`queue`] and is chosen when there is room, so a rate that has
+//! recovered serves those who came while it was low.
+//!
+//! Nothing that one pod does costs another its turn. The party to everything here is the pod that waits, by its holder: two
+//! pods of one ServiceAccount are two parties. Pods take turns in the queue, and what one may have queued is capped.
+//! The places in the [`in_flight`] are shared by dynamic thresholds ([`seawall_core::fair_share`]), so a pod whose calls all hang keeps half of
+//! them at most. Who leaves gives up its place in the queue at once: a [`Ticket`] that is dropped is never flown.
+//!
+//! This file is the lock and the task; whose turn it is says [`state`]. Files know only those before them: `rate`, `accounts`,
+//! `queue`, `in_flight`, `state`.
+
+mod accounts;
+mod in_flight;
+mod queue;
+mod rate;
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+use tokio::sync::{Notify, oneshot};
+
+use crate::settings::Settings;
+use crate::throttle_key::Account;
+use queue::Entry;
+pub(crate) use queue::HolderId;
+pub(crate) use state::{Lane, Party, Refused};
+use state::{State, Step};
+
+/// How a waiter is told that its turn has come.
+type Waiter = oneshot::Sender<Place>;
+
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    state: Mutex<State<Waiter>>,
+    /// Told when there may be something to start: an arrival, a free place, the end.
+    changed: Arc<Notify>,
+}
+
+/// The right to one chain of calls; dropping it makes room for the next.
+#[derive(Debug)]
+pub(crate) struct Place {
+    limiter: Arc<Limiter>,
+    holder: HolderId,
+    is_waited_for: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.limiter.state().air.left(self.holder, self.is_waited_for);
+        self.limiter.changed.notify_one();
+    }
+}
+
+/// A place in the queue; dropping it leaves the queue.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: u64,
+    limiter: Arc<Limiter>,
+    place: oneshot::Receiver<Place>,
+}
+
+impl Ticket {
+    /// Waits for the turn. `None` when the broker is gone.
+    pub(crate) async fn turn(&mut self) -> Option<Place> {
+        (&mut self.place).await.ok()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Another's turn may come sooner now, but nobody's later: there is nothing to tell the dispatcher.
+        drop(self.limiter.state().queue.remove(self.id));
+    }
+}
+
+impl Limiter {
+    pub(crate) fn new(settings: &Settings) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State::new(settings)), changed: Arc::default() })
+    }
+
+    /// Gives those who wait their places, until the limiter is gone. One task runs this.
+    pub(crate) fn dispatch(self: &Arc<Self>, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+        let (limiter, changed) = (Arc::downgrade(self), self.changed.clone());
+        async move {
+            while let Some(step) = limiter.upgrade().map(|limiter| limiter.state().step(clock.now())) {
+                match step {
+                    Step::Start(entry) => start(&limiter, entry),
+                    Step::Nothing => changed.notified().await,
+                    Step::Until(moment) => {
+                        tokio::select! { () = clock.sleep_until(moment) => {}, () = changed.notified() => {} }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a request of this pod may queue now. Asked before anything is made for it: what is refused costs nothing.
+    pub(crate) fn may_queue(&self, party: &Party, now: Moment) -> Result<(), Refused> {
+        self.state().admits(party, now)
+    }
+
+    /// A place in the queue. Renewals are always let in: they are bounded by what is held.
+    pub(crate) fn queue(self: &Arc<Self>, party: Party, lane: Lane, now: Moment) -> Result<Ticket, Refused> {
+        let (waiter, place) = oneshot::channel();
+        let id = self.state().enter(party, lane, now, waiter)?;
+        self.changed.notify_one();
+        Ok(Ticket { id, limiter: self.clone(), place })
+    }
+
+    /// A request of this pod waits for what is queued, too.
+    pub(crate) fn lift(&self, id: u64, party: &Party, holds_nothing: bool) {
+        self.state().lift(id, party, holds_nothing);
+        // A renewal that had found no place as one may find it as what is waited for.
+        self.changed.notify_one();
+    }
+
+    /// Of these pods the one with the shortest queue: whom a renewal for all of them is charged to.
+    pub(crate) fn least_queued(&self, holders: &[HolderId]) -> Option<HolderId> {
+        let state = self.state();
+        holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
+    }
+
+    /// The upstream answered well.
+    pub(crate) fn succeeded(&self, account: &Account, now: Moment) {
+        self.state().succeeded(account, now);
+    }
+
+    /// The upstream asked for less.
+    pub(crate) fn throttled(&self, account: &Account, now: Moment, retry_after: Option<Duration>) {
+        self.state().throttled(account, now, retry_after);
+    }
+
+    /// Chains that may start per second right now.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.state().rate.per_second()
+    }
+
+    /// A lock, because flights of all principals pace each other; held for a few instructions.
+    fn state(&self) -> MutexGuard<'_, State<Waiter>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.changed.notify_one();
+    }
+}
+
+fn start(limiter: &Weak<Limiter>, entry: Entry<Waiter>) {
+    if let Some(limiter) = limiter.upgrade() {
+        let Entry { holder, is_waited_for, waiter, .. } = entry;
+        // A waiter that just went gives the place back by dropping it.
+        drop(waiter.send(Place { limiter, holder, is_waited_for }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::{Floor, ServiceAccount};
+
+    use super::state::LEAST_PER_SECOND;
+    use super::*;
+
+    const WAITED: Lane = Lane::Waited { holds_nothing: false };
+    const NEWCOMER: Lane = Lane::Waited { holds_nothing: true };
+    const RENEWAL: Lane = Lane::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
+
+    fn settings(calls_per_second: f64) -> Settings {
+        let floor = Floor { hard: Duration::from_secs(6), target: Duration::from_secs(10) };
+        Settings::of(floor, calls_per_second)
+    }
+
+    fn limiter(calls_per_second: f64, calls_at_once: usize) -> Arc<Limiter> {
+        Limiter::new(&Settings { calls_at_once, ..settings(calls_per_second) })
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    /// A pod with an account of its own.
+    fn party(holder: HolderId) -> Party {
+        let name = format!("a{holder}").into();
+        Party { holder, account: Account::Itself(ServiceAccount { namespace: "shop".into(), name }) }
+    }
+
+    fn wait(limiter: &Arc<Limiter>, lane: Lane, holder: HolderId) -> Ticket {
+        limiter.queue(party(holder), lane, at(0)).unwrap()
+    }
+
+    /// Starts everything that may start at `now` and says whose it is.
+    fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<HolderId> {
+        let mut holders = Vec::new();
+        while let Step::Start(entry) = limiter.state().step(now) {
+            holders.push(entry.holder);
+            start(&Arc::downgrade(limiter), entry);
+        }
+        holders
+    }
+
+    /// The same over some seconds at a hundred calls a second.
+    fn starts_within(limiter: &Arc<Limiter>, seconds: u64) -> Vec<HolderId> {
+        (0..seconds * 100).flat_map(|step| starts(limiter, at(step * 10))).collect()
+    }
+
+    #[test]
+    fn starts_at_the_rate_and_never_more_at_once_than_there_are_places() {
+        let limiter = limiter(10.0, 4);
+        let mut tickets: Vec<_> = (0..10).map(|holder| wait(&limiter, WAITED, holder)).collect();
+        let at_each = |ms| starts(&limiter, at(ms)).len();
+        assert_eq!([0, 50, 100, 150, 200, 300, 400, 500].map(at_each), [1, 0, 1, 0, 1, 1, 0, 0]);
+        tickets.remove(0);
+        assert_eq!(at_each(500), 1);
+    }
+
+    #[test]
+    fn a_pod_whose_calls_hang_has_half_of_the_places_and_eight_leave_some() {
+        let limiter = limiter(100.0, 32);
+        let mut tickets: Vec<_> = (0..30).map(|_| wait(&limiter, WAITED, 1)).collect();
+        assert_eq!(starts_within(&limiter, 1).len(), 16);
+        for holder in 2..9 {
+            tickets.extend((0..30).map(|_| wait(&limiter, WAITED, holder)));
+        }
+        let taken = 16 + starts_within(&limiter, 2).len();
+        assert!(taken < 32, "{taken}");
+        let newcomer = wait(&limiter, NEWCOMER, 9);
+        assert_eq!(starts(&limiter, at(3000)), [9]);
+        drop((newcomer, tickets));
+        assert_eq!(limiter.state().air.taken, 0);
+        assert!(limiter.state().air.own.is_empty());
+    }
+
+    #[test]
+    fn renewals_leave_half_of_the_places() {
+        let limiter = limiter(100.0, 8);
+        let _renewals: Vec<_> = (0..20).map(|holder| wait(&limiter, RENEWAL, holder)).collect();
+        assert_eq!(starts_within(&limiter, 1).len(), 4);
+        let _waited = wait(&limiter, WAITED, 21);
+        assert_eq!(starts(&limiter, at(2000)), [21]);
+    }
+
+    #[test]
+    fn a_pod_that_holds_nothing_is_a_newcomer_with_its_first_call_only() {
+        let limiter = limiter(1.0, 100);
+        let _storm: Vec<_> = (0..5).map(|_| wait(&limiter, NEWCOMER, 1)).collect();
+        let _alice = wait(&limiter, NEWCOMER, 2);
+        assert_eq!([0, 1000, 2000].map(|ms| starts(&limiter, at(ms))), [[1], [2], [1]]);
+    }
+
+    #[test]
+    fn a_pod_may_queue_so_much_and_no_more_and_others_are_let_in() {
+        let limiter = limiter(1.0, 4);
+        let most = settings(1.0).queued_per_holder;
+        let mut tickets: Vec<_> = (0..most).map(|_| wait(&limiter, WAITED, 1)).collect();
+        assert_eq!(limiter.queue(party(1), WAITED, at(0)).unwrap_err(), Refused::Full);
+        tickets.push(wait(&limiter, RENEWAL, 1));
+        tickets.push(wait(&limiter, WAITED, 2));
+        tickets.remove(0);
+        assert!(limiter.may_queue(&party(1), at(0)).is_ok());
+    }
+
+    /// A reservation made while the rate was low used to be kept when it had grown again.
+    #[test]
+    fn who_came_while_the_rate_was_low_is_served_when_it_has_grown() {
+        let limiter = limiter(100.0, 1000);
+        for second in 0..20 {
+            (0..3).for_each(|n| limiter.throttled(&party(900 + n).account, at(second * 1000), None));
+        }
+        assert_eq!(limiter.per_second(), LEAST_PER_SECOND);
+        let _waiting: Vec<_> = (0..50).map(|holder| wait(&limiter, WAITED, holder)).collect();
+        assert_eq!(
+            starts(&limiter, at(22_000)).len(),
+            2,
+            "its turn, and an account's that was not throttled"
+        );
+        (0..10_000).for_each(|_| limiter.succeeded(&party(900).account, at(22_000)));
+        let started: usize = (0..100).map(|step| starts(&limiter, at(24_000 + step * 10)).len()).sum();
+        assert_eq!(started, 48);
+    }
+
+    #[test]
+    fn an_account_that_is_throttled_waits_and_others_go_past_it() {
+        let limiter = limiter(100.0, 100);
+        limiter.throttled(&party(1).account, at(0), Some(Duration::from_secs(2)));
+        let _tickets = [wait(&limiter, WAITED, 1), wait(&limiter, WAITED, 2)];
+        assert_eq!(starts(&limiter, at(0)), [2]);
+        assert!(matches!(limiter.state().step(at(100)), Step::Until(moment) if moment == at(2000)));
+        assert_eq!(starts(&limiter, at(2000)), [1]);
+        limiter.throttled(&party(1).account, at(3000), Some(Duration::from_secs(9)));
+        assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(Refused::Throttled(at(12_000))));
+        assert_eq!(limiter.per_second(), 100.0);
+    }
+
+    #[test]
+    fn a_ticket_that_is_dropped_is_never_flown() {
+        let limiter = limiter(1.0, 1);
+        drop(wait(&limiter, WAITED, 1));
+        let _alice = wait(&limiter, WAITED, 2);
+        assert_eq!(starts(&limiter, at(0)), [2]);
+    }
+}

@@ -1,0 +1,120 @@
+//! What the parts of one cloud's broker share: its numbers, its clock and limiter, and the slot of each principal in use.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use seawall_core::{Clock, Moment};
+use tokio::runtime::Handle;
+
+use crate::cache_entry::{Notices, Slot};
+use crate::counters::Counters;
+use crate::exchange::Exchange;
+use crate::fetch_log::Log;
+use crate::limiter::Limiter;
+use crate::renewal_schedule::Notice;
+use crate::settings::Settings;
+
+#[derive(Debug)]
+pub(crate) struct Shared<X: Exchange> {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) exchange: Arc<X>,
+    pub(crate) runtime: Handle,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) log: Arc<Log>,
+    notices: Notices<X>,
+    /// Slots and holders made so far: the number of the next.
+    made: Arc<AtomicU64>,
+    /// Every principal that some holder uses. Weak: holders own the slots.
+    slots: Mutex<Slots<X>>,
+}
+
+type Slots<X> = HashMap<<X as Exchange>::Principal, Weak<Slot<X>>>;
+
+impl<X: Exchange> Shared<X> {
+    pub(crate) fn new(
+        settings: Settings,
+        clock: Clock,
+        exchange: Arc<X>,
+        runtime: Handle,
+        notices: Notices<X>,
+    ) -> Self {
+        Self {
+            settings,
+            clock,
+            exchange,
+            runtime,
+            limiter: Limiter::new(&settings),
+            counters: Arc::default(),
+            log: Arc::new(Log::new(X::CLOUD)),
+            notices,
+            made: Arc::default(),
+            slots: Mutex::default(),
+        }
+    }
+
+    /// The same cloud asked in another way: what it was found to stand and what was counted goes on, and nothing is held. Numbers go on,
+    /// too: holders of both have turns in one limiter.
+    pub(crate) fn succeeded(&self, exchange: Arc<X>, notices: Notices<X>) -> Self {
+        Self {
+            settings: self.settings,
+            clock: self.clock.clone(),
+            exchange,
+            runtime: self.runtime.clone(),
+            limiter: self.limiter.clone(),
+            counters: self.counters.clone(),
+            log: self.log.clone(),
+            notices,
+            made: self.made.clone(),
+            slots: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// The number of the next slot or holder.
+    pub(crate) fn number(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The slot of a principal, shared by everybody who is equal in every field.
+    pub(crate) fn slot(&self, principal: X::Principal) -> Arc<Slot<X>> {
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
+            return slot;
+        }
+        let number = self.number();
+        let notices = self.notices.clone();
+        let slot = Arc::new(Slot::new(principal.clone(), number, notices, &self.settings, self.now()));
+        slots.insert(principal, Arc::downgrade(&slot));
+        slot
+    }
+
+    /// The slots of all principals in use.
+    pub(crate) fn in_use(&self) -> Vec<Arc<Slot<X>>> {
+        self.slots().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Forgets a principal that nobody uses any more.
+    pub(crate) fn forget(&self, principal: &X::Principal) {
+        let mut slots = self.slots();
+        // The same principal may have come back as a new slot meanwhile.
+        if slots.get(principal).is_some_and(|slot| slot.strong_count() == 0) {
+            slots.remove(principal);
+        }
+    }
+
+    pub(crate) fn look_again(&self, slot: &Arc<Slot<X>>, at: Moment) {
+        // The receiver ends only with the runtime, and then nothing is renewed any more.
+        let _ = self.notices.send(Notice::Due(at, slot.number, Arc::downgrade(slot)));
+    }
+
+    /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
+    fn slots(&self) -> MutexGuard<'_, Slots<X>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,85 @@
+//! The same calls at an STS that nobody here wrote: moto's. It checks neither tokens nor signatures; what it holds us to is the shape
+//! of requests and answers as others read AWS's references.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_broker::Exchange as _;
+use seawall_broker::aws::{
+    Access, AwsExchange, Config, KeySource, Keys, Role, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+};
+use seawall_core::{Clock, Secret};
+use seawall_testkit::parts::part;
+
+use crate::aws_world::{
+    AUDIENCE, HOUR, USER_KEY, USER_SECRET, access, arn, caller_identity, external_id, keys, principal, role,
+    start, web_identity,
+};
+
+/// A running moto; killed when dropped.
+struct Moto {
+    child: Child,
+    url: String,
+}
+
+impl Moto {
+    fn start() -> Self {
+        let mut command = Command::new(part("moto/bin/moto_server"));
+        command.args(["-H", "127.0.0.1", "-p", "0"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let url = lines.find_map(|line| line.split_once("Running on ").map(|(_, url)| url.trim().to_owned()));
+        // Its further lines must find a reader, or it stops at a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url: url.expect("moto's line with its address") }
+    }
+
+    fn exchange(&self) -> AwsExchange {
+        let keys = Keys {
+            access_key_id: USER_KEY.into(),
+            secret_access_key: Secret::new(USER_SECRET.into()),
+            session_token: None,
+        };
+        let keys = Some(KeySource::Given(Arc::new(keys)));
+        let config = Config { keys, sts_url: Some(self.url.clone()), ..Config::default() };
+        AwsExchange::new(config, Clock::system()).unwrap()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn every_way_through_sts_gets_its_roles_session_of_motos() {
+    let (moto, aws) = (Moto::start(), start().await);
+    let exchange = moto.exchange();
+    let tag = Tag { key: "team".into(), value: "a b=c/d+e".into(), transitive: true };
+    let tagged =
+        Role { external_id: external_id("x1/y:z"), tags: Tags::new(vec![tag]).unwrap(), ..role("tagged") };
+    let first = TokenRole { arn: arn("first"), session_name: SessionName::made_of("shop.cart") };
+    let through = Way::WebIdentity { audience: AUDIENCE.into(), first, then: Some(role("then")) };
+    let long = Access { length: SessionLength::new(12 * HOUR).unwrap(), ..web_identity("cart") };
+    for (name, life, way) in [
+        ("cart", HOUR, web_identity("cart")),
+        ("cart", 12 * HOUR, long),
+        ("tagged", HOUR, keys(None, tagged)),
+        ("till", HOUR, keys(Some(role("base")), role("till"))),
+        ("then", HOUR, access(through)),
+    ] {
+        let issued = exchange.issue(&principal("cart", way), &aws.subject("cart")).await.unwrap();
+        assert_eq!(issued.credential.role_name(), name);
+        assert!(
+            issued.lifetime <= life && issued.lifetime > life - Duration::from_secs(60),
+            "{:?}",
+            issued.lifetime
+        );
+        let told = caller_identity(&moto.url, &Clock::system(), &issued.credential).await;
+        assert!(told.contains(&format!("assumed-role/{name}/shop.cart</Arn>")), "{told}");
+    }
+}

@@ -1,0 +1,571 @@
+//! The metadata service of EC2 on one traffic thread: one request to one answer.
+//!
+//! The order is the argument, and what clients make of a status decides it. A session token is given to whoever asks, also while it is
+//! not known who that is (a pod that is expected at its address has a moment to be proven there): a client that is refused one goes on without, some for the life of their process. What is refused for what the
+//! pod is, or has to be waited for, is so at the *listing*; once that names a role its document is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use seawall_broker::aws::Credential;
+use seawall_core::cloud::CloudName;
+use seawall_core::{Clock, Lease, Moment};
+use seawall_http::path::Alphabet;
+use seawall_http::{Frame, Refusal, RequestHead};
+use seawall_protocols::aws::imds::{NO_TOKEN, goes_on_after, respond, same_role};
+use seawall_protocols::aws::{
+    ALPHABET, Asked as Wanted, Bearer, Imds, Longest, Query, RoleName, Sessions, Shape, Stamp, Tokens,
+    UnixTime, Visitor, What, imds,
+};
+use seawall_server::handler::{Asked, Dialect};
+use seawall_server::replay_cache::Again;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::route;
+use seawall_server::route::Route;
+
+use super::awaited_credentials::Deadline;
+use super::config::Section;
+use super::entitlement::{Entitlement, Own, Standing};
+use super::passthrough::{Errand, Passthrough};
+use super::response::Dates;
+use super::session_token_keys::TokenKeys;
+use super::{awaited_credentials, response, routes};
+use crate::entitlements::Decided;
+use crate::pod::{Client, PodCaller, Step};
+use crate::readiness_request::Probe;
+
+/// Readiness asks for a token, as every library does first.
+pub(super) const PROBE: Probe = Probe {
+    method: "PUT",
+    target: "/latest/api/token",
+    headers: "X-aws-ec2-metadata-token-ttl-seconds: 1\r\n",
+    answer_has: "x-aws-ec2-metadata-token-ttl-seconds: ",
+};
+
+/// What all threads' dialects have in common.
+#[derive(Debug)]
+pub(super) struct Service {
+    imds: Imds,
+    keys: Arc<TokenKeys>,
+    tokens: Tokens,
+    longest: Longest,
+    clock: Clock,
+    /// Requests without a session token, whether or not one is required.
+    pub(super) without_token: Counter,
+}
+
+/// The dialect on one thread.
+#[derive(Debug)]
+pub(super) struct ImdsDialect {
+    service: Arc<Service>,
+    passthrough: Passthrough,
+}
+
+const ANYONE: Refusal =
+    Refusal::new(403, "unknown_caller", "Credentials and metadata are given only to pods that are known.");
+
+const ONLY_A_PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
+
+impl Service {
+    /// By this section.
+    ///
+    /// # Errors
+    /// An expression that the configuration took for good is none.
+    pub(super) fn new(section: &Section, keys: Arc<TokenKeys>, clock: Clock) -> anyhow::Result<Self> {
+        Ok(Self {
+            imds: Imds::new(&section.facts, section.imds.patterns()?),
+            keys,
+            tokens: section.imds.tokens,
+            longest: Longest::new(section.imds.token_lifetime).unwrap_or_default(),
+            clock,
+            without_token: Counter::default(),
+        })
+    }
+
+    /// By another section: with the same keys, and counting on.
+    ///
+    /// # Errors
+    /// An expression that the configuration took for good is none.
+    pub(super) fn succeeded_by(&self, section: &Section) -> anyhow::Result<Self> {
+        let without_token = self.without_token.clone();
+        Ok(Self { without_token, ..Self::new(section, self.keys.clone(), self.clock.clone())? })
+    }
+
+    fn now(&self) -> UnixTime {
+        UnixTime::from(self.clock.wall())
+    }
+
+    /// When the clock that only goes forward has reached this time, or a little before: `now` was read earlier.
+    fn moment(&self, end: UnixTime, now: Moment) -> Moment {
+        now + end.left(self.clock.wall())
+    }
+
+    fn query<'t, 'b>(
+        &'t self,
+        asked: Asked<'_, '_, 'b>,
+        visitor: &Visitor,
+    ) -> Result<Wanted<'t, 'b>, Refusal> {
+        let keys = self.keys.load();
+        let sessions = Sessions { keys: &keys, tokens: self.tokens, longest: self.longest };
+        self.imds.query(asked.head, &sessions, visitor, self.now())
+    }
+
+    /// Counts a request that is answered now: one that waits comes here again.
+    fn note(&self, wanted: &Result<Wanted<'_, '_>, Refusal>) {
+        let is_without = match wanted {
+            Ok(Wanted::Read(query)) => query.session.is_none(),
+            Ok(Wanted::Token(_)) => false,
+            Err(refusal) => *refusal == NO_TOKEN,
+        };
+        if is_without {
+            self.without_token.inc();
+        }
+    }
+}
+
+impl Dialect<PodCaller> for ImdsDialect {
+    fn cloud(&self) -> CloudName {
+        CloudName::Aws
+    }
+
+    fn alphabet(&self) -> &'static Alphabet {
+        &ALPHABET
+    }
+
+    fn claims(&self, path: &str) -> bool {
+        imds::claims(path)
+    }
+
+    fn goes_on_after(&self, method: &str) -> bool {
+        goes_on_after(method)
+    }
+
+    fn is_anybodys(&self, method: &str) -> bool {
+        method == "PUT"
+    }
+
+    fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
+        patience(head)
+    }
+
+    fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let answered = match caller {
+            Client::Pod(pod) => match pod.entitlements().aws() {
+                Decided::Is(own) => self.of_pod(pod, own, asked, out),
+                Decided::NotYet => {
+                    let visitor = Visitor::pod(Bearer::pod(&pod.pod.uid), asked.peer);
+                    self.of_nobody(visitor, Err(Step::NotYet), asked, out)
+                }
+                // No listener speaks the dialect of a cloud that is off.
+                Decided::Off => Err(ANYONE),
+            },
+            // A token is the pod's for hours, and one that is given to its address for minutes: the proof comes sooner than clients mind.
+            Client::Unsettled if asked.is_expected && asked.head.method == "PUT" => Ok(Step::NotYet),
+            Client::Unsettled => {
+                self.of_nobody(Visitor::unsettled(asked.peer), Err(Step::NotYet), asked, out)
+            }
+            Client::Nobody(refusal) => {
+                self.of_nobody(Visitor::unsettled(asked.peer), Ok(*refusal), asked, out)
+            }
+            Client::Anyone => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ANYONE), asked, out),
+            Client::Probe => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ONLY_A_PROBE), asked, out),
+        };
+        answered.unwrap_or_else(|refusal| {
+            self.refuse(&refusal, asked.frame, asked.request, out);
+            Step::Answered { route: &route::REFUSED, status: refusal.status }
+        })
+    }
+
+    fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, request: u64, out: &mut Vec<u8>) {
+        respond::refusal(out, frame, refusal, request);
+    }
+}
+
+/// What becomes of a reader who is no pod that is decided: this refusal, or a step.
+type Instead = Result<Refusal, Step>;
+
+impl ImdsDialect {
+    pub(super) fn new(service: Arc<Service>, passthrough: Passthrough) -> Self {
+        Self { service, passthrough }
+    }
+
+    /// A token, and nothing else.
+    fn of_nobody(
+        &self,
+        visitor: Visitor,
+        instead: Instead,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let wanted = self.service.query(asked, &visitor);
+        if !matches!((&wanted, &instead), (Ok(Wanted::Read(_)), Err(_))) {
+            self.service.note(&wanted);
+        }
+        match (wanted, instead) {
+            (Ok(Wanted::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
+            (Err(refusal), Err(_)) => Err(refusal),
+            (Err(refusal), _) if asked.head.method == "PUT" => Err(refusal),
+            (_, Ok(refusal)) => Err(refusal),
+            (Ok(Wanted::Read(_)), Err(step)) => Ok(step),
+        }
+    }
+
+    fn token(&self, grant: &seawall_protocols::aws::Grant, frame: &Frame<'_>, out: &mut Vec<u8>) -> Step {
+        self.service.keys.signed();
+        respond::token(out, frame, grant);
+        Step::Answered { route: &routes::TOKEN, status: 200 }
+    }
+
+    fn of_pod(
+        &self,
+        pod: &Arc<PodCaller>,
+        own: &Entitlement,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let visitor = Visitor::pod(own.bearer, asked.peer);
+        let wanted = self.service.query(asked, &visitor);
+        self.service.note(&wanted);
+        match wanted? {
+            Wanted::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
+            Wanted::Read(query) => self.read(pod, own, query, asked, out),
+        }
+    }
+
+    fn read(
+        &self,
+        pod: &Arc<PodCaller>,
+        own: &Entitlement,
+        query: Query<'_, '_>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let answered = |route| Ok(Step::Answered { route, status: 200 });
+        let resident = || own.own().map(|own| Resident { pod, own });
+        match query.what {
+            What::Roles(_) => resident().and_then(|own| list(own, asked, out)),
+            What::Role { name, shape } => {
+                let resident = resident()?;
+                if let Some(role) = &resident.own.role {
+                    same_role(&name, Some(role.as_str()))?;
+                }
+                self.document(resident, &name, shape, query.session, asked, out)
+            }
+            What::RoleInfo => resident().map(|own| self.info(own, asked, out)),
+            What::Known(known) => {
+                respond::known(out, asked.frame, &known);
+                answered(&routes::FACTS)
+            }
+            What::Pass(path) => self.pass(own, &path, asked),
+        }
+    }
+
+    fn pass(&self, own: &Entitlement, path: &str, asked: Asked<'_, '_, '_>) -> Result<Step, Refusal> {
+        let errand = Errand {
+            share: own.passthrough.as_ref(),
+            client: asked.shares.client,
+            path,
+            now: asked.now,
+            patience: patience(asked.head).saturating_sub(asked.now.since(asked.came)),
+        };
+        self.passthrough.forward(&errand).map(Step::Later)
+    }
+
+    /// From memory if a lease is held, else as soon as the broker has one.
+    fn document(
+        &self,
+        Resident { pod, own }: Resident<'_>,
+        name: &str,
+        shape: Shape,
+        session: Option<UnixTime>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let Some(lease) = own.holder.held((), asked.now) else {
+            let name = name.to_owned();
+            return Ok(later(pod, &routes::CREDENTIALS, asked, move |own, lease| {
+                same_role(&name, Some(own.name_of(&lease)))?;
+                Ok(Came::Document(lease, shape))
+            }));
+        };
+        same_role(name, Some(own.name_of(&lease)))?;
+        respond::document(out, asked.frame, &response::credentials(&lease), shape);
+        let question = || {
+            let (service, role) = (self.service.clone(), name.into());
+            let session = session.map(|end| service.moment(end, asked.now));
+            Box::new(DocumentAgain { service, role, shape, session, dates: Dates::default() })
+                as Box<dyn Again<PodCaller>>
+        };
+        let question = asked.is_to_be_remembered.then(question);
+        Ok(Step::Lent { route: &routes::CREDENTIALS, question })
+    }
+
+    /// Of a role that EKS says only its credentials tell.
+    fn info(&self, Resident { pod, own }: Resident<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let stamp = Stamp::of(self.service.now());
+        let profile = match own.access.role() {
+            Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
+            None => match own.holder.held((), asked.now) {
+                Some(lease) => profile_of(&lease.value),
+                None => {
+                    return later(pod, &routes::FACTS, asked, move |_, lease| Ok(Came::Info(lease, stamp)));
+                }
+            },
+        };
+        inform(&profile, stamp, asked.frame, out);
+        Step::Answered { route: &routes::FACTS, status: 200 }
+    }
+}
+
+/// A pod and the role that it may have now: what waits asks the pod again.
+#[derive(Clone, Copy)]
+struct Resident<'a> {
+    pod: &'a Arc<PodCaller>,
+    own: &'a Own,
+}
+
+/// A pod has no instance profile; tools read its role's account and name of this.
+fn inform(profile: &str, last_updated: Stamp, frame: &Frame<'_>, out: &mut Vec<u8>) {
+    respond::role_info(
+        out,
+        frame,
+        &respond::RoleInfo { profile_arn: profile, profile_id: None, last_updated },
+    );
+}
+
+fn profile_of(credential: &Credential) -> String {
+    let partition = credential.assumed_role().split(':').nth(1).unwrap_or_default();
+    let (account, name) = (credential.account(), credential.role_name());
+    format!("arn:{partition}:iam::{account}:instance-profile/{name}")
+}
+
+/// The pod's role, once its credentials are there for a while.
+fn list(
+    Resident { pod, own }: Resident<'_>,
+    asked: Asked<'_, '_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<Step, Refusal> {
+    match own.holder.held((), asked.now) {
+        Some(lease) if lease.remaining(asked.now) >= response::LISTED => {
+            respond::role_name(out, asked.frame, &own.role_of(&lease)?);
+            Ok(Step::Answered { route: &routes::ROLES, status: 200 })
+        }
+        _ => Ok(later(pod, &routes::ROLES, asked, |own, lease| {
+            let role = own.role_of(&lease)?;
+            Ok(Came::Listed(lease, role))
+        })),
+    }
+}
+
+/// The SDK for Go waits half a second for the head of an answer, most others one, and few try again.
+fn patience(head: &RequestHead<'_, '_>) -> Duration {
+    const GO: &[u8] = b"aws-sdk-go-v2/";
+    if head.method == "PUT" {
+        return response::PATIENCE_FOR_TOKENS;
+    }
+    let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
+    if is_go { response::PATIENCE_OF_GO } else { response::PATIENCE }
+}
+
+fn later(
+    pod: &Arc<PodCaller>,
+    route: &'static Route,
+    asked: Asked<'_, '_, '_>,
+    then: impl FnOnce(&Own, Arc<Lease<Credential>>) -> Result<Came, Refusal> + 'static,
+) -> Step {
+    let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
+    let pod = pod.clone();
+    Step::Later(Later::new(route, false, async move {
+        let came =
+            awaited_credentials::lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
+        Box::new(came.unwrap_or_else(Came::Refused)) as Box<dyn Reply>
+    }))
+}
+
+/// What a request waited for.
+#[derive(Debug)]
+enum Came {
+    Listed(Arc<Lease<Credential>>, RoleName),
+    Document(Arc<Lease<Credential>>, Shape),
+    Info(Arc<Lease<Credential>>, Stamp),
+    Refused(Refusal),
+}
+
+const ENDING: Refusal = Refusal::new(
+    503,
+    "upstream_down",
+    "AWS cannot be asked right now, and the credentials that are held end; try again shortly.",
+);
+
+impl Reply for Came {
+    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+        let refusal = match *self {
+            Self::Listed(lease, _) if lease.remaining(writing.now) < response::LISTED => ENDING,
+            Self::Listed(_, role) => {
+                respond::role_name(out, writing.frame, &role);
+                return Written::whole(200);
+            }
+            Self::Document(lease, shape) => {
+                respond::document(out, writing.frame, &response::credentials(&lease), shape);
+                return Written::whole(200);
+            }
+            Self::Info(lease, stamp) => {
+                inform(&profile_of(&lease.value), stamp, writing.frame, out);
+                return Written::whole(200);
+            }
+            Self::Refused(refusal) => refusal,
+        };
+        respond::refusal(out, writing.frame, &refusal, writing.request);
+        Written::whole(refusal.status)
+    }
+}
+
+/// A document that was asked for before, with the same session token.
+#[derive(Debug)]
+struct DocumentAgain {
+    service: Arc<Service>,
+    /// What the role is called that the request names.
+    role: Box<str>,
+    shape: Shape,
+    /// When the token ends that stands in the request, on the clock of which every request is told anyway: to ask for the wall's would
+    /// be one more call for each. That one may be set, so a token that is remembered ends when it would have ended had nobody set it.
+    session: Option<Moment>,
+    dates: Dates,
+}
+
+impl Again<PodCaller> for DocumentAgain {
+    /// From the caller's own holder, as it is now. What the same bytes mean changes when its role does, and when their token ends; it
+    /// was this caller's, because what is remembered is.
+    fn answer(
+        &self,
+        caller: &Client,
+        frame: &Frame<'_>,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<&'static Route> {
+        let Client::Pod(pod) = caller else { return None };
+        if self.session.is_some_and(|end| end <= now) {
+            return None;
+        }
+        let entitlements = pod.entitlements();
+        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.aws() else {
+            return None;
+        };
+        let lease = own.holder.held((), now).filter(|lease| own.name_of(lease) == &*self.role)?;
+        if self.session.is_none() {
+            self.service.without_token.inc();
+        }
+        respond::document(out, frame, &self.dates.with(&lease), self.shape);
+        Some(&routes::CREDENTIALS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::facts::{Annotations, Beside};
+    use seawall_http::request::header_room;
+    use seawall_http::{Limits, Parsed, parse_request};
+
+    use super::*;
+    use crate::testing::World;
+
+    const SECTION: &str = "aws: { region: eu-central-1, imds: { tokenLifetime: 6h } }\n";
+    const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
+
+    async fn token(world: &World) -> String {
+        let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
+        let (answer, at_once) = world.ask_with("PUT", "/latest/api/token", ttl).await;
+        assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        format!("X-aws-ec2-metadata-token: {}", answer.split("\r\n\r\n").nth(1).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_not_decided_has_a_token_at_once_and_waits_at_the_listing() {
+        let world = World::of(SECTION);
+        let shown = token(&world).await;
+        let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
+        assert!(answer.is_empty(), "not yet: {answer}");
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        let (answer, at_once) = world.ask_with("GET", LISTING, &shown).await;
+        assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
+        let (fact, _) = world.ask_with("GET", "/latest/meta-data/placement/region", &shown).await;
+        assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
+    }
+
+    /// A token that was its address's made it fetch another within minutes, and the next pod at the address could have used it.
+    #[tokio::test]
+    async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
+        let mut world = World::of(SECTION);
+        let pod = std::mem::replace(&mut world.caller, Client::Unsettled);
+        let ask = async |world: &World, method, target| {
+            let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
+            world.ask_with(method, target, ttl).await
+        };
+        world.is_expected = true;
+        let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
+        assert!(answer.is_empty(), "not yet: {answer}");
+        for (caller, life) in [(pod, "21600"), (Client::Nobody(ANYONE), "300")] {
+            world.caller = caller;
+            let (answer, at_once) = ask(&world, "PUT", "/latest/api/token").await;
+            let ttl = format!("token-ttl-seconds: {life}\r\n");
+            assert!(at_once && answer.to_ascii_lowercase().contains(&ttl), "{answer}");
+        }
+        let mut room = header_room();
+        let put = b"PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nUser-Agent: aws-sdk-go-v2/1\r\n\r\n";
+        let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &Limits::default()) else {
+            panic!()
+        };
+        assert_eq!(patience(&head), response::PATIENCE_FOR_TOKENS);
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_token_that_waits_and_is_answered_then_is_counted_once() {
+        let world = World::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
+        let counted = || {
+            let mut registry = prometheus_client::registry::Registry::default();
+            world.in_force().register(&mut registry);
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let count =
+                text.lines().find_map(|line| line.strip_prefix("seawall_aws_requests_without_token_total "));
+            count.unwrap().to_owned()
+        };
+        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert_eq!(counted(), "1");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_not_known_has_a_token_and_waits_or_is_refused_for_the_rest() {
+        let refusal = Refusal::new(503, "unknown_pod", "who");
+        for (caller, expected) in [(Client::Unsettled, ""), (Client::Nobody(refusal), "HTTP/1.1 503 ")] {
+            let mut world = World::of(SECTION);
+            world.caller = caller;
+            let shown = token(&world).await;
+            let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
+            assert!(answer.starts_with(expected) && answer.is_empty() == expected.is_empty(), "{answer}");
+        }
+    }
+
+    #[test]
+    fn gos_sdk_is_answered_before_it_gives_up_and_so_are_the_others() {
+        for (agent, millis) in [
+            ("aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds", 400),
+            ("aws-sdk-go/1.55.8 (go1.22)", 850),
+            ("Boto3/1.44.5 Botocore/1.44.5", 850),
+        ] {
+            let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n");
+            let mut room = header_room();
+            let Ok(Parsed::Complete(head, _)) =
+                parse_request(bytes.as_bytes(), &mut room, &Limits::default())
+            else {
+                panic!("{agent}")
+            };
+            assert_eq!(patience(&head), Duration::from_millis(millis), "{agent}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What a full node asks of AWS, by each way to a role: 110 pods of 20 ServiceAccounts and roles, from their requests to STS and EKS Auth
+//! and back, over a day of a clock moved by hand.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::pod::{SubjectFuture, SubjectTokens};
+use seawall_core::{Clock, Facts, Pod, PodUid, ServiceAccount};
+use seawall_emulator::aws::{self, Endpoint, Options, Provider, Running};
+use seawall_emulator::keys::Algorithm;
+use seawall_emulator::kubernetes::{Issuer, Workload};
+use serde_json::Value;
+use tokio::task::{LocalSet, spawn_local, yield_now};
+
+use super::policy::annotations::{PERMITTED, ROLE, ROLE_ARN};
+use crate::pod::Client;
+use crate::testing::World;
+
+const PODS: usize = 110;
+const ROLES: usize = 20;
+const MINUTE: Duration = Duration::from_secs(60);
+const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
+
+/// A way to a role, and what it is held under.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    name: &'static str,
+    /// Where its calls go.
+    endpoint: Endpoint,
+    /// Of a full node.
+    principals: usize,
+}
+
+const IRSA: Way = Way { name: "irsa", endpoint: Endpoint::WebIdentity, principals: ROLES };
+const KIAM: Way = Way { name: "kiam", endpoint: Endpoint::AssumeRole, principals: ROLES };
+const POD_IDENTITY: Way = Way { name: "pod-identity", endpoint: Endpoint::PodIdentity, principals: PODS };
+
+/// A pod's tokens.
+#[derive(Debug)]
+struct Tokens {
+    issuer: Arc<Issuer>,
+    clock: Clock,
+    workload: Workload,
+}
+
+impl SubjectTokens for Tokens {
+    fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
+        let token = self.issuer.mint(&self.workload, &[audience], 60 * MINUTE, self.clock.wall()).unwrap();
+        Box::pin(std::future::ready(Ok(token)))
+    }
+}
+
+fn role(number: usize) -> String {
+    format!("arn:aws:iam::123456789012:role/role-{}", number % ROLES)
+}
+
+/// AWS and the cluster, which outlive an agent.
+struct Beyond {
+    aws: Running,
+    issuer: Arc<Issuer>,
+}
+
+impl Beyond {
+    async fn start(clock: &Clock) -> Self {
+        let issuer = Arc::new(Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap());
+        let provider = Provider {
+            issuer: issuer.url().into(),
+            keys: issuer.key_set().unwrap(),
+            audiences: ["sts.amazonaws.com".to_owned()].into(),
+        };
+        let subject = |number| format!("system:serviceaccount:shop:sa-{number}");
+        let associations = (0..ROLES).map(|number| (subject(number), role(number))).collect();
+        let options =
+            Options { providers: vec![provider], everyone: true, associations, ..Options::default() };
+        Self { aws: aws::start(options, clock.clone()).await.unwrap(), issuer }
+    }
+
+    fn calls(&self, way: Way) -> u64 {
+        self.aws.counts(way.endpoint).calls
+    }
+}
+
+/// An agent and the pods of its node, which all start with it.
+struct Node {
+    world: Rc<World>,
+    pods: Vec<Client>,
+    /// The first so many pods have all principals between them.
+    principals: usize,
+}
+
+impl Node {
+    fn start(way: Way, beyond: &Beyond, time: (Clock, seawall_core::ManualClock)) -> Self {
+        let url = beyond.aws.url();
+        let section = format!(
+            "aws: {{ region: eu-west-1, account: \"123456789012\", ways: [{}], stsUrl: \"{url}\", credentials: {{ from: node }}, \
+             podIdentity: {{ cluster: reef, url: \"{url}\" }}, imds: {{ tokens: optional, upstream: \"{url}\" }} }}\n",
+            way.name
+        );
+        let clock = time.0.clone();
+        let tokens = |workload| -> Arc<dyn SubjectTokens> {
+            Arc::new(Tokens { issuer: beyond.issuer.clone(), clock: clock.clone(), workload })
+        };
+        let world = World::with(&section, time, tokens(Workload::service_account("shop", "sa-0")));
+        let pods = (0..PODS)
+            .map(|number| {
+                let (name, account) = (format!("pod-{number}"), format!("sa-{}", number % ROLES));
+                let subject = tokens(Workload::service_account("shop", &account).in_pod(&name));
+                let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
+                let pod = Pod { uid: PodUid(name.as_str().into()), name: name.into(), service_account };
+                Client::Pod(world.newcomer(pod, &facts(way, number), &subject))
+            })
+            .collect();
+        Self { world: Rc::new(world), pods, principals: way.principals }
+    }
+
+    /// Each pod asks as an SDK does, all at once; what lives of what it is given, and whose it is.
+    async fn ask(&self, beyond: &Beyond) -> Duration {
+        let ask = |pod: &Client| spawn_local(document(self.world.clone(), pod.clone()));
+        let asked: Vec<_> = self.pods.iter().map(ask).collect();
+        while asked.iter().any(|asking| !asking.is_finished()) {
+            self.pass(Duration::from_millis(100)).await;
+        }
+        let mut least = Duration::MAX;
+        for (number, asked) in asked.into_iter().enumerate() {
+            let document = asked.await.unwrap();
+            let session = beyond.aws.session(document["Token"].as_str().unwrap()).unwrap();
+            assert_eq!(session.role, role(number), "pod-{number} has another's");
+            let end: jiff::Timestamp = document["Expiration"].as_str().unwrap().parse().unwrap();
+            let life = std::time::SystemTime::from(end).duration_since(self.world.clock.wall()).unwrap();
+            least = least.min(life);
+        }
+        least
+    }
+
+    /// Time passes, and everybody acts whom that woke. Everything is in this thread; what waits for its turn among calls waits for
+    /// time, so that goes on a little while calls are under way.
+    async fn pass(&self, span: Duration) {
+        self.world.hand.advance(span);
+        loop {
+            for _ in 0..8 {
+                for _ in 0..256 {
+                    yield_now().await;
+                }
+                if !self.is_a_call_under_way() {
+                    return;
+                }
+            }
+            self.world.hand.advance(Duration::from_millis(100));
+        }
+    }
+
+    fn is_a_call_under_way(&self) -> bool {
+        let now = self.world.clock.now();
+        self.pods.iter().take(self.principals).any(|pod| {
+            let Client::Pod(pod) = pod else { return false };
+            let shown = pod.entitlements().describe(now);
+            let principals = shown["aws"]["principals"].as_array();
+            principals.is_some_and(|all| all.iter().any(|principal| principal["callInTheAir"] == true))
+        })
+    }
+}
+
+/// What is known of a pod by which its role is decided on this way.
+fn facts(way: Way, number: usize) -> Facts {
+    let said = |key: &'static str, text: String| [(key, Text::from(&*text))].into_iter().collect();
+    let mut facts = Facts {
+        pod: Annotations::default(),
+        service_account: Beside::read(Annotations::default()),
+        namespace: Beside::read(Annotations::default()),
+    };
+    match way.endpoint {
+        Endpoint::WebIdentity => facts.service_account = Beside::read(said(ROLE_ARN, role(number))),
+        Endpoint::AssumeRole => {
+            facts.pod = said(ROLE, role(number));
+            facts.namespace = Beside::read(said(PERMITTED, ".*".to_owned()));
+        }
+        _ => {}
+    }
+    facts
+}
+
+/// A listing and its document; a program that is told to come again does.
+async fn document(world: Rc<World>, pod: Client) -> Value {
+    loop {
+        let listed = world.get_as(&pod, LISTING).await;
+        if listed.starts_with("HTTP/1.1 503 ") {
+            world.clock.sleep(Duration::from_secs(1)).await;
+            continue;
+        }
+        let role = listed.split("\r\n\r\n").nth(1).unwrap();
+        let answer = world.get_as(&pod, &format!("{LISTING}{role}")).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "listed {listed} and then {answer}");
+        return serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    }
+}
+
+async fn a_day(way: Way) {
+    let (clock, hand) = Clock::manual();
+    let beyond = Beyond::start(&clock).await;
+    let node = Node::start(way, &beyond, (clock.clone(), hand.clone()));
+    let mut least = node.ask(&beyond).await;
+    assert_eq!(beyond.calls(way), way.principals as u64, "{way:?}: a start is one call for each principal");
+    for _ in 0..24 * 4 {
+        for _ in 0..3 {
+            node.pass(5 * MINUTE).await;
+        }
+        least = least.min(node.ask(&beyond).await);
+    }
+    let calls = beyond.calls(way);
+    assert!(calls <= (ROLES * 48 + way.principals) as u64, "{way:?}: {calls} calls");
+    assert!(least >= 16 * MINUTE, "{way:?}: {least:?}");
+    drop(node);
+    // The node reboots: another agent that knows nothing, and all pods at once.
+    let rebooted = Node::start(way, &beyond, (clock, hand));
+    rebooted.ask(&beyond).await;
+    assert_eq!(beyond.calls(way) - calls, way.principals as u64, "{way:?}");
+}
+
+#[tokio::test]
+async fn a_full_nodes_day_of_irsa_costs_48_calls_a_role_and_a_reboot_one_for_each_principal() {
+    LocalSet::new().run_until(a_day(IRSA)).await;
+}
+
+#[tokio::test]
+async fn a_full_nodes_day_of_kiams_roles_costs_48_calls_a_role_and_a_reboot_one_for_each_principal() {
+    LocalSet::new().run_until(a_day(KIAM)).await;
+}
+
+#[tokio::test]
+async fn a_full_nodes_day_of_pod_identity_costs_no_more_though_each_pod_is_a_principal() {
+    LocalSet::new().run_until(a_day(POD_IDENTITY)).await;
+}

@@ -1,0 +1,433 @@
+//! The way to the instance's real metadata service, for what an operator's expression lets through: never credentials.
+//!
+//! What goes upstream was built anew by the dialect: a canonical path, and a session token of the agent's own. The pod sees neither
+//! that token nor its life, and never a 401, which its client would take for one about its own token.
+//!
+//! The real service is not the pods' to use up: AWS throttles it for the whole instance, and the node's own credentials come from it.
+//! So a request is one call there, and how many there are has bounds, for each pod and for all ([`Pace`]).
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+use seawall_core::{Clock, Gcra, Moment, Secret};
+use seawall_http::Refusal;
+use seawall_protocols::aws::imds::respond;
+use seawall_server::client::ClientId;
+use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::upstream::{Forward, Forwarded, Forwarder, SLOW};
+use tokio::sync::Mutex;
+
+use super::routes;
+
+/// What is behind the filter, on one thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Passthrough {
+    forwarder: Forwarder,
+    pace: Arc<Pace>,
+    session: Rc<Session>,
+    clock: Clock,
+}
+
+/// How fast all pods together may have the real service asked, on all threads: 100 calls a second, 200 at once. AWS lets an instance send
+/// 1,024 packets a second to its link-local services (EC2 user guide, "Query limits"): names and time beside metadata. A call is
+/// some three packets, so this leaves those two thirds; and a node's pods that start together read a fact or two each.
+#[derive(Debug)]
+pub(super) struct Pace(Gcra);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(Gcra::new(100, 200))
+    }
+}
+
+impl Pace {
+    fn take(&self, now: Moment) -> Result<(), Refusal> {
+        self.0.take(now).map_err(|_| TOO_FAST_TOGETHER)
+    }
+}
+
+/// How fast one pod may: 10 calls a second, 40 at once, which is a tool that reads all there is about an instance. A tenth of what all
+/// may, so that ten pods have to storm together to be in the way of another.
+#[derive(Clone, Debug)]
+pub(super) struct Share(Arc<Gcra>);
+
+impl Default for Share {
+    fn default() -> Self {
+        Self(Arc::new(Gcra::new(10, 40)))
+    }
+}
+
+impl Share {
+    fn take(&self, now: Moment) -> Result<(), Refusal> {
+        self.0.take(now).map_err(|_| TOO_FAST)
+    }
+}
+
+const TOO_FAST: Refusal = Refusal::new(
+    503,
+    "passthrough_rate",
+    "This pod reads the instance's metadata too fast; what is read does not change, so keep it, and try again in a second.",
+);
+const TOO_FAST_TOGETHER: Refusal = Refusal::new(
+    503,
+    "passthrough_rate_all",
+    "The pods of this node read its instance's metadata too fast together; try again shortly.",
+);
+const NO_TOKEN: Refusal = Refusal::new(
+    503,
+    "upstream_token",
+    "The real metadata service gives the agent no session token, or none that it takes; try again shortly.",
+);
+const TOO_LONG: Refusal = Refusal::new(
+    502,
+    "upstream_too_large",
+    "The real metadata service's answer is larger than is passed on.",
+);
+
+/// What a pod asks for there, and until when its client waits.
+#[derive(Debug)]
+pub(super) struct Errand<'a> {
+    /// Nothing where nothing is let pass.
+    pub(super) share: Option<&'a Share>,
+    /// Whose places at the real service it takes.
+    pub(super) client: ClientId,
+    /// The canonical path.
+    pub(super) path: &'a str,
+    pub(super) now: Moment,
+    /// How long its client still waits.
+    pub(super) patience: Duration,
+}
+
+impl Passthrough {
+    /// A thread's way through this client, at the pace that all threads share.
+    pub(super) fn new(forwarder: Forwarder, pace: Arc<Pace>, clock: Clock) -> Self {
+        let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::unique() });
+        Self { forwarder, pace, session, clock }
+    }
+
+    /// The answer that will come, in time for the client.
+    ///
+    /// # Errors
+    /// The pod asks too fast.
+    pub(super) fn forward(&self, errand: &Errand<'_>) -> Result<Later, Refusal> {
+        errand.share.ok_or(TOO_FAST)?.take(errand.now)?;
+        let way = self.clone();
+        let (client, path, patience) = (errand.client, errand.path.to_owned(), errand.patience);
+        Ok(Later::new(&routes::FORWARD, false, async move {
+            let answer = tokio::time::timeout(patience, way.answer(client, &path, patience));
+            Box::new(Passed(answer.await.unwrap_or(Err(SLOW)))) as Box<dyn Reply>
+        }))
+    }
+
+    /// Asks, and once more with another token where the one that is kept is not taken: the service was restarted, or its clock set.
+    async fn answer(&self, client: ClientId, path: &str, patience: Duration) -> Result<Forwarded, Refusal> {
+        let token = self.token(None, patience).await?;
+        let answer = self.ask(client, path, &token, patience).await?;
+        if answer.status != 401 {
+            return Ok(answer);
+        }
+        let token = self.token(Some(&token), patience).await?;
+        let answer = self.ask(client, path, &token, patience).await?;
+        if answer.status == 401 { Err(NO_TOKEN) } else { Ok(answer) }
+    }
+
+    async fn ask(
+        &self,
+        client: ClientId,
+        path: &str,
+        token: &Secret<String>,
+        patience: Duration,
+    ) -> Result<Forwarded, Refusal> {
+        let headers = [("x-aws-ec2-metadata-token", token.expose().as_str())];
+        let forward = Forward { target: path, method: Method::GET, headers: &headers, patience, hold: None };
+        self.pace.take(self.clock.now())?;
+        self.forwarder.short(client, &forward)?.await
+    }
+
+    /// The token that is kept, or another if there is none, it ends soon, or it is the one that was `refused`. One call at a time: who
+    /// comes meanwhile waits for what it brings.
+    async fn token(&self, refused: Option<&Token>, patience: Duration) -> Result<Token, Refusal> {
+        let mut kept = self.session.kept.lock().await;
+        let now = self.clock.now();
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_good(refused, now)) {
+            return Ok(kept.token.clone());
+        }
+        *kept = None;
+        self.pace.take(now)?;
+        let asked = [(TTL, ASKED)];
+        let forward = Forward {
+            target: "/latest/api/token",
+            method: Method::PUT,
+            headers: &asked,
+            patience,
+            hold: None,
+        };
+        let answer = self.forwarder.short(self.session.id, &forward)?.await?;
+        let new = Kept::read(answer, now)?;
+        Ok(kept.insert(new).token.clone())
+    }
+}
+
+const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
+
+/// The longest that there is, in seconds.
+const ASKED: &str = "21600";
+
+/// Shared by the requests that are under way with it.
+type Token = Rc<Secret<String>>;
+
+/// A thread's own session at the real service.
+#[derive(Debug)]
+struct Session {
+    /// A lock of the runtime's, held while the next token is fetched.
+    kept: Mutex<Option<Kept>>,
+    /// Whose place its calls take: a client of its own, so that no pod whose places are all taken is in their way.
+    id: ClientId,
+}
+
+#[derive(Debug)]
+struct Kept {
+    token: Token,
+    renew_at: Moment,
+}
+
+impl Kept {
+    /// The token of an answer, if it holds one, asked for at `now`.
+    fn read(answer: Forwarded, now: Moment) -> Result<Self, Refusal> {
+        let Forwarded { status, headers, body, rest } = answer;
+        // A secret before anything can fail.
+        let token = String::from_utf8(body).map(Secret::new).map_err(|_| NO_TOKEN)?;
+        let is_text = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if status != 200 || rest.is_some() || !is_text(token.expose()) {
+            return Err(NO_TOKEN);
+        }
+        // A tenth of its life is left for requests that are under way with it.
+        let renew_at = now + life(&headers) / 10 * 9;
+        Ok(Self { token: Rc::new(token), renew_at })
+    }
+
+    fn is_good(&self, refused: Option<&Token>, now: Moment) -> bool {
+        now < self.renew_at && refused.is_none_or(|refused| !Rc::ptr_eq(refused, &self.token))
+    }
+}
+
+/// How long a token lives: what was asked for, or the less that the service says.
+fn life(headers: &HeaderMap) -> Duration {
+    let seconds = |text: &str| text.parse::<u64>().ok();
+    let told = headers.get(TTL).and_then(|value| value.to_str().ok()).and_then(seconds);
+    let asked = seconds(ASKED).unwrap_or_default();
+    Duration::from_secs(told.unwrap_or(asked).min(asked))
+}
+
+/// What the real service answered, or why it did not.
+#[derive(Debug)]
+struct Passed(Result<Forwarded, Refusal>);
+
+impl Reply for Passed {
+    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+        // What is let through are short facts; a window holds them.
+        let answer = self.0.and_then(|answer| if answer.rest.is_none() { Ok(answer) } else { Err(TOO_LONG) });
+        match answer {
+            Ok(Forwarded { status, headers, body, .. }) => {
+                let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+                respond::passed(out, writing.frame, status, headers, &body);
+                Written::whole(status)
+            }
+            Err(refusal) => {
+                respond::refusal(out, writing.frame, &refusal, writing.request);
+                Written::whole(refusal.status)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use seawall_core::Facts;
+    use seawall_core::events::Complainer;
+    use seawall_core::facts::{Annotations, Beside};
+    use seawall_testkit::server::{Peer, Server};
+
+    use super::*;
+    use crate::Applicant;
+    use crate::entitlements::Entitlements;
+    use crate::testing::World;
+
+    const FACT: &str = "/latest/meta-data/instance-id";
+
+    /// A real service that gives the tokens `t1`, `t2` and so on, and what it was asked.
+    struct Service {
+        server: Server,
+        asked: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Service {
+        /// Tokens live for 100 s; whether one is good says `is_good`.
+        fn start(is_good: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+            let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+            let book = asked.clone();
+            let play = move |mut peer: Peer, _: usize| {
+                loop {
+                    let head = peer.request()?;
+                    let number = note(&book, &head);
+                    let shown = head.lines().find_map(|line| line.strip_prefix("x-aws-ec2-metadata-token: "));
+                    let answer = match shown {
+                        None => format!("200 OK\r\n{TTL}: 100\r\nContent-Length: 2\r\n\r\nt{number}"),
+                        Some(token) if is_good(token) => "200 OK\r\nContent-Length: 3\r\n\r\ni-1".into(),
+                        Some(_) => "401 Unauthorized\r\nContent-Length: 0\r\n\r\n".into(),
+                    };
+                    peer.send(format!("HTTP/1.1 {answer}").as_bytes())?;
+                }
+            };
+            Self { server: Server::start(play).unwrap(), asked }
+        }
+
+        /// What it was asked since it was last looked at: the methods.
+        fn asked(&self) -> Vec<String> {
+            std::mem::take(&mut *self.asked.lock().unwrap())
+        }
+
+        /// A pod that may read [`FACT`] of it.
+        fn world(&self) -> World {
+            world(&self.server.url(""))
+        }
+    }
+
+    /// Notes a request; how many there are of its method.
+    fn note(book: &Mutex<Vec<String>>, head: &str) -> usize {
+        let method = head.split(' ').next().unwrap();
+        let mut book = book.lock().unwrap();
+        book.push(method.to_owned());
+        book.iter().filter(|asked| *asked == method).count()
+    }
+
+    fn world(upstream: &str) -> World {
+        let world = World::of(&format!(
+            "aws: {{ region: eu-west-1, imds: {{ tokens: optional, passthrough: [\"{FACT}\"], upstream: \"{upstream}\" }} }}\n"
+        ));
+        another_pod(&world);
+        world
+    }
+
+    /// From now on the world's pod is one that never asked.
+    fn another_pod(world: &World) {
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+    }
+
+    /// What a pod is answered that asks so many times: each answer's status, and the code of a refusal.
+    async fn read(world: &World, times: usize) -> Vec<(u16, String)> {
+        let mut answers = Vec::new();
+        for _ in 0..times {
+            let (answer, _) = world.ask_with("GET", FACT, "A: b").await;
+            let code = answer.split_once("\"code\":\"").and_then(|(_, rest)| rest.split('"').next());
+            answers.push((answer[9..12].parse().unwrap(), code.unwrap_or_default().to_owned()));
+        }
+        answers
+    }
+
+    fn count(answers: &[(u16, String)], status: u16, code: &str) -> usize {
+        answers.iter().filter(|answer| (answer.0, &*answer.1) == (status, code)).count()
+    }
+
+    /// Each used to be two: a token for every one.
+    #[tokio::test]
+    async fn a_request_is_one_call_and_the_token_is_renewed_before_its_end() {
+        let service = Service::start(|_| true);
+        let world = service.world();
+        assert_eq!(count(&read(&world, 3).await, 200, ""), 3);
+        assert_eq!(service.asked(), ["PUT", "GET", "GET", "GET"]);
+        world.hand.advance(Duration::from_secs(89));
+        read(&world, 1).await;
+        assert_eq!(service.asked(), ["GET"]);
+        world.hand.advance(Duration::from_secs(1));
+        read(&world, 1).await;
+        assert_eq!(service.asked(), ["PUT", "GET"]);
+    }
+
+    /// One pod made 20,806 calls in five seconds at the service from which the node's own credentials come.
+    #[tokio::test]
+    async fn a_pod_that_reads_too_fast_is_told_so_at_once_and_the_real_service_is_left_alone() {
+        let service = Service::start(|_| true);
+        let world = service.world();
+        let answers = read(&world, 200).await;
+        assert_eq!(count(&answers, 200, ""), 40);
+        assert_eq!(count(&answers, 503, "passthrough_rate"), 160);
+        assert_eq!(service.asked().len(), 41);
+        let (_, at_once) = world.ask_with("GET", FACT, "A: b").await;
+        assert!(at_once);
+        world.hand.advance(Duration::from_secs(1));
+        assert_eq!(count(&read(&world, 200).await, 200, ""), 10);
+        // What it may have is decided anew, as when its annotations change.
+        let facts = Facts {
+            pod: Annotations::default(),
+            service_account: Beside::read(Annotations::default()),
+            namespace: Beside::NotRead,
+        };
+        let applicant = Applicant {
+            pod: &world.pod().pod,
+            facts: &facts,
+            subject: &|| unreachable!("it has no role"),
+            complainer: Complainer::default(),
+            ahead: false,
+        };
+        let before: Entitlements = Entitlements::clone(&world.pod().entitlements());
+        world.pod().replace(world.clouds.entitle(&applicant, &before));
+        assert_eq!(count(&read(&world, 10).await, 503, "passthrough_rate"), 10);
+    }
+
+    #[tokio::test]
+    async fn all_pods_together_leave_the_real_service_room_for_the_node() {
+        let service = Service::start(|_| true);
+        let world = service.world();
+        let mut answers = Vec::new();
+        for _ in 0..10 {
+            another_pod(&world);
+            answers.extend(read(&world, 40).await);
+        }
+        assert_eq!(count(&answers, 200, ""), 199);
+        assert_eq!(count(&answers, 503, "passthrough_rate_all"), 201);
+        assert_eq!(service.asked().len(), 200);
+        world.hand.advance(Duration::from_secs(1));
+        another_pod(&world);
+        assert_eq!(count(&read(&world, 40).await, 200, ""), 40, "there is room again");
+    }
+
+    /// It used to be passed on, and clients took it for one about their own token.
+    #[tokio::test]
+    async fn a_token_that_the_real_service_takes_no_more_is_replaced_once_and_no_401_is_passed_on() {
+        let service = Service::start(|token| token == "t2");
+        let world = service.world();
+        assert_eq!(read(&world, 1).await, [(200, String::new())]);
+        assert_eq!(service.asked(), ["PUT", "GET", "PUT", "GET"]);
+        let service = Service::start(|_| false);
+        let world = service.world();
+        assert_eq!(read(&world, 1).await, [(503, "upstream_token".to_owned())]);
+        assert_eq!(service.asked(), ["PUT", "GET", "PUT", "GET"]);
+    }
+
+    /// It used to be after ten seconds, when every SDK had given up.
+    #[tokio::test]
+    async fn a_real_service_that_hangs_is_told_before_the_client_gives_up() {
+        for token in [false, true] {
+            let play = move |mut peer: Peer, _: usize| {
+                if token {
+                    peer.request()?;
+                    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nt1")?;
+                }
+                peer.wait_for_close()
+            };
+            let server = Server::start(play).unwrap();
+            let world = world(&server.url(""));
+            let clock = Clock::system();
+            let start = clock.now();
+            assert_eq!(read(&world, 1).await, [(503, "upstream_slow".to_owned())]);
+            let waited = clock.now().since(start);
+            // A second, with room for a busy machine.
+            assert!(waited >= Duration::from_millis(800) && waited < Duration::from_secs(6), "{waited:?}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What a Kubernetes token says that a pod shows at the credentials endpoint of containers: whose it is, whom it is for, until when.
+//!
+//! What this proves and what not. Who asks is known from the connection, as everywhere here, and no token changes it: a pod gets its own
+//! credentials or none. The token is the endpoint's guard against whoever makes a pod *send* a request that he cannot shape: such a
+//! request has no `Authorization`. The signature is not checked, because that takes a call to the API server for each token, and the
+//! credentials of pods would end with its availability; nobody could gain by forging one what he does not have by asking at the
+//! metadata service. What is checked keeps a pod from being served by a token that was mounted or copied from elsewhere, where
+//! something is wrong and better seen.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use seawall_core::Pod;
+use seawall_http::Refusal;
+use seawall_protocols::aws::UnixTime;
+use seawall_protocols::aws::containers::BAD_AUTHORIZATION;
+use serde::Deserialize;
+
+const FOREIGN: Refusal = Refusal::new(
+    403,
+    "foreign_token",
+    "The token in the Authorization header is another pod's, or none of a pod.",
+);
+const AUDIENCE: Refusal = Refusal::new(
+    403,
+    "token_audience",
+    "The token in the Authorization header is for another audience than aws.containers.audience.",
+);
+const EXPIRED: Refusal = Refusal::new(
+    401,
+    "expired_token",
+    "The token in the Authorization header has expired; read its file again.",
+);
+
+const EARLY: Refusal = Refusal::new(
+    401,
+    "early_token",
+    "The token in the Authorization header is not good yet: the node's clock is behind, or the token's issuer's is ahead.",
+);
+
+/// How far the API server's clock may be ahead of the node's, as common libraries for such tokens have it.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+/// What is read of a token. Source: Kubernetes documentation, "Managing Service Accounts", schema of bound tokens.
+#[derive(Deserialize)]
+struct Claims {
+    aud: Audiences,
+    exp: u64,
+    /// The API server always writes it; what has none is good from the beginning (RFC 7519 section 4.1.5).
+    nbf: Option<u64>,
+    #[serde(rename = "kubernetes.io")]
+    kubernetes: Kubernetes,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct Kubernetes {
+    namespace: String,
+    pod: Named,
+    serviceaccount: Named,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    uid: String,
+}
+
+/// When the token ends that this pod shows for `audience`. It has the form of a JWT.
+///
+/// # Errors
+/// It is not this pod's, not for that audience, not good yet, or has ended.
+pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Result<UnixTime, Refusal> {
+    let claims = read(token).ok_or(BAD_AUTHORIZATION)?;
+    if !claims.kubernetes.is_of(pod) {
+        return Err(FOREIGN);
+    }
+    let is_for = match &claims.aud {
+        Audiences::One(one) => one == audience,
+        Audiences::Many(many) => many.iter().any(|one| one == audience),
+    };
+    match UnixTime(claims.exp) {
+        _ if !is_for => Err(AUDIENCE),
+        _ if claims.nbf.is_some_and(|begin| UnixTime(begin) > now.after(LEEWAY)) => Err(EARLY),
+        end if end <= now => Err(EXPIRED),
+        end => Ok(end),
+    }
+}
+
+fn read(token: &str) -> Option<Claims> {
+    let payload = token.split('.').nth(1)?;
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
+}
+
+impl Kubernetes {
+    /// Names come again, UIDs do not; but where no API server names the pods (`static`) there are only names.
+    fn is_of(&self, pod: &Pod) -> bool {
+        let account = &pod.service_account;
+        let is_same = *self.namespace == *account.namespace
+            && *self.serviceaccount.name == *account.name
+            && *self.pod.name == *pod.name;
+        is_same && (*self.pod.uid == *pod.uid.0 || !is_given_by_api_server(&pod.uid.0))
+    }
+}
+
+/// An API server gives RFC 4122's: 32 digits in five groups.
+fn is_given_by_api_server(uid: &str) -> bool {
+    uid.len() == 36 && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::{PodUid, ServiceAccount};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const UID: &str = "11111111-2222-4333-8444-555555555555";
+    const FOR: &str = "pods.eks.amazonaws.com";
+
+    fn pod(uid: &str) -> Pod {
+        let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
+        Pod { uid: PodUid(uid.into()), name: "cart-0".into(), service_account }
+    }
+
+    fn claims() -> Value {
+        json!({
+            "aud": [FOR], "exp": 1000, "sub": "system:serviceaccount:shop:cart",
+            "kubernetes.io": {
+                "namespace": "shop",
+                "pod": { "name": "cart-0", "uid": UID },
+                "serviceaccount": { "name": "cart", "uid": "x" },
+            },
+        })
+    }
+
+    fn token(claims: &Value) -> String {
+        format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()))
+    }
+
+    fn asked(claims: &Value, pod: &Pod) -> Result<u64, &'static str> {
+        check(&token(claims), pod, FOR, UnixTime(999)).map(|end| end.0).map_err(|refusal| {
+            assert!(matches!(refusal.status, 401 | 403));
+            refusal.code
+        })
+    }
+
+    #[test]
+    fn a_pods_own_token_for_this_audience_is_good_until_it_ends() {
+        assert_eq!(asked(&claims(), &pod(UID)), Ok(1000));
+        let mut one = claims();
+        one["aud"] = FOR.into();
+        assert_eq!(asked(&one, &pod(UID)), Ok(1000));
+        assert_eq!(
+            check(&token(&claims()), &pod(UID), FOR, UnixTime(1000)).unwrap_err().code,
+            "expired_token"
+        );
+    }
+
+    /// It used to be taken whenever it was to begin.
+    #[test]
+    fn a_token_is_refused_before_it_begins_but_for_a_minute_of_leeway() {
+        for (begin, expected) in [
+            (0, Ok(1000)),
+            (999, Ok(1000)),
+            (1059, Ok(1000)),
+            (1060, Err("early_token")),
+            (u64::MAX, Err("early_token")),
+        ] {
+            let mut early = claims();
+            early["nbf"] = begin.into();
+            assert_eq!(asked(&early, &pod(UID)), expected, "{begin}");
+        }
+        let mut odd = claims();
+        odd["nbf"] = "soon".into();
+        assert_eq!(asked(&odd, &pod(UID)), Err("bad_authorization"));
+    }
+
+    #[test]
+    fn anybody_elses_token_is_refused() {
+        for (path, value) in [
+            ("/kubernetes.io/namespace", "lab"),
+            ("/kubernetes.io/pod/name", "cart-1"),
+            ("/kubernetes.io/pod/uid", "11111111-2222-4333-8444-555555555556"),
+            ("/kubernetes.io/serviceaccount/name", "pay"),
+        ] {
+            let mut other = claims();
+            *other.pointer_mut(path).unwrap() = value.into();
+            assert_eq!(asked(&other, &pod(UID)), Err("foreign_token"), "{path}");
+        }
+        let mut other = claims();
+        other["aud"] = json!(["sts.amazonaws.com"]);
+        assert_eq!(asked(&other, &pod(UID)), Err("token_audience"));
+    }
+
+    #[test]
+    fn where_no_api_server_gives_uids_names_decide() {
+        assert_eq!(asked(&claims(), &pod("static:shop/cart-0@10.4.0.7")), Ok(1000));
+        let mut other = claims();
+        other["kubernetes.io"]["pod"]["name"] = "cart-1".into();
+        assert_eq!(asked(&other, &pod("static:shop/cart-0@10.4.0.7")), Err("foreign_token"));
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_pod_is_no_token() {
+        let mut unbound = claims();
+        unbound["kubernetes.io"].as_object_mut().unwrap().remove("pod");
+        assert_eq!(asked(&unbound, &pod(UID)), Err("bad_authorization"));
+        for text in ["e30.e30.x", "a.!.b", "a..b", "", "e30.bm90IGpzb24.x"] {
+            assert_eq!(check(text, &pod(UID), FOR, UnixTime(0)), Err(BAD_AUTHORIZATION), "{text}");
+        }
+    }
+}

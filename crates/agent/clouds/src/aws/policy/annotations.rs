@@ -1,0 +1,92 @@
+//! The annotations that say which role a pod may have, and what stands for them in a file of pods.
+//!
+//! Those of three projects, unchanged, so that manifests written for them need no edit. Their meaning is `policy`'s and
+//! `namespace`'s.
+//!
+//! Of the EKS webhook's, `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` are known and have no effect: they are about
+//! a token and an endpoint in the pod, and here the token is the agent's (`identity.tokenLifetime`) and the endpoint that of `aws.stsUrl`.
+
+use seawall_broker::aws::ExternalId;
+use seawall_core::attestation::{Carrier, FileKey};
+use seawall_core::facts::Selection;
+
+use super::{role_arn, session};
+
+/// On a pod: the role it asks for. Source: uswitch/kiam and jtblin/kube2iam, README.
+pub(in crate::aws) const ROLE: &str = "iam.amazonaws.com/role";
+
+/// On a pod: the name of its session at AWS. Source: uswitch/kiam, README.
+pub(in crate::aws) const SESSION_NAME: &str = "iam.amazonaws.com/session-name";
+
+/// On a pod: what a role's trust policy may demand of whoever takes it. Source: uswitch/kiam, README.
+pub(in crate::aws) const EXTERNAL_ID: &str = "iam.amazonaws.com/external-id";
+
+/// On a namespace: a regular expression of the roles that its pods may have. Source: uswitch/kiam, README.
+pub(in crate::aws) const PERMITTED: &str = "iam.amazonaws.com/permitted";
+
+/// On a namespace: a JSON list of them. Source: jtblin/kube2iam, README.
+pub(in crate::aws) const ALLOWED_ROLES: &str = "iam.amazonaws.com/allowed-roles";
+
+/// On a ServiceAccount: the role that it stands for. Source: aws/amazon-eks-pod-identity-webhook, README.
+pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
+
+/// On a ServiceAccount: whom the token is for with which it takes that role. Source: as above.
+pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
+
+const POD: &[&str] = &[ROLE, SESSION_NAME, EXTERNAL_ID];
+const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
+
+/// What is to be known of pods, by which annotations count: of pods and their namespaces (KIAM's, kube2iam's), of ServiceAccounts. About
+/// namespaces nobody asks who need not.
+pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> Selection {
+    let namespace: &[&str] = match (kiam, kube2iam) {
+        (true, true) => &[PERMITTED, ALLOWED_ROLES],
+        (true, false) => &[PERMITTED],
+        (false, true) => &[ALLOWED_ROLES],
+        (false, false) => &[],
+    };
+    Selection {
+        pod: if kiam || kube2iam { POD } else { &[] },
+        service_account: if irsa { SERVICE_ACCOUNT } else { &[] },
+        namespace,
+    }
+}
+
+const fn key(
+    name: &'static str,
+    of: Carrier,
+    annotation: &'static str,
+    expected: &'static str,
+    is_good: fn(&str) -> bool,
+) -> FileKey {
+    FileKey { name, of, annotation, expected, is_good }
+}
+
+/// What stands for the annotations in a file of pods.
+pub(crate) const FILE_KEYS: &[FileKey] = &[
+    key("awsRole", Carrier::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
+    key("awsSessionName", Carrier::Pod, SESSION_NAME, "the name of a session", |text| !text.is_empty()),
+    key("awsExternalId", Carrier::Pod, EXTERNAL_ID, "an external id", |text| ExternalId::parse(text).is_ok()),
+    key("awsPermitted", Carrier::Namespace, PERMITTED, "a regular expression", |text| !text.is_empty()),
+    key("awsAllowedRoles", Carrier::Namespace, ALLOWED_ROLES, "a JSON list of roles", |text| {
+        text.starts_with('[')
+    }),
+    key("awsRoleArn", Carrier::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
+        role_arn::NamedRole::new(text).is_some()
+    }),
+    key("awsAudience", Carrier::ServiceAccount, AUDIENCE, "whom a token is for", session::is_audience),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_asked_about_only_where_they_decide() {
+        assert_eq!(selection(false, false, true).namespace, [""; 0]);
+        assert_eq!(selection(true, false, false).namespace, [PERMITTED]);
+        assert_eq!(selection(false, true, true).namespace, [ALLOWED_ROLES]);
+        assert_eq!(selection(true, true, true).namespace.len(), 2);
+        assert_eq!(selection(false, false, false), Selection::default());
+    }
+}

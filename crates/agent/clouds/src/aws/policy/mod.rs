@@ -1,0 +1,480 @@
+//! Which role a pod may have, and how it is taken: what the annotations of KIAM, kube2iam and the EKS webhook and the configuration
+//! say together. Pure: facts in, a grant or the reason for none out.
+//!
+//! The order is the argument. A pod that names a role itself (`iam.amazonaws.com/role`) needs its namespace's permission; one whose
+//! ServiceAccount stands for a role (`eks.amazonaws.com/role-arn`) proves itself to AWS with a token of its own, and the role's trust
+//! policy decides. If both say the same role, the second way is taken, because nobody but the pod is then trusted with it. If they
+//! say different ones, which is meant would be a guess, and a wrong guess is somebody else's credential: refused, and told to the pod's
+//! owner. A role that nobody names comes only from `aws.defaultRoles`, by namespace, or from EKS, by an association of the ServiceAccount
+//! that AWS alone knows. Which of the two is decided here and not by what EKS answers: where a default is configured EKS is not asked, and
+//! where EKS says no there is no default.
+//!
+//! What is not read yet decides nothing: a default in its place is how other agents gave pods the wrong role for a moment.
+
+pub(crate) mod annotations;
+pub(crate) mod namespace;
+pub(crate) mod role_arn;
+pub(crate) mod session;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use seawall_broker::aws::{ClusterName, ExternalId, SessionName, Tags};
+use seawall_core::events::Complaint;
+use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::{Facts, Pod};
+use seawall_http::Refusal;
+use seawall_protocols::aws::imds::NO_ROLE;
+
+use self::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};
+use self::role_arn::{Base, NamedRole};
+use self::session::Tag;
+
+/// What the operator says about roles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rules {
+    /// Roles by name are below here.
+    pub(super) base: Option<Base>,
+    /// Whether pods may name roles, and what their namespaces must say of it.
+    pub(super) by_pod: Option<namespace::Rules>,
+    /// Whether ServiceAccounts may stand for roles; the audience of their tokens, where they name none.
+    pub(super) by_service_account: Option<Arc<str>>,
+    /// The cluster in which EKS associates roles with ServiceAccounts, if it is asked for pods for which nobody names one.
+    pub(super) by_association: Option<ClusterName>,
+    /// The role of a namespace's pods that name none.
+    pub(super) defaults: HashMap<String, NamedRole>,
+    /// What sessions are tagged with that somebody else takes for the pod.
+    pub(super) tags: Vec<Tag>,
+    /// What sessions' names begin with.
+    pub(super) session_prefix: String,
+}
+
+/// What a pod may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// A role that is known.
+    Role(Grant),
+    /// Whichever role EKS associates with its ServiceAccount in this cluster, if any: its answer says it.
+    Associated(ClusterName),
+}
+
+/// A role that a pod may have, and how it is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) role: NamedRole,
+    pub(super) session: SessionName,
+    pub(super) way: Way,
+}
+
+/// Who takes a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The pod itself, with a token for this audience.
+    WebIdentity { audience: Arc<str> },
+    /// The agent for it, with credentials of its own.
+    Assume { external_id: Option<ExternalId>, tags: Tags },
+}
+
+/// Why a pod has no role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// Something that decides it is not read yet.
+    NotYet,
+    /// Nobody names one for it: nothing that its owner must be told.
+    NoRole(Refusal),
+    /// One is named that it may not have.
+    Refused(Complaint, Refusal),
+}
+
+const MALFORMED_ROLE: Refusal = Refusal::new(
+    403,
+    "malformed_role",
+    "The annotation iam.amazonaws.com/role of this pod is neither the ARN of a role nor, below aws.baseRoleArn, the name of one.",
+);
+const MALFORMED_ROLE_ARN: Refusal = Refusal::new(
+    403,
+    "malformed_role_arn",
+    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount is neither the ARN of a role nor, below aws.baseRoleArn, \
+     the name of one.",
+);
+const MALFORMED_AUDIENCE: Refusal = Refusal::new(
+    403,
+    "malformed_audience",
+    "The annotation eks.amazonaws.com/audience of this pod's ServiceAccount cannot be a token's audience.",
+);
+const MALFORMED_SESSION_NAME: Refusal = Refusal::new(
+    403,
+    "malformed_session_name",
+    "The annotation iam.amazonaws.com/session-name of this pod is too long to be a session's name.",
+);
+const MALFORMED_EXTERNAL_ID: Refusal = Refusal::new(
+    403,
+    "malformed_external_id",
+    "The annotation iam.amazonaws.com/external-id of this pod is not an external id: 2 to 1224 of letters, digits and _+=,.@:/-.",
+);
+const TWO_ROLES: Refusal = Refusal::new(
+    403,
+    "two_roles",
+    "The annotations iam.amazonaws.com/role of this pod and eks.amazonaws.com/role-arn of its ServiceAccount name different roles; \
+     remove one.",
+);
+const UNTAGGABLE: Refusal = Refusal::new(
+    403,
+    "untaggable",
+    "A name of this pod fits no tag, and aws.session.tags asks for one of it.",
+);
+const NO_SERVICE_ACCOUNT: Refusal =
+    Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
+
+impl Rules {
+    /// What this pod may have.
+    ///
+    /// # Errors
+    /// Why it may have none.
+    pub(super) fn decide(&self, pod: &Pod, facts: &Facts) -> Result<Allowed, Denied> {
+        let by_service_account = self.named_by_service_account(facts)?;
+        let by_pod = self.named_by_pod(facts)?;
+        match (by_pod, by_service_account) {
+            (Some(one), Some((other, _))) if one != other => {
+                Err(Denied::Refused(Complaint::RefusedByPolicy, TWO_ROLES))
+            }
+            (_, Some((role, audience))) => {
+                let session = session::default_name(&self.session_prefix, pod);
+                Ok(Allowed::Role(Grant { role, session, way: Way::WebIdentity { audience } }))
+            }
+            (Some(role), None) => self.permitted(pod, facts, role).map(Allowed::Role),
+            (None, None) => self.named_by_nobody(pod),
+        }
+    }
+
+    /// The role that the pod's ServiceAccount stands for, and whom its token is for.
+    fn named_by_service_account(&self, facts: &Facts) -> Result<Option<(NamedRole, Arc<str>)>, Denied> {
+        let Some(audience) = &self.by_service_account else { return Ok(None) };
+        let account = match &facts.service_account {
+            Beside::NotRead => return Err(Denied::NotYet),
+            Beside::Known(object) => {
+                object.as_ref().as_ref().ok_or(Denied::Refused(Complaint::NoToken, NO_SERVICE_ACCOUNT))?
+            }
+        };
+        let Some(role) = said(account, ROLE_ARN, MALFORMED_ROLE_ARN)? else { return Ok(None) };
+        let role = role_arn::resolve(role, self.base.as_ref()).ok_or(malformed(MALFORMED_ROLE_ARN))?;
+        let audience = match said(account, AUDIENCE, MALFORMED_AUDIENCE)? {
+            Some(audience) if session::is_audience(audience) => audience.clone(),
+            Some(_) => return Err(malformed(MALFORMED_AUDIENCE)),
+            None => audience.clone(),
+        };
+        Ok(Some((role, audience)))
+    }
+
+    /// The role that the pod names itself.
+    fn named_by_pod(&self, facts: &Facts) -> Result<Option<NamedRole>, Denied> {
+        if self.by_pod.is_none() {
+            return Ok(None);
+        }
+        let Some(role) = said(&facts.pod, ROLE, MALFORMED_ROLE)? else { return Ok(None) };
+        role_arn::resolve(role, self.base.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
+    }
+
+    /// The role that the pod names itself, if its namespace permits it.
+    fn permitted(&self, pod: &Pod, facts: &Facts, role: NamedRole) -> Result<Grant, Denied> {
+        let namespace = match &facts.namespace {
+            Beside::NotRead => return Err(Denied::NotYet),
+            Beside::Known(object) => object.as_ref().as_ref(),
+        };
+        // Without rules no pod names a role.
+        let Some(rules) = self.by_pod else { return Err(Denied::NoRole(NO_ROLE)) };
+        rules
+            .permit(namespace, &role, self.base.as_ref())
+            .map_err(|refusal| Denied::Refused(Complaint::RefusedByPolicy, refusal))?;
+        let session = match said(&facts.pod, SESSION_NAME, MALFORMED_SESSION_NAME)? {
+            Some(wanted) => session::name(&self.session_prefix, wanted),
+            None => session::default_name(&self.session_prefix, pod),
+        };
+        let external_id = match said(&facts.pod, EXTERNAL_ID, MALFORMED_EXTERNAL_ID)? {
+            Some(id) => Some(ExternalId::parse(id).map_err(|_| malformed(MALFORMED_EXTERNAL_ID))?),
+            None => None,
+        };
+        Ok(Grant { role, session, way: self.assume(pod, external_id)? })
+    }
+
+    /// The role of the pod's namespace, where the operator names one; else that of EKS, where it is asked.
+    fn named_by_nobody(&self, pod: &Pod) -> Result<Allowed, Denied> {
+        if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
+            let session = session::default_name(&self.session_prefix, pod);
+            return Ok(Allowed::Role(Grant { role: role.clone(), session, way: self.assume(pod, None)? }));
+        }
+        self.by_association.clone().map(Allowed::Associated).ok_or(Denied::NoRole(NO_ROLE))
+    }
+
+    fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<Way, Denied> {
+        let tags = session::tags(&self.tags, pod)
+            .map_err(|_| Denied::Refused(Complaint::RefusedByPolicy, UNTAGGABLE))?;
+        Ok(Way::Assume { external_id, tags })
+    }
+}
+
+/// What stands under a key; an empty text is as good as none, as to those who made these annotations.
+fn said<'a>(
+    annotations: &'a Annotations,
+    key: &str,
+    too_long: Refusal,
+) -> Result<Option<&'a Arc<str>>, Denied> {
+    match annotations.find(key) {
+        Some(Text::Whole(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Some(Text::TooLong) => Err(malformed(too_long)),
+        None => Ok(None),
+    }
+}
+
+fn malformed(refusal: Refusal) -> Denied {
+    Denied::Refused(Complaint::MalformedAccount, refusal)
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::{PodUid, ServiceAccount};
+
+    use super::*;
+    use crate::aws::policy::annotations::{ALLOWED_ROLES, PERMITTED};
+    use crate::aws::policy::namespace::{Format, Kube2iam};
+
+    const BASE: &str = "arn:aws:iam::123456789012:role/";
+    const CART: &str = "arn:aws:iam::123456789012:role/cart";
+    const PAY: &str = "arn:aws:iam::123456789012:role/pay";
+    const ABROAD: &str = "arn:aws:iam::999999999999:role/cart";
+
+    type Said = [(&'static str, &'static str)];
+
+    fn rules(kiam: bool, kube2iam: bool, irsa: bool) -> Rules {
+        let kube2iam = kube2iam.then_some(Kube2iam { restricted: true, format: Format::Glob });
+        Rules {
+            base: Base::new(BASE),
+            by_pod: (kiam || kube2iam.is_some()).then_some(namespace::Rules { kiam, kube2iam }),
+            by_service_account: irsa.then(|| "sts.amazonaws.com".into()),
+            ..Rules::default()
+        }
+    }
+
+    fn all() -> Rules {
+        rules(true, true, true)
+    }
+
+    fn pod() -> Pod {
+        let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
+        Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account }
+    }
+
+    fn told(said: &Said) -> Annotations {
+        said.iter().map(|(key, text)| (*key, Text::from(*text))).collect()
+    }
+
+    fn facts(pod: &Said, account: &Said, namespace: &Said) -> Facts {
+        let (service_account, namespace) = (Beside::read(told(account)), Beside::read(told(namespace)));
+        Facts { pod: told(pod), service_account, namespace }
+    }
+
+    fn granted(rules: &Rules, facts: &Facts) -> Result<Grant, Denied> {
+        rules.decide(&pod(), facts).map(|allowed| match allowed {
+            Allowed::Role(grant) => grant,
+            Allowed::Associated(_) => panic!("{rules:?} {facts:?}"),
+        })
+    }
+
+    fn code(denied: Denied) -> (&'static str, u16) {
+        match denied {
+            Denied::NotYet => ("not yet", 503),
+            Denied::NoRole(refusal) | Denied::Refused(_, refusal) => (refusal.code, refusal.status),
+        }
+    }
+
+    #[test]
+    fn each_way_names_a_role_by_its_own_annotations() {
+        let (kiam, kube2iam, irsa) =
+            (rules(true, false, false), rules(false, true, false), rules(false, false, true));
+        let permits = [(PERMITTED, ".*"), (ALLOWED_ROLES, "[\"*\"]")];
+        for (rules, pod_says, account_says, role, way) in [
+            (&kiam, &[(ROLE, "cart")][..], &[][..], CART, "assume"),
+            (&kiam, &[(ROLE, ABROAD)], &[], ABROAD, "assume"),
+            (&kube2iam, &[(ROLE, "/cart")], &[], CART, "assume"),
+            (&irsa, &[], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
+            (&irsa, &[], &[(ROLE_ARN, ABROAD), (AUDIENCE, "mine")], ABROAD, "mine"),
+            (&irsa, &[(ROLE, "pay")], &[(ROLE_ARN, "cart")], CART, "sts.amazonaws.com"),
+            (&kiam, &[(ROLE, "pay")], &[(ROLE_ARN, CART)], PAY, "assume"),
+            (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
+            (&all(), &[(ROLE, "")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
+            (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
+        ] {
+            let grant = granted(rules, &facts(pod_says, account_says, &permits)).unwrap();
+            assert_eq!((grant.role.as_str(), grant.session.as_str()), (role, "shop.cart"), "{pod_says:?}");
+            let taken = match &grant.way {
+                Way::WebIdentity { audience } => &**audience,
+                Way::Assume { .. } => "assume",
+            };
+            assert_eq!(taken, way, "{pod_says:?} {account_says:?}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_is_final_and_says_which_annotation_decides() {
+        let long: &'static str = Box::leak("x".repeat(3000).into_boxed_str());
+        let permits = &[(PERMITTED, "cart")][..];
+        for (pod_says, account_says, namespace_says, expected, names) in [
+            (&[][..], &[][..], permits, ("no_role", 404), "No AWS role"),
+            (&[(ROLE, "cart")], &[], &[][..], ("nothing_permitted", 403), PERMITTED),
+            (&[(ROLE, "pay")], &[], permits, ("not_permitted", 403), PERMITTED),
+            (&[(ROLE, ABROAD)], &[], permits, ("not_permitted", 403), PERMITTED),
+            (&[(ROLE, "a b")], &[], permits, ("malformed_role", 403), ROLE),
+            (&[(ROLE, long)], &[], permits, ("malformed_role", 403), ROLE),
+            (&[(ROLE, "arn:aws:iam::1:role/x")], &[], permits, ("malformed_role", 403), ROLE),
+            (&[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, ("two_roles", 403), ROLE),
+            (&[(ROLE, "cart")], &[(ROLE_ARN, ABROAD)], permits, ("two_roles", 403), ROLE_ARN),
+            (&[(ROLE, "a b")], &[(ROLE_ARN, CART)], permits, ("malformed_role", 403), ROLE),
+            (&[], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
+            (&[(ROLE, "cart")], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
+            (&[], &[(ROLE_ARN, CART), (AUDIENCE, "a b")], permits, ("malformed_audience", 403), AUDIENCE),
+            (
+                &[(ROLE, "cart"), (EXTERNAL_ID, "x")],
+                &[],
+                permits,
+                ("malformed_external_id", 403),
+                EXTERNAL_ID,
+            ),
+            (
+                &[(ROLE, "cart"), (SESSION_NAME, long)],
+                &[],
+                permits,
+                ("malformed_session_name", 403),
+                SESSION_NAME,
+            ),
+        ] {
+            let rules = rules(true, false, true);
+            let denied = rules.decide(&pod(), &facts(pod_says, account_says, namespace_says)).unwrap_err();
+            assert_eq!(code(denied), expected, "{pod_says:?} {account_says:?}");
+            let (Denied::NoRole(refusal) | Denied::Refused(_, refusal)) = denied else {
+                panic!("{denied:?}")
+            };
+            assert!(refusal.message.contains(names), "{} lacks {names}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_yet_decides_nothing_where_it_counts() {
+        let facts = |account: Beside, namespace: Beside, says: &Said| Facts {
+            pod: told(says),
+            service_account: account,
+            namespace,
+        };
+        let (empty, role) = (|| Beside::read(Annotations::default()), &[(ROLE, "cart")][..]);
+        let (irsa, kiam) = (rules(false, false, true), rules(true, false, false));
+        for (rules, facts, expected) in [
+            (&irsa, facts(Beside::NotRead, empty(), &[]), "not yet"),
+            (&all(), facts(Beside::NotRead, empty(), role), "not yet"),
+            (&kiam, facts(Beside::NotRead, empty(), role), "nothing_permitted"),
+            (&kiam, facts(empty(), Beside::NotRead, role), "not yet"),
+            (&kiam, facts(empty(), Beside::missing(), role), "no_namespace"),
+            (&kiam, facts(empty(), Beside::NotRead, &[]), "no_role"),
+            (&irsa, facts(Beside::missing(), empty(), &[]), "no_service_account"),
+        ] {
+            assert_eq!(code(rules.decide(&pod(), &facts).unwrap_err()).0, expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_default_role_is_the_configured_namespaces_alone_and_only_of_pods_that_name_none() {
+        let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
+        let rules = Rules { defaults, ..all() };
+        assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.as_str(), PAY);
+        let refused = rules.decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
+        assert_eq!(code(refused).0, "nothing_permitted", "a refused role is not replaced by another");
+        let elsewhere = ServiceAccount { namespace: "lab".into(), name: "cart".into() };
+        let elsewhere = Pod { service_account: elsewhere, ..pod() };
+        assert_eq!(code(rules.decide(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
+    }
+
+    #[test]
+    fn eks_is_asked_only_for_pods_for_which_nobody_names_a_role() {
+        let reef = ClusterName::parse("reef").unwrap();
+        let rules = Rules { by_association: Some(reef.clone()), ..all() };
+        let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
+        let with_default = Rules { defaults, ..rules.clone() };
+        let permits = &[(PERMITTED, "cart"), (ALLOWED_ROLES, "[\"*\"]")][..];
+        let code_of = |rules: &Rules, facts: &Facts| match rules.decide(&pod(), facts) {
+            Ok(Allowed::Role(grant)) => grant.role.name().as_str().to_owned(),
+            Ok(Allowed::Associated(cluster)) => cluster.as_str().to_owned(),
+            Err(denied) => code(denied).0.to_owned(),
+        };
+        for (rules, pod_says, account_says, namespace_says, expected) in [
+            (&rules, &[][..], &[][..], &[][..], "reef"),
+            (&rules, &[(ROLE, "")], &[(ROLE_ARN, "")], permits, "reef"),
+            (&rules, &[(ROLE, "cart")], &[], permits, "cart"),
+            (&rules, &[], &[(ROLE_ARN, CART)], permits, "cart"),
+            // What is refused is not asked for elsewhere.
+            (&rules, &[(ROLE, "pay")], &[], permits, "not_permitted"),
+            (&rules, &[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, "two_roles"),
+            (&rules, &[], &[(ROLE_ARN, "a b")], permits, "malformed_role_arn"),
+            (&with_default, &[], &[], &[], "pay"),
+            (&with_default, &[(ROLE, "cart")], &[], permits, "cart"),
+        ] {
+            let facts = facts(pod_says, account_says, namespace_says);
+            assert_eq!(code_of(rules, &facts), expected, "{pod_says:?} {account_says:?}");
+        }
+        let unread = Facts {
+            pod: Annotations::default(),
+            service_account: Beside::NotRead,
+            namespace: Beside::read(Annotations::default()),
+        };
+        assert_eq!(code_of(&rules, &unread), "not yet", "an annotation may name a role");
+        let alone = Rules { by_pod: None, by_service_account: None, ..rules.clone() };
+        assert_eq!(code_of(&alone, &unread), "reef", "no annotation counts");
+    }
+
+    #[test]
+    fn a_session_has_the_name_the_external_id_and_the_tags_that_are_asked_for() {
+        let rules =
+            Rules { tags: vec![Tag::Namespace, Tag::PodName], session_prefix: "kiam-".into(), ..all() };
+        let says = [(ROLE, "cart"), (SESSION_NAME, "my session"), (EXTERNAL_ID, "me:1")];
+        let grant = granted(&rules, &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
+        assert_eq!(grant.session.as_str(), "kiam-my-session");
+        let tags = session::tags(&[Tag::PodName, Tag::Namespace], &pod()).unwrap();
+        assert_eq!(grant.way, Way::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
+    }
+
+    const MANIFESTS: [(&str, &str); 3] = [
+        ("kiam", include_str!("manifests/kiam.yaml")),
+        ("kube2iam", include_str!("manifests/kube2iam.yaml")),
+        ("irsa", include_str!("manifests/irsa.yaml")),
+    ];
+
+    /// What an object of this kind says in a file of several.
+    fn annotated(manifest: &str, kind: &str) -> Annotations {
+        const KEYS: [&str; 7] =
+            [ROLE, SESSION_NAME, EXTERNAL_ID, PERMITTED, ALLOWED_ROLES, ROLE_ARN, AUDIENCE];
+        let objects = manifest.split("\n---\n").map(|text| seawall_config::foreign(text).unwrap());
+        let object = objects.into_iter().find(|object| object["kind"] == kind).unwrap();
+        let said =
+            |key: &'static str| Some((key, Text::from(object["metadata"]["annotations"][key].as_str()?)));
+        KEYS.into_iter().filter_map(said).collect()
+    }
+
+    #[test]
+    fn manifests_written_for_other_agents_mean_what_they_did() {
+        for (rules, (of, manifest), role, session) in [
+            (rules(true, false, false), MANIFESTS[0], "role/ledger-reader", "nightly-report"),
+            (rules(false, true, false), MANIFESTS[1], "role/video/encoder", "shop.cart"),
+            (rules(false, false, true), MANIFESTS[2], "role/indexer", "shop.cart"),
+        ] {
+            let [service_account, namespace] =
+                ["ServiceAccount", "Namespace"].map(|kind| Beside::read(annotated(manifest, kind)));
+            let facts = Facts { pod: annotated(manifest, "Pod"), service_account, namespace };
+            let grant = granted(&rules, &facts).unwrap();
+            assert!(grant.role.as_str().ends_with(role), "{of}: {grant:?}");
+            assert_eq!(grant.session.as_str(), session, "{of}");
+            let others = Rules { by_pod: None, by_service_account: None, ..rules };
+            assert_eq!(
+                code(others.decide(&pod(), &facts).unwrap_err()).0,
+                "no_role",
+                "{of}, of ways that are off"
+            );
+        }
+    }
+}

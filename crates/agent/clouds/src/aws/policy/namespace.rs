@@ -1,0 +1,345 @@
+//! Which roles a namespace permits to its pods, by the annotations of KIAM and of kube2iam.
+//!
+//! Whoever may create pods in a namespace may write any role into their annotation, so this is what keeps the roles of one namespace
+//! from the pods of another. Only a namespace that says so permits anything, unless the operator says that none is asked, as kube2iam
+//! does by default. An expression must match the whole of a role's name:
+//! KIAM puts `^` and `$` around the text, which leaves one side of `a|b` open, and kube2iam's are open on both.
+
+use seawall_core::facts::{Annotations, Text};
+use seawall_http::Refusal;
+use seawall_protocols::aws::Pattern;
+
+use super::annotations::{ALLOWED_ROLES, PERMITTED};
+use super::role_arn::{Base, NamedRole};
+
+/// Which annotations of a namespace count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::aws) struct Rules {
+    /// `iam.amazonaws.com/permitted`.
+    pub(in crate::aws) kiam: bool,
+    /// `iam.amazonaws.com/allowed-roles`, and how its entries are written.
+    pub(in crate::aws) kube2iam: Option<Kube2iam>,
+}
+
+/// How kube2iam was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::aws) struct Kube2iam {
+    /// Whether `allowed-roles` decides at all (`--namespace-restrictions`): if so, a namespace without it permits nothing.
+    pub(in crate::aws) restricted: bool,
+    /// `--namespace-restriction-format`.
+    pub(in crate::aws) format: Format,
+}
+
+/// How the entries of `allowed-roles` are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::aws) enum Format {
+    /// `*` stands for anything.
+    Glob,
+    /// Regular expressions.
+    Regexp,
+}
+
+const NOTHING_PERMITTED: Refusal = Refusal::new(
+    403,
+    "nothing_permitted",
+    "This pod's namespace permits no role: it has no annotation iam.amazonaws.com/permitted.",
+);
+const NOTHING_ALLOWED: Refusal = Refusal::new(
+    403,
+    "nothing_allowed",
+    "This pod's namespace permits no role: it has no annotation iam.amazonaws.com/allowed-roles.",
+);
+const NOT_PERMITTED: Refusal = Refusal::new(
+    403,
+    "not_permitted",
+    "The annotation iam.amazonaws.com/permitted of this pod's namespace does not match the whole of the role that the pod names.",
+);
+const NOT_ALLOWED: Refusal = Refusal::new(
+    403,
+    "not_allowed",
+    "No entry in the annotation iam.amazonaws.com/allowed-roles of this pod's namespace matches the role that the pod names.",
+);
+const MALFORMED_PERMITTED: Refusal = Refusal::new(
+    403,
+    "malformed_permitted",
+    "The annotation iam.amazonaws.com/permitted of this pod's namespace is not a regular expression that can be used.",
+);
+const MALFORMED_ALLOWED: Refusal = Refusal::new(
+    403,
+    "malformed_allowed_roles",
+    "The annotation iam.amazonaws.com/allowed-roles of this pod's namespace is not a JSON list of roles that can be used.",
+);
+const NO_NAMESPACE: Refusal =
+    Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
+
+impl Rules {
+    /// Whether a namespace permits a role. Each of its annotations that counts must permit it, and one must be there.
+    ///
+    /// # Errors
+    /// The annotation that does not, or that is missing.
+    pub(in crate::aws) fn permit(
+        self,
+        namespace: Option<&Annotations>,
+        role: &NamedRole,
+        base: Option<&Base>,
+    ) -> Result<(), Refusal> {
+        let namespace = namespace.ok_or(NO_NAMESPACE)?;
+        let permitted = namespace.find(PERMITTED).filter(|text| self.kiam && !is_empty(text));
+        let allowed = self.restricting().and_then(|way| Some((way, namespace.find(ALLOWED_ROLES)?)));
+        if let Some(expression) = permitted {
+            matches_permitted(expression, role, base)?;
+        }
+        if let Some((way, list)) = allowed.filter(|(_, list)| !is_empty(list)) {
+            return is_among(list, way.format, role, base);
+        }
+        if permitted.is_some() { Ok(()) } else { self.without_any() }
+    }
+
+    /// How lists are read, where they count. kube2iam without the flag looks at none: one that nobody has kept up to date would stop pods on
+    /// the day they move, and what it does not name was had before.
+    fn restricting(self) -> Option<Kube2iam> {
+        self.kube2iam.filter(|way| way.restricted)
+    }
+
+    /// Of a namespace without any annotation that counts.
+    fn without_any(self) -> Result<(), Refusal> {
+        match self.kube2iam {
+            _ if self.kiam => Err(NOTHING_PERMITTED),
+            Some(Kube2iam { restricted: false, .. }) => Ok(()),
+            _ => Err(NOTHING_ALLOWED),
+        }
+    }
+}
+
+fn is_empty(text: &Text) -> bool {
+    matches!(text, Text::Whole(text) if text.is_empty())
+}
+
+/// KIAM compares with the ARN since its version 4, and before with what the pod's annotation says. Both are taken of a role below the base;
+/// of another the ARN alone, so that `cart` never means the role of that name in somebody else's account.
+fn matches_permitted(expression: &Text, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
+    let Text::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
+    let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
+    let below = base.and_then(|base| base.below(role));
+    let is_match = pattern.matches(role.as_str()) || below.is_some_and(|name| pattern.matches(name));
+    if is_match { Ok(()) } else { Err(NOT_PERMITTED) }
+}
+
+/// Entries are ARNs, or stand below the base; without a base each is of a whole ARN, so that `*` is every role, as in kube2iam.
+fn is_among(list: &Text, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
+    let Text::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
+    let entries: Vec<String> = serde_json::from_str(list).map_err(|_| MALFORMED_ALLOWED)?;
+    for entry in &entries {
+        if is_entry_of(entry, format, role, base)? {
+            return Ok(());
+        }
+    }
+    Err(NOT_ALLOWED)
+}
+
+fn is_entry_of(entry: &str, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<bool, Refusal> {
+    let is_whole = entry.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("arn:"));
+    let text = match base {
+        Some(base) if !is_whole => base.below(role),
+        _ => Some(role.as_str()),
+    };
+    let Some(text) = text else { return Ok(false) };
+    match format {
+        Format::Glob => Ok(is_glob_of(entry, text)),
+        Format::Regexp => Pattern::new(entry).map(|p| p.matches(text)).map_err(|_| MALFORMED_ALLOWED),
+    }
+}
+
+/// Whether the whole of a text is what a pattern says in which `*` stands for anything, slashes too. Each part is looked for once, from
+/// where the last one ended: time is bounded by the product of the lengths, both of which are bounded.
+fn is_glob_of(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut left) = text.strip_prefix(first).and_then(|left| left.strip_suffix(last)) else {
+        return false;
+    };
+    for part in middle.split('*') {
+        let Some(at) = left.find(part) else { return false };
+        left = &left[at + part.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIAM: Rules = Rules { kiam: true, kube2iam: None };
+    const GLOB: Rules =
+        Rules { kiam: false, kube2iam: Some(Kube2iam { restricted: true, format: Format::Glob }) };
+    const REGEXP: Rules =
+        Rules { kiam: false, kube2iam: Some(Kube2iam { restricted: true, format: Format::Regexp }) };
+    const OPEN: Rules =
+        Rules { kiam: false, kube2iam: Some(Kube2iam { restricted: false, format: Format::Glob }) };
+    const BOTH: Rules = Rules { kiam: true, ..GLOB };
+
+    const OWN: &str = "arn:aws:iam::123456789012:role/";
+    const OTHERS: &str = "arn:aws:iam::999999999999:role/cart";
+
+    fn decide(rules: Rules, said: &[(&'static str, &str)], role: &str) -> Result<(), &'static str> {
+        let said = said.iter().map(|(key, text)| (*key, Text::from(*text))).collect();
+        let role = if role.starts_with("arn:") { role.to_owned() } else { format!("{OWN}{role}") };
+        let (role, base) = (NamedRole::new(&role).unwrap(), Base::new(OWN));
+        rules.permit(Some(&said), &role, base.as_ref()).map_err(|refusal| {
+            assert_eq!(refusal.status, 403);
+            refusal.code
+        })
+    }
+
+    #[test]
+    fn kiams_expression_permits_what_it_matches_as_a_whole() {
+        const NO: Result<(), &str> = Err("not_permitted");
+        for (expression, role, expected) in [
+            (".*", "cart", Ok(())),
+            (".*", OTHERS, Ok(())),
+            ("cart", "cart", Ok(())),
+            ("car", "cart", NO),
+            ("art", "cart", NO),
+            ("^red.*$|^.red.*$", "red_role", Ok(())),
+            ("^red.*$|^.red.*$", "orange_role", NO),
+            // KIAM lets both of these pass.
+            ("red|blue", "redder", NO),
+            ("red|blue", "darkblue", NO),
+            ("red|blue", "blue", Ok(())),
+            (".*role", "red_role", Ok(())),
+            ("arn:aws:iam::123456789012:role/.*", "red", Ok(())),
+            ("arn:aws:iam::123456789012:role/.*", OTHERS, NO),
+            (".*/web/.*", "web/cart", Ok(())),
+            ("web/.*", "web/cart", Ok(())),
+            ("cart", "web/cart", NO),
+            // The name of a role in another account is nobody's but that account's.
+            ("cart", OTHERS, NO),
+            (OTHERS, OTHERS, Ok(())),
+            ("(", "cart", Err("malformed_permitted")),
+            ("a)|(.*", "cart", Err("malformed_permitted")),
+        ] {
+            assert_eq!(decide(KIAM, &[(PERMITTED, expression)], role), expected, "{expression} {role}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_says_nothing_permits_nothing_unless_kube2iam_ran_so() {
+        for (rules, said, expected) in [
+            (KIAM, &[][..], Err("nothing_permitted")),
+            (KIAM, &[(PERMITTED, "")], Err("nothing_permitted")),
+            (KIAM, &[(ALLOWED_ROLES, "[\"*\"]")], Err("nothing_permitted")),
+            (GLOB, &[], Err("nothing_allowed")),
+            (GLOB, &[(ALLOWED_ROLES, "")], Err("nothing_allowed")),
+            (GLOB, &[(ALLOWED_ROLES, "[]")], Err("not_allowed")),
+            (GLOB, &[(PERMITTED, ".*")], Err("nothing_allowed")),
+            (OPEN, &[], Ok(())),
+            (BOTH, &[], Err("nothing_permitted")),
+        ] {
+            assert_eq!(decide(rules, said, "cart"), expected, "{rules:?} {said:?}");
+        }
+        let role = NamedRole::new(OTHERS).unwrap();
+        assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
+    }
+
+    /// A list that was there was enforced whatever the flag said, and stopped pods that had their roles from kube2iam.
+    #[test]
+    fn without_namespace_restrictions_a_list_decides_nothing() {
+        let long = "x".repeat(seawall_core::facts::LONGEST + 1);
+        for list in ["[]", r#"["pay"]"#, "no list", &long] {
+            assert_eq!(decide(OPEN, &[(ALLOWED_ROLES, list)], "cart"), Ok(()), "{list}");
+        }
+        let with_kiam = Rules { kiam: true, ..OPEN };
+        let said = |permitted| [(PERMITTED, permitted), (ALLOWED_ROLES, r#"["cart"]"#)];
+        assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("not_permitted"));
+        assert_eq!(decide(with_kiam, &said("cart"), "cart"), Ok(()));
+        assert_eq!(decide(with_kiam, &said(""), "cart"), Err("nothing_permitted"));
+    }
+
+    /// Nothing matched but what began with `arn:`, so `["*"]` permitted nothing.
+    #[test]
+    fn without_a_base_an_entry_is_of_a_whole_arn() {
+        let role = NamedRole::new(OTHERS).unwrap();
+        for (rules, list, expected) in [
+            (GLOB, r#"["*"]"#, Ok(())),
+            (GLOB, r#"["*:role/cart"]"#, Ok(())),
+            (GLOB, r#"["*:role/pay"]"#, Err(NOT_ALLOWED)),
+            (GLOB, r#"["cart"]"#, Err(NOT_ALLOWED)),
+            (REGEXP, r#"[".*/cart"]"#, Ok(())),
+            (REGEXP, r#"["cart"]"#, Err(NOT_ALLOWED)),
+        ] {
+            let said = [(ALLOWED_ROLES, Text::from(list))].into_iter().collect();
+            assert_eq!(rules.permit(Some(&said), &role, None), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn kube2iams_list_names_roles_by_name_pattern_and_arn() {
+        const NO: Result<(), &str> = Err("not_allowed");
+        for (list, role, expected) in [
+            (r#"["cart"]"#, "cart", Ok(())),
+            (r#"["pay", "cart"]"#, "cart", Ok(())),
+            (r#"["pay"]"#, "cart", NO),
+            (r#"["car"]"#, "cart", NO),
+            (r#"["ca*"]"#, "cart", Ok(())),
+            (r#"["*rt"]"#, "cart", Ok(())),
+            (r#"["c*r*t"]"#, "cart", Ok(())),
+            (r#"["ca*art"]"#, "cart", NO),
+            (r#"["*"]"#, "web/cart", Ok(())),
+            (r#"["*"]"#, OTHERS, NO),
+            (r#"["web/*"]"#, "web/cart", Ok(())),
+            (r#"["arn:aws:iam::999999999999:role/*"]"#, OTHERS, Ok(())),
+            (r#"["arn:*"]"#, OTHERS, Ok(())),
+            (r#"["cart""#, "cart", Err("malformed_allowed_roles")),
+            ("cart", "cart", Err("malformed_allowed_roles")),
+            (r#"[1]"#, "cart", Err("malformed_allowed_roles")),
+        ] {
+            assert_eq!(decide(GLOB, &[(ALLOWED_ROLES, list)], role), expected, "{list} {role}");
+        }
+        for (list, role, expected) in [
+            (r#"["ca.t"]"#, "cart", Ok(())),
+            (r#"["ca"]"#, "cart", NO),
+            (r#"["arn:aws:iam::\\d+:role/ca.*"]"#, OTHERS, Ok(())),
+            (r#"["("]"#, "cart", Err("malformed_allowed_roles")),
+        ] {
+            assert_eq!(decide(REGEXP, &[(ALLOWED_ROLES, list)], role), expected, "{list} {role}");
+        }
+    }
+
+    #[test]
+    fn where_both_count_both_must_permit() {
+        for (permitted, allowed, expected) in [
+            ("cart", r#"["cart"]"#, Ok(())),
+            ("pay", r#"["cart"]"#, Err("not_permitted")),
+            ("cart", r#"["pay"]"#, Err("not_allowed")),
+            ("cart", "", Ok(())),
+            ("", r#"["cart"]"#, Ok(())),
+        ] {
+            let said = [(PERMITTED, permitted), (ALLOWED_ROLES, allowed)];
+            assert_eq!(decide(BOTH, &said, "cart"), expected, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_too_long_to_be_kept_permits_nothing() {
+        let long = format!("cart|{}", "x".repeat(seawall_core::facts::LONGEST));
+        assert_eq!(decide(KIAM, &[(PERMITTED, &long)], "cart"), Err("malformed_permitted"));
+        assert_eq!(decide(GLOB, &[(ALLOWED_ROLES, &long)], "cart"), Err("malformed_allowed_roles"));
+    }
+
+    #[test]
+    fn a_glob_is_of_the_whole_text_and_its_parts_do_not_overlap() {
+        for (pattern, text, expected) in [
+            ("", "", true),
+            ("*", "", true),
+            ("**", "a", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("a*b*c", "a-b-c", true),
+            ("a*b*b", "a-b", false),
+            ("*b*", "abc", true),
+            ("é*", "éa", true),
+        ] {
+            assert_eq!(is_glob_of(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Roles by their full names (ARNs), and by names that an operator's base makes full ones.
+//!
+//! An ARN decides whose credentials a pod gets and travels into a signed request, so what is not one is never mended.
+
+use std::sync::Arc;
+
+use seawall_broker::aws::RoleArn;
+use seawall_protocols::aws::RoleName;
+
+/// Longest ARN, in characters (IAM API reference, `arnType`).
+const LONGEST: usize = 2048;
+
+/// A role that somebody names: its ARN, and what pods see of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::aws) struct NamedRole {
+    arn: RoleArn,
+    name: RoleName,
+}
+
+impl NamedRole {
+    /// The role of this ARN, if it is a role's.
+    pub(in crate::aws) fn new(text: &str) -> Option<Self> {
+        let arn = RoleArn::parse(text).ok().filter(|_| text.len() <= LONGEST)?;
+        let is_plain = !text.contains("//");
+        Some(Self { name: RoleName::new(arn.name()).filter(|_| is_plain)?, arn })
+    }
+
+    /// Its ARN.
+    pub(in crate::aws) fn arn(&self) -> &RoleArn {
+        &self.arn
+    }
+
+    /// Its ARN's text.
+    pub(in crate::aws) fn as_str(&self) -> &str {
+        self.arn.as_str()
+    }
+
+    /// Its name without its path.
+    pub(in crate::aws) fn name(&self) -> &RoleName {
+        &self.name
+    }
+}
+
+/// What roles are below that are given by name: an ARN that ends before the name, `arn:aws:iam::123456789012:role/`, or after a part of
+/// the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::aws) struct Base(Arc<str>);
+
+impl Base {
+    /// The base of this text: one below which a name makes the ARN of a role.
+    pub(in crate::aws) fn new(text: &str) -> Option<Self> {
+        let is_base = text.ends_with('/') && NamedRole::new(&format!("{text}a")).is_some();
+        is_base.then(|| Self(text.into()))
+    }
+
+    /// All roles of an account.
+    pub(in crate::aws) fn of_account(partition: &str, account: &str) -> Option<Self> {
+        Self::new(&format!("arn:{partition}:iam::{account}:role/"))
+    }
+
+    /// The text.
+    pub(in crate::aws) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What a role is called below here, with what it has of a path; nothing if it is elsewhere.
+    pub(in crate::aws) fn below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
+        role.as_str().strip_prefix(&*self.0)
+    }
+}
+
+/// The role that an annotation names: by its ARN, in whichever account, or by what it is called below the base; there a slash at the
+/// beginning means nothing, as it does to KIAM.
+pub(in crate::aws) fn resolve(text: &str, base: Option<&Base>) -> Option<NamedRole> {
+    if text.starts_with("arn:") {
+        return NamedRole::new(text);
+    }
+    let name = text.strip_prefix('/').unwrap_or(text);
+    NamedRole::new(&format!("{}{name}", base?.as_str()))
+}
+
+/// Whether this is an account's number.
+pub(in crate::aws) fn is_account(text: &str) -> bool {
+    text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arn_of_a_role_is_read_with_its_path_and_whichever_account() {
+        for (text, name, account) in [
+            ("arn:aws:iam::123456789012:role/cart", "cart", "123456789012"),
+            (
+                "arn:aws-cn:iam::000000000001:role/team/web/cart+x=1,2.3@4_5-6",
+                "cart+x=1,2.3@4_5-6",
+                "000000000001",
+            ),
+            ("arn:aws-us-gov:iam::123456789012:role/aws-service-role/x/y", "y", "123456789012"),
+        ] {
+            let role = NamedRole::new(text).unwrap();
+            assert_eq!((role.as_str(), role.name().as_str(), role.arn().account()), (text, name, account));
+        }
+    }
+
+    #[test]
+    fn what_is_no_arn_of_a_role_is_none() {
+        for text in [
+            "",
+            "cart",
+            "arn:aws:iam::123456789012:role/",
+            "arn:aws:iam::123456789012:role/x/",
+            "arn:aws:iam::123456789012:role//x",
+            "arn:aws:iam::123456789012:role/a//x",
+            "arn:aws:iam::12345678901:role/x",
+            "arn:aws:iam::1234567890123:role/x",
+            "arn:aws:iam::12345678901a:role/x",
+            "arn:aws:iam::123456789012:user/x",
+            "arn:aws:iam:eu:123456789012:role/x",
+            "arn:aws:sts::123456789012:assumed-role/x/y",
+            "arn:AWS:iam::123456789012:role/x",
+            "arn:other:iam::123456789012:role/x",
+            "ARN:aws:iam::123456789012:role/x",
+            "arn:aws:iam::123456789012:role/x y",
+            "arn:aws:iam::123456789012:role/x\n",
+            "arn:aws:iam::123456789012:role/x\"",
+            "arn:aws:iam::123456789012:role/a\"b/x",
+            "arn:aws:iam::123456789012:role/é/x",
+            "arn:aws:iam::123456789012:role/..",
+            " arn:aws:iam::123456789012:role/x",
+        ] {
+            assert_eq!(NamedRole::new(text), None, "{text:?}");
+        }
+        let named =
+            |name: usize| NamedRole::new(&format!("arn:aws:iam::123456789012:role/{}", "n".repeat(name)));
+        assert!(named(64).is_some() && named(65).is_none());
+    }
+
+    #[test]
+    fn a_name_is_a_role_below_the_base_and_an_arn_is_itself() {
+        let base = Base::new("arn:aws:iam::123456789012:role/pods/").unwrap();
+        for (text, arn) in [
+            ("cart", "arn:aws:iam::123456789012:role/pods/cart"),
+            ("/cart", "arn:aws:iam::123456789012:role/pods/cart"),
+            ("web/cart", "arn:aws:iam::123456789012:role/pods/web/cart"),
+            ("arn:aws:iam::999999999999:role/cart", "arn:aws:iam::999999999999:role/cart"),
+        ] {
+            assert_eq!(resolve(text, Some(&base)).unwrap().as_str(), arn, "{text}");
+        }
+        for text in ["", "/", "//cart", "web//cart", "a b", "cart/", "arn:aws:iam::1:role/cart", ".."] {
+            assert_eq!(resolve(text, Some(&base)), None, "{text:?}");
+        }
+        assert_eq!(resolve("cart", None), None, "no base, no name");
+    }
+
+    #[test]
+    fn a_base_ends_where_a_name_begins() {
+        let whole = Base::of_account("aws", "123456789012").unwrap();
+        assert_eq!(whole.as_str(), "arn:aws:iam::123456789012:role/");
+        let role = NamedRole::new("arn:aws:iam::123456789012:role/pods/cart").unwrap();
+        assert_eq!(whole.below(&role), Some("pods/cart"));
+        assert_eq!(Base::of_account("aws", "999999999999").unwrap().below(&role), None);
+        for text in [
+            "arn:aws:iam::123456789012:role",
+            "arn:aws:iam::123456789012:role/pods",
+            "arn:aws:iam::123456789012:role//",
+            "arn:aws:iam::123456789012:role/a//",
+            "arn:aws:iam::12:role/",
+            "",
+        ] {
+            assert_eq!(Base::new(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a pod's session is called at AWS, and what it is tagged with: how CloudTrail shows who did something, and what policies may
+//! ask for.
+//!
+//! Both are among what credentials are held under. By default they say of a pod what all pods of its ServiceAccount have in common,
+//! so that these share one session; with a pod's own name in them each has one of its own.
+
+use std::sync::Arc;
+
+use seawall_broker::aws::{NameError, SessionName, Tags};
+use seawall_core::Pod;
+
+/// Longest beginning of sessions' names: half of their room is left for what follows.
+const LONGEST_PREFIX: usize = 32;
+
+/// The name of a session, made fit: what AWS does not take becomes `-`, and what is too long is cut, as KIAM does.
+pub(in crate::aws) fn name(prefix: &str, wanted: &str) -> SessionName {
+    SessionName::made_of(&format!("{prefix}{wanted}"))
+}
+
+/// What a session is called where nobody says: a namespace holds no point, so where it ends is clear.
+pub(in crate::aws) fn default_name(prefix: &str, pod: &Pod) -> SessionName {
+    let account = &pod.service_account;
+    name(prefix, &format!("{}.{}", account.namespace, account.name))
+}
+
+/// Whether a session's name may begin so.
+pub(in crate::aws) fn is_prefix(text: &str) -> bool {
+    text.len() <= LONGEST_PREFIX && SessionName::parse(&format!("{text}--")).is_ok()
+}
+
+/// What a pod's session is tagged with.
+///
+/// # Errors
+/// Kubernetes has a name that is no tag's value.
+pub(in crate::aws) fn tags(of: &[Tag], pod: &Pod) -> Result<Tags, NameError> {
+    let tag = |tag: &Tag| seawall_broker::aws::Tag {
+        key: tag.key().into(),
+        value: tag.value(pod),
+        transitive: false,
+    };
+    Tags::new(of.iter().map(tag).collect())
+}
+
+/// Whether this may be whom a token is for: it is sent to the API server as it stands.
+pub(in crate::aws) fn is_audience(text: &str) -> bool {
+    seawall_core::names::needs_no_escape(text, 512)
+}
+
+/// What of a pod a session may be tagged with. The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS
+/// resources based on tags").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::aws) enum Tag {
+    Namespace,
+    ServiceAccount,
+    PodName,
+    PodUid,
+}
+
+impl Tag {
+    /// All there are.
+    pub(in crate::aws) const ALL: [Self; 4] =
+        [Self::Namespace, Self::ServiceAccount, Self::PodName, Self::PodUid];
+
+    /// Its key at AWS, and in the configuration.
+    pub(in crate::aws) fn key(self) -> &'static str {
+        match self {
+            Self::Namespace => "kubernetes-namespace",
+            Self::ServiceAccount => "kubernetes-service-account",
+            Self::PodName => "kubernetes-pod-name",
+            Self::PodUid => "kubernetes-pod-uid",
+        }
+    }
+
+    /// What it says of a pod, at most 256 characters (STS API reference, `tagValueType`): Kubernetes' names have 253.
+    pub(in crate::aws) fn value(self, pod: &Pod) -> Arc<str> {
+        let value = match self {
+            Self::Namespace => &pod.service_account.namespace,
+            Self::ServiceAccount => &pod.service_account.name,
+            Self::PodName => &pod.name,
+            Self::PodUid => &pod.uid.0,
+        };
+        value.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::{PodUid, ServiceAccount};
+
+    use super::*;
+
+    fn pod() -> Pod {
+        let service_account = ServiceAccount { namespace: "shop".into(), name: "cart.v2".into() };
+        Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account }
+    }
+
+    #[test]
+    fn a_session_is_called_by_its_pods_account_unless_somebody_says() {
+        assert_eq!(name("kiam-", "my session").as_str(), "kiam-my-session");
+        assert_eq!(default_name("", &pod()).as_str(), "shop.cart.v2");
+        assert!(is_prefix("") && is_prefix("kiam-") && !is_prefix("a b") && !is_prefix(&"x".repeat(33)));
+    }
+
+    #[test]
+    fn tags_say_who_the_pod_is() {
+        let tags = Tag::ALL.map(|tag| (tag.key(), tag.value(&pod())));
+        let values = tags.each_ref().map(|(_, value)| &**value);
+        assert_eq!(values, ["shop", "cart.v2", "cart-0", "u1"]);
+        assert!(super::tags(&Tag::ALL, &pod()).is_ok());
+    }
+}

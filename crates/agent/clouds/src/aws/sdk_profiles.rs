@@ -1,0 +1,89 @@
+//! AWS's clients by their User-Agents, and what life of credentials each refreshes: measured with the clients themselves, by whichever
+//! endpoint they refresh earlier. JavaScript's SDKs name themselves by none, nor do some others at the endpoint of containers.
+
+use std::time::Duration;
+
+use crate::sdk_profile::{Client, Clients, First};
+
+const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
+    Client { agent, name, window: Duration::from_secs(minutes * 60), every: None }
+}
+
+const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> Client {
+    let every = Duration::from_secs(minutes * 60);
+    Client { agent, name, window: every, every: Some(every) }
+}
+
+/// All of them.
+pub(crate) const ALL: Clients = Clients {
+    known: KNOWN,
+    // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
+    per_hour: 13,
+    unnamed: "of an unknown family (it sends no User-Agent; the AWS SDKs for JavaScript send none)",
+    longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
+    first: Some(First { left: Duration::from_secs(15 * 60), who: "boto3 and older AWS SDKs for Java" }),
+};
+
+const KNOWN: &[Client] = &[
+    // A process for each call.
+    client("aws-cli/", "the AWS CLI", 0),
+    client("boto3/", "boto3", 15),
+    client("botocore/", "botocore", 15),
+    client("python-urllib3/", "boto3", 15),
+    client("aws-sdk-java/1.", "the AWS SDK for Java, version 1", 15),
+    client("aws-sdk-java/", "the AWS SDK for Java, version 2", 15),
+    client("aws-sdk-go-v2/", "the AWS SDK for Go, version 2", 5),
+    client("aws-sdk-go/", "the AWS SDK for Go, version 1", 5),
+    client("Go-http-client/", "a client of Go's", 5),
+    client("aws-sdk-nodejs/", "the AWS SDK for JavaScript, version 2", 0),
+    client("aws-sdk-rust/", "the AWS SDK for Rust", 0),
+    client("aws-sdk-ruby3/", "the AWS SDK for Ruby", 5),
+    poll("aws-sdk-cpp/", "the AWS SDK for C++", 5),
+    // By its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`); older releases name themselves by nothing there.
+    poll("aws-sdk-dotnet-", "the AWS SDK for .NET", 2),
+    // Only once they have ended.
+    client("aws-sdk-php/", "the AWS SDK for PHP", 0),
+    client("aws-sdk-crt/", "the AWS CRT", 5),
+    client("object_store/", "object_store", 5),
+];
+
+#[cfg(test)]
+mod tests {
+    use seawall_testkit::aws_clients::{Family, Life, Rule, all};
+
+    use super::*;
+
+    /// Whether this is who is found by one of the names that the family sends.
+    fn names(client: &Client, family: &Family) -> bool {
+        let sent = [family.wire.agent, family.wire.container_agent];
+        sent.into_iter()
+            .flatten()
+            .any(|agent| ALL.named(agent.as_bytes()).is_some_and(|found| std::ptr::eq(found, client)))
+    }
+
+    fn rules(family: &Family) -> impl Iterator<Item = Rule> {
+        [Some(family.imds), family.container].into_iter().flatten()
+    }
+
+    /// A family stands in two lists. Of releases that send one name, the largest window is said, in minutes.
+    #[test]
+    fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
+        for family in all() {
+            for agent in [family.wire.agent, family.wire.container_agent].into_iter().flatten() {
+                assert!(ALL.named(agent.as_bytes()).is_some(), "{}: nobody is called {agent}", family.name);
+            }
+        }
+        for client in KNOWN {
+            let families: Vec<_> = all().filter(|family| names(client, family)).collect();
+            let own = || families.iter().flat_map(|family| rules(family));
+            let Some(window) = own().map(|rule| rule.window()).max() else { continue };
+            assert_eq!(client.window.as_secs() as i64 / 60, window / 60, "{}", client.name);
+            let every =
+                own().find_map(|rule| if let Life::Poll(every) = rule.life { Some(every) } else { None });
+            assert_eq!(client.every.map(|every| every.as_secs() as i64), every, "{}", client.name);
+        }
+        let nameless: Vec<_> = all().filter(|family| family.wire.agent.is_none()).collect();
+        assert!(nameless.iter().all(|family| family.name.starts_with("JS")), "{nameless:?}");
+        assert!(ALL.named(b"").is_none() && ALL.unnamed.contains("JavaScript"));
+    }
+}

@@ -1,0 +1,236 @@
+//! The keys of session tokens, for all traffic threads: kept in a file, so that tokens outlive the agent, and replaced in time.
+//!
+//! The file is written once a token was signed with what would stand in it: whoever only checks a configuration writes nothing. Where none
+//! is configured, or it cannot be written, a restart takes all tokens with it; the SDK for Rust then fails for as long as its token
+//! was granted, which is why `aws.imds.keyFile` exists, and why tokens live for minutes by default where it is not used. A wall clock
+//! that is set forward by more than a token has left does the same to it, and no file helps.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::{ArcSwap, Guard};
+use rustix::rand::{GetRandomFlags, getrandom};
+use seawall_core::{Clock, Secret, disk, file};
+use seawall_protocols::aws::session::KEY_BYTES;
+use seawall_protocols::aws::{Keys, UnixTime};
+use tokio::sync::Notify;
+
+/// Largest file that is read.
+const LARGEST: usize = 1024;
+
+/// Between two looks whether the key is old enough to be replaced.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// The keys in use.
+#[derive(Debug)]
+pub(super) struct TokenKeys {
+    keys: ArcSwap<Keys>,
+    file: Option<PathBuf>,
+    clock: Clock,
+    is_used: AtomicBool,
+    used: Notify,
+}
+
+impl TokenKeys {
+    /// Those of the file; new ones where there is none, or what stands in it are none.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read; the kernel gives no random bytes.
+    pub(super) fn open(file: Option<&Path>, clock: &Clock) -> anyhow::Result<Self> {
+        let kept = file.map(read).transpose()?.flatten();
+        let is_used = kept.is_some();
+        let now = UnixTime::from(clock.wall());
+        let keys = match kept {
+            Some(keys) if !keys.is_rotation_due(now) => keys,
+            Some(keys) => keys.rotated(random()?, now),
+            None => Keys::new(random()?, now),
+        };
+        Ok(Self {
+            keys: ArcSwap::from_pointee(keys),
+            file: file.map(Path::to_owned),
+            clock: clock.clone(),
+            is_used: AtomicBool::new(is_used),
+            used: Notify::new(),
+        })
+    }
+
+    /// The keys in use: one atomic read.
+    pub(super) fn load(&self) -> Guard<Arc<Keys>> {
+        self.keys.load()
+    }
+
+    /// A token was signed.
+    pub(super) fn signed(&self) {
+        if !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed) {
+            self.used.notify_one();
+        }
+    }
+
+    /// Keeps them and replaces them in time. Runs for ever, on the control thread.
+    pub(super) async fn keep(self: Arc<Self>) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.used.notified().await;
+        }
+        self.write().await;
+        loop {
+            self.clock.sleep(LOOK).await;
+            if self.replace_in_time() {
+                self.write().await;
+            }
+        }
+    }
+
+    /// Whether they are others now, or should be.
+    fn replace_in_time(&self) -> bool {
+        let now = UnixTime::from(self.clock.wall());
+        let kept = self.keys.load().to_bytes();
+        // A copy of their own: threads sign with these until the next ones are there.
+        let Ok(keys) = Keys::from_bytes(kept.expose()) else { return false };
+        if !keys.is_rotation_due(now) {
+            return false;
+        }
+        match random() {
+            Ok(bytes) => self.keys.store(Arc::new(keys.rotated(bytes, now))),
+            Err(error) => tracing::warn!(%error, "the key of session tokens is not replaced"),
+        }
+        true
+    }
+
+    /// A thread of its own waits for the disk: this one renews the credentials of all pods.
+    async fn write(&self) {
+        let Some(path) = self.file.clone() else { return };
+        let keys = self.keys.load_full();
+        let written = disk::aside(move || write(&path, &keys).map_err(|error| error.to_string())).await;
+        if let (Err(error), Some(path)) = (written.flatten(), &self.file) {
+            let path = path.display();
+            tracing::warn!(%path, error, "session tokens of AWS's metadata service will not outlive this process");
+        }
+    }
+}
+
+/// Nothing where there is no file, or another's.
+fn read(path: &Path) -> anyhow::Result<Option<Keys>> {
+    if !path.try_exists().unwrap_or(true) {
+        return Ok(None);
+    }
+    let bytes = file::read_bytes(path, LARGEST)
+        .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))
+        .context("aws.imds.keyFile")?;
+    let keys = Keys::from_bytes(bytes.expose());
+    if keys.is_err() {
+        tracing::warn!(path = %path.display(), "holds no whole keys of session tokens, and is written anew");
+    }
+    Ok(keys.ok())
+}
+
+/// Written beside it and put into its place, so that nobody ever reads a part; for its owner alone from the first byte on. Under a name
+/// that no other agent uses: in an upgrade two of them write.
+fn write(path: &Path, keys: &Keys) -> io::Result<()> {
+    let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
+    let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // What is left of it would be a copy of the keys that nobody looks after.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn write_new(path: &Path, keys: &Keys) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(keys.to_bytes().expose())?;
+    file.sync_all()
+}
+
+fn name_of_its_own() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+fn random() -> anyhow::Result<Secret<[u8; KEY_BYTES]>> {
+    let mut bytes = Secret::new([0; KEY_BYTES]);
+    let read = getrandom(bytes.expose_mut(), GetRandomFlags::empty()).context("no random bytes")?;
+    anyhow::ensure!(read == KEY_BYTES, "too few random bytes");
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::TempDir::with_prefix("seawall-keys-").unwrap()
+    }
+
+    fn same(one: &TokenKeys, other: &TokenKeys) -> bool {
+        one.load().to_bytes().expose() == other.load().to_bytes().expose()
+    }
+
+    #[tokio::test]
+    async fn keys_outlive_the_agent_in_a_file_of_its_owner_alone() {
+        let (folder, (clock, _hand)) = (folder(), Clock::manual());
+        let path = folder.path().join("keys");
+        let first = Arc::new(TokenKeys::open(Some(&path), &clock).unwrap());
+        assert!(!path.exists(), "nothing is written before a token was signed");
+        first.signed();
+        let keep = tokio::spawn(first.clone().keep());
+        while !path.exists() {
+            tokio::task::yield_now().await;
+        }
+        keep.abort();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(same(&first, &TokenKeys::open(Some(&path), &clock).unwrap()));
+        assert!(!same(&first, &TokenKeys::open(None, &clock).unwrap()));
+    }
+
+    /// Both used one name, and each took away what the other wrote.
+    #[tokio::test]
+    async fn two_agents_of_an_upgrade_write_beside_each_other() {
+        let (folder, (clock, _hand)) = (folder(), Clock::manual());
+        let path = folder.path().join("keys");
+        let agents = [(); 2].map(|()| TokenKeys::open(Some(&path), &clock).unwrap());
+        fs::write(path.with_extension("new"), "another's").unwrap();
+        for agent in &agents {
+            agent.write().await;
+            assert!(same(agent, &TokenKeys::open(Some(&path), &clock).unwrap()));
+        }
+        assert_eq!(fs::read_to_string(path.with_extension("new")).unwrap(), "another's");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    }
+
+    #[tokio::test]
+    async fn an_old_key_is_replaced_and_its_tokens_are_still_good() {
+        let (folder, (clock, hand)) = (folder(), Clock::manual());
+        let path = folder.path().join("keys");
+        let first = TokenKeys::open(Some(&path), &clock).unwrap();
+        first.write().await;
+        hand.advance(Duration::from_secs(25 * 3600));
+        let second = TokenKeys::open(Some(&path), &clock).unwrap();
+        assert!(!same(&first, &second));
+        let before = first.load().to_bytes().expose().len();
+        assert!(second.load().to_bytes().expose().len() > before, "the key before is still there");
+        assert!(first.replace_in_time());
+        first.write().await;
+        assert!(fs::read(&path).unwrap().len() > before);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_none_of_ours_is_written_anew_and_one_that_cannot_be_read_is_told() {
+        let (folder, (clock, _hand)) = (folder(), Clock::manual());
+        let path = folder.path().join("keys");
+        fs::write(&path, [0xff; 96]).unwrap();
+        let keys = TokenKeys::open(Some(&path), &clock).unwrap();
+        keys.write().await;
+        assert!(same(&keys, &TokenKeys::open(Some(&path), &clock).unwrap()));
+        let error = TokenKeys::open(Some(folder.path()), &clock).unwrap_err();
+        assert!(format!("{error:#}").contains("aws.imds.keyFile"), "{error:#}");
+    }
+}

@@ -1,0 +1,210 @@
+//! From a request to STS and back, over a day of a clock moved by hand.
+
+use std::time::Duration;
+
+use seawall_core::Clock;
+use seawall_core::events::Complainer;
+use seawall_core::facts::{Annotations, Beside};
+use seawall_emulator::aws::Endpoint;
+use seawall_emulator::faults::Faults;
+
+use crate::entitlements::Decided;
+use crate::testing::World;
+use crate::testing::aws::{LISTING, MINUTE, ROLE, SUBJECT, TILL, naming, start, start_on};
+
+#[tokio::test]
+async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    let mut least = Duration::MAX;
+    for minute in 0..24 * 60 {
+        // Nine minutes of every 35, which is about as often as a lease is renewed: the two meet in every way.
+        let is_away = minute % 35 >= 26;
+        let faults = Faults { error_rate: f64::from(u8::from(is_away)), ..Faults::default() };
+        sts.set_faults(&faults);
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        least = least.min(world.life().await.unwrap());
+    }
+    assert!(least >= 16 * MINUTE, "{least:?}");
+}
+
+#[tokio::test]
+async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_is_told_at_the_listing() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
+    for minute in 1..59 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        assert!(world.life().await.is_some(), "minute {minute}");
+    }
+    world.hand.advance(2 * MINUTE);
+    world.settle().await;
+    assert_eq!(world.life().await, None);
+    sts.set_faults(&Faults::default());
+    world.hand.advance(2 * MINUTE);
+    world.first().await;
+}
+
+#[tokio::test]
+async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
+    let (world, eks) = start_on(", ways: [pod-identity]", 60 * MINUTE).await;
+    world.pod().replace(world.entitlements(Beside::NotRead));
+    let pause = || async {
+        world.hand.advance(MINUTE + MINUTE / 9);
+        world.settle().await;
+    };
+    let listed_in_the_end = || async {
+        let mut listed = world.listed().await;
+        while listed.0 == 503 {
+            world.settle().await;
+            listed = world.listed().await;
+        }
+        listed
+    };
+    for _ in 0..3 {
+        let (status, body) = listed_in_the_end().await;
+        assert!(status == 404 && body.contains("no_association"), "{status} {body}");
+        pause().await;
+    }
+    eks.set_association(SUBJECT, Some(ROLE));
+    assert_eq!(listed_in_the_end().await, (200, "cart".to_owned()));
+    assert!(world.life().await.unwrap() > 5 * 60 * MINUTE);
+    let calls = eks.counts(Endpoint::PodIdentity).calls;
+    eks.set_association(SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
+    assert_eq!(world.listed().await.1, "cart", "what is held is the old role's until it is renewed");
+    for _ in 0..4 * 60 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        // An SDK asks now and then; what nobody asks for is let go.
+        world.listed().await;
+    }
+    assert_eq!(world.listed().await, (200, "till".to_owned()));
+    let (old, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+    assert!(old.starts_with("HTTP/1.1 403 "), "{old}");
+    assert_eq!(eks.counts(Endpoint::PodIdentity).calls, calls + 1);
+    eks.set_association(SUBJECT, None);
+    let mut minutes = 0;
+    while world.listed().await.0 == 200 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        minutes += 1;
+        assert!(minutes <= 6 * 60, "longer than any session");
+    }
+    assert!(minutes > 4 * 60, "what is valid is lent to its end");
+    let (status, body) = listed_in_the_end().await;
+    assert!(status == 404 && body.contains("no_association"), "{status} {body}");
+    let calls = eks.counts(Endpoint::PodIdentity).calls - calls;
+    assert!(calls < 6 * 60, "{calls} calls: at most one a minute");
+}
+
+fn hanging() -> Faults {
+    Faults { hang_rate: 1.0, ..Faults::default() }
+}
+
+/// It was measured nowhere, at one endpoint, of one client.
+#[tokio::test]
+async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_and_told_no_time_to_wait() {
+    let (world, sts) = start(60 * MINUTE).await;
+    sts.set_faults(&hanging());
+    let clock = Clock::system();
+    let go = "aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds";
+    for (at, agent, most) in [
+        (LISTING, go, 500),
+        (LISTING, "Boto3/1.44.5 Botocore/1.44.5", 1000),
+        ("", "Go-http-client/1.1", 1000),
+        ("", go, 1000),
+        ("", "python-urllib3/2.8.0", 1000),
+    ] {
+        let mut waited = Duration::MAX;
+        // On a machine that is busy an answer may be late, but not each time.
+        for _ in 0..5 {
+            let began = clock.now();
+            let answer = if at.is_empty() {
+                world.at_containers(agent).await
+            } else {
+                world.ask_with("GET", at, &format!("User-Agent: {agent}")).await.0
+            };
+            waited = waited.min(clock.now().since(began));
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("upstream_slow"), "{answer}");
+            assert!(!answer.to_ascii_lowercase().contains("retry-after"), "{answer}");
+            if waited < Duration::from_millis(most) {
+                break;
+            }
+        }
+        let in_time = Duration::from_millis(most / 2)..Duration::from_millis(most);
+        assert!(in_time.contains(&waited), "{agent} at {at:?}: {waited:?}");
+    }
+}
+
+/// Whoever already waited was given the old role's credentials when they came.
+#[tokio::test]
+async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
+    let (world, sts) = start(60 * MINUTE).await;
+    let other = world.another("u2", naming(TILL), Complainer::default());
+    while !world.get_as(&other, LISTING).await.ends_with("till") {
+        world.settle().await;
+    }
+    sts.set_faults(&hanging());
+    for is_at_containers in [false, true] {
+        for (now, status, holds) in
+            [(Beside::read(Annotations::default()), "404", "no_role"), (naming(TILL), "200", "till")]
+        {
+            let mut answer = "upstream_slow".to_owned();
+            // On a machine that is busy its patience may be over first, but not each time.
+            for _ in 0..5 {
+                if answer.contains("upstream_slow") {
+                    answer = changed_meanwhile(&world, is_at_containers, now.clone()).await;
+                }
+            }
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            assert!(answer.contains(holds) && !answer.contains("role/cart"), "{answer}");
+        }
+    }
+}
+
+/// What a pod is answered that waits for its role's credentials while it is given something else.
+async fn changed_meanwhile(world: &World, is_at_containers: bool, now: Beside) -> String {
+    world.pod().replace(world.entitlements(naming(ROLE)));
+    let ask = async {
+        if is_at_containers {
+            return world.at_containers("a").await;
+        }
+        world.ask_with("GET", LISTING, "A: b").await.0
+    };
+    let change = async {
+        for _ in 0..64 {
+            tokio::task::yield_now().await;
+        }
+        world.pod().replace(world.entitlements(now));
+    };
+    tokio::join!(ask, change).0
+}
+
+/// How long the credentials live that the pod holds.
+fn held(world: &World) -> Duration {
+    let entitlements = world.pod().entitlements();
+    let Decided::Is(own) = entitlements.aws() else { panic!("not decided") };
+    let now = world.clock.now();
+    own.own().unwrap().holder.held((), now).unwrap().remaining(now)
+}
+
+#[tokio::test]
+async fn a_role_is_listed_while_its_credentials_live_long_enough_to_be_asked_for() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
+    for (left, status) in [(11, 200), (9, 503), (1, 503)] {
+        world.hand.advance(held(&world) - Duration::from_secs(left));
+        world.settle().await;
+        let mut listed = world.listed().await;
+        while listed.1.contains("upstream_slow") {
+            listed = world.listed().await;
+        }
+        assert_eq!(listed.0, status, "{left} s left: {listed:?}");
+        assert!(status == 200 || listed.1.contains("upstream_down"), "{listed:?}");
+        let (document, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+        assert!(document.starts_with("HTTP/1.1 200 "), "once listed it is there: {document}");
+    }
+}

@@ -1,0 +1,135 @@
+//! What every cloud with a broker counts and shows: generic over the cloud, called by each.
+
+use std::sync::Arc;
+
+use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
+use seawall_core::{Clock, Moment};
+use serde_json::{Map, Value, json};
+
+use super::entitlements::{CatchUp, Failing, LeaseState};
+
+/// What one cloud's broker has to tell at a scrape.
+pub struct Figures {
+    /// The cloud's name.
+    pub cloud: &'static str,
+    /// Calls by step.
+    pub calls: Vec<(&'static str, u64)>,
+    /// Each with its name and what it says.
+    pub counts: [(&'static str, &'static str, u64); 6],
+    /// How many calls a second the limiter allows now.
+    pub upstream_rate: f64,
+    /// How many principals have credentials or wait for some.
+    pub principals: usize,
+    /// Remaining lives of the credentials held, in seconds.
+    pub lives: Vec<f64>,
+    /// The least remaining life of an answer, in seconds.
+    pub least_handed_out: Option<f64>,
+}
+
+impl Figures {
+    pub(super) fn of<X: Exchange>(broker: &Broker<X>, clock: &Clock) -> Self {
+        let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
+        let life = |view: PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
+        Self {
+            cloud: X::CLOUD,
+            calls: counters.calls().into_iter().collect(),
+            counts: [
+                (
+                    "seawall_coalesced",
+                    "Requests that shared another's upstream call",
+                    counters.coalesced_total(),
+                ),
+                ("seawall_evicted", "Credentials dropped for a pod's newer ones", counters.evicted_total()),
+                ("seawall_misses_refused", "Misses refused, asked too fast", counters.misses_refused_total()),
+                (
+                    "seawall_below_floor",
+                    "Credentials issued too short-lived for the floor",
+                    counters.below_floor_total(),
+                ),
+                (
+                    "seawall_cut_short",
+                    "Times that a shorter life had to be asked for than is wanted",
+                    counters.cut_total(),
+                ),
+                (
+                    "seawall_floor_breaches",
+                    "Answers with less life than the floor",
+                    counters.floor_breaches_total(),
+                ),
+            ],
+            upstream_rate: broker.upstream_rate(),
+            principals: principals.len(),
+            lives: principals.filter_map(life).collect(),
+            least_handed_out: counters.least_remaining().map(|least| least.as_secs_f64()),
+        }
+    }
+}
+
+/// What an operator should see of a broker though the agent serves.
+pub(super) fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
+    let principals = broker.principals();
+    let (all, cloud) = (principals.len(), X::CLOUD);
+    let failing = principals.filter(|view| view.failure.is_some()).count();
+    let mut remarks = Vec::new();
+    if failing > 0 {
+        remarks.push(format!(
+            "{failing} of {all} credentials of {cloud} could not be fetched last time; see /debug/pods"
+        ));
+    }
+    let short = broker.counters().below_floor_total();
+    if short > 0 {
+        let floor = broker.floor().hard.as_secs() / 60;
+        remarks.push(format!(
+            "{short} credentials of {cloud} were issued with a life too short for the floor of {floor} minutes"
+        ));
+    }
+    remarks
+}
+
+/// What fetches by one holder what another of the same pod holds; nothing where they are one.
+pub(super) fn catching_up<X: Exchange>(own: &Arc<Holder<X>>, before: &Arc<Holder<X>>) -> Option<CatchUp> {
+    let is_one = Arc::ptr_eq(own, before);
+    let (own, before) = (own.clone(), before.clone());
+    let catch_up = || Box::pin(async move { own.catch_up_with(&before).await }) as CatchUp;
+    (!is_one).then(catch_up)
+}
+
+/// The leases that a pod holds.
+pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<LeaseState> {
+    let state = |view: PrincipalView<X::Principal>| {
+        let (issued, ends, due) = view.times?;
+        let failing = view.failing_since.zip(view.failure);
+        let failing = failing.map(|(since, error)| Failing { since, step: error.step, fault: error.fault });
+        Some(LeaseState { issued, due, ends, floor: view.floor, failing })
+    };
+    holder.principals().into_iter().filter_map(state).collect()
+}
+
+/// What `/debug/pods` shows of one principal, whatever it is of: times and states.
+pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
+    let failure = view
+        .failure
+        .as_ref()
+        .map(|error| json!({"fault": error.fault.name(), "step": error.step, "detail": error.detail}));
+    let seconds = |span: std::time::Duration| Value::from(span.as_secs());
+    let shown = [
+        ("expiresInSeconds", view.remaining(now).map(seconds)),
+        ("renewalInSeconds", view.times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
+        ("idleSeconds", Some(seconds(now.since(view.used)))),
+        ("callInTheAir", Some(view.in_air.into())),
+        ("lastFailure", failure),
+        ("failingSeconds", view.failing_since.map(|since| seconds(now.since(since)))),
+    ];
+    shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
+}
+
+/// Longest audience or list of scopes that is shown, in characters: pods choose them, and may choose 2,048.
+const SHOWN: usize = 256;
+
+pub(super) fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

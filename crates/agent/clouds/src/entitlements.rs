@@ -1,0 +1,170 @@
+//! What a pod may have, of each cloud: decided in the clouds' folders, kept with the pod, read by the dialects.
+//!
+//! A closed set, with a field for each cloud. What stands there is each cloud's own ([`google`], [`aws`]).
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_broker::Fault;
+use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
+use seawall_core::events::Complainer;
+use serde_json::{Map, Value, json};
+
+use super::aws::entitlement as aws;
+use super::google::entitlement as google;
+
+/// Something to be fetched.
+pub type CatchUp = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a pod holds of one cloud, and who tells its owner.
+#[derive(Debug)]
+pub struct Lending {
+    /// Its leases.
+    pub leases: Vec<LeaseState>,
+    /// It tells the pod's owner.
+    pub complainer: Complainer,
+}
+
+/// A lease that a pod holds.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseState {
+    /// When it was issued.
+    pub issued: Moment,
+    /// When its renewal was to begin.
+    pub due: Moment,
+    /// When it ends.
+    pub ends: Moment,
+    /// The least life that its answers carry while the cloud answers.
+    pub floor: Duration,
+    /// Why it is not renewed, if it could not be.
+    pub failing: Option<Failing>,
+}
+
+/// Calls that have failed, or had no turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Failing {
+    /// When the first of them did, or was due.
+    pub since: Moment,
+    /// Which call the last one was.
+    pub step: &'static str,
+    /// Whose move it is.
+    pub fault: Fault,
+}
+
+/// What a pod may have of one cloud.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Decided<E> {
+    /// The cloud is off.
+    Off,
+    /// It is not known yet what decides it.
+    #[default]
+    NotYet,
+    /// This.
+    Is(E),
+}
+
+/// What a pod may have, of each cloud; before anything is known of it, nothing is decided.
+#[derive(Clone, Debug, Default)]
+pub struct Entitlements {
+    /// Of Google.
+    pub google: Decided<Arc<google::Entitlement>>,
+    /// Of AWS.
+    pub aws: Decided<Arc<aws::Entitlement>>,
+}
+
+impl<E> Decided<Arc<E>> {
+    /// The same, to be looked at.
+    pub fn get(&self) -> Decided<&E> {
+        match self {
+            Self::Off => Decided::Off,
+            Self::NotYet => Decided::NotYet,
+            Self::Is(own) => Decided::Is(own),
+        }
+    }
+}
+
+impl<E> Decided<E> {
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::NotYet)
+    }
+
+    /// The same, or that it is not known yet what the pod may have, if this is to be taken back.
+    fn unless(self, is_taken_back: bool) -> Self {
+        if is_taken_back && matches!(self, Self::Is(_)) { Self::NotYet } else { self }
+    }
+
+    /// What is said of it, where the cloud is on.
+    fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
+        match self {
+            Self::Off => None,
+            Self::NotYet => Some(json!({ "standing": "pending" })),
+            Self::Is(decided) => Some(own(decided)),
+        }
+    }
+
+    fn and_then<T>(&self, own: impl FnOnce(&E) -> Option<T>) -> Option<T> {
+        match self {
+            Self::Is(decided) => own(decided),
+            Self::Off | Self::NotYet => None,
+        }
+    }
+}
+
+impl Entitlements {
+    /// What it may have of Google.
+    pub fn google(&self) -> Decided<&google::Entitlement> {
+        self.google.get()
+    }
+
+    /// What it may have of AWS.
+    pub fn aws(&self) -> Decided<&aws::Entitlement> {
+        self.aws.get()
+    }
+
+    /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
+    pub fn is_pending(&self, cloud: CloudName) -> bool {
+        match cloud {
+            CloudName::Google => self.google.is_pending(),
+            CloudName::Aws => self.aws.is_pending(),
+        }
+    }
+
+    /// The same, but that what it may have of these clouds is not known.
+    pub fn without(&self, clouds: &[CloudName]) -> Self {
+        let Self { google, aws } = self.clone();
+        Self {
+            google: google.unless(clouds.contains(&CloudName::Google)),
+            aws: aws.unless(clouds.contains(&CloudName::Aws)),
+        }
+    }
+
+    /// What fetches all that the pod held by `before`, of each cloud, where this does not hold it.
+    pub fn catching_up(&self, before: &Self) -> Vec<CatchUp> {
+        let Self { google, aws } = self;
+        let of_google = google.and_then(|own| own.catching_up(before.google()));
+        let of_aws = aws.and_then(|own| own.catching_up(before.aws()));
+        [of_google, of_aws].into_iter().flatten().collect()
+    }
+
+    /// What the pod holds of one cloud, and who tells its owner.
+    pub fn lending(&self, cloud: CloudName) -> Option<Lending> {
+        match cloud {
+            CloudName::Google => self.google.and_then(|own| own.lending()),
+            CloudName::Aws => self.aws.and_then(|own| own.lending()),
+        }
+    }
+
+    /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.
+    pub fn describe(&self, now: Moment) -> Map<String, Value> {
+        let Self { google, aws } = self;
+        let each = [
+            (CloudName::Google, google.describe(|own| own.describe(now))),
+            (CloudName::Aws, aws.describe(|own| own.describe(now))),
+        ];
+        each.into_iter().filter_map(|(cloud, said)| Some((cloud.as_str().to_owned(), said?))).collect()
+    }
+}

@@ -1,0 +1,290 @@
+//! The `google` section of the configuration: how Google's metadata server is answered, with which facts, and whom to ask.
+//!
+//! What is checked here is in the form that its component takes: facts as `protocols::google` has them, the exchange as the broker has it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use seawall_broker::google::{Config as ExchangeConfig, Shape};
+use seawall_config::{Node, Table, values};
+use seawall_core::ServiceAccount;
+use seawall_core::names::needs_no_escape;
+use seawall_protocols::google;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::key_classes::KeyClasses;
+
+/// How Google's metadata server is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    pub mode: Mode,
+    /// The real metadata server: behind all of `conceal`, and behind `passthrough`.
+    pub upstream: String,
+    /// Who sees the real metadata server in `federate`, as `conceal` lets it through, and with it the node's own credentials.
+    pub passthrough: Vec<ServiceAccount>,
+}
+
+/// What pods get.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// Credentials of their own.
+    Federate(Box<Federate>),
+    /// The node's, through a filter.
+    Conceal,
+}
+
+/// What `federate` answers and whom it asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Federate {
+    pub node: google::Node,
+    /// The pool whose members the pods are; also the e-mail of a pod without a Google service account.
+    pub pool: String,
+    /// Without the roots of `ca_file`, which is read when the agent starts.
+    pub exchange: ExchangeConfig,
+    /// More roots to trust at both URLs.
+    pub ca_file: Option<PathBuf>,
+}
+
+const IAM: &str = "https://iamcredentials.googleapis.com";
+
+/// All are reloaded.
+pub(crate) const KEYS: KeyClasses = KeyClasses {
+    reloaded: &[
+        "caFile",
+        "cluster.location",
+        "cluster.name",
+        "cluster.uid",
+        "exchange",
+        "iamUrl",
+        "instance.hostname",
+        "instance.id",
+        "instance.name",
+        "mode",
+        "numericProjectId",
+        "passthrough",
+        "projectId",
+        "provider",
+        "proxy",
+        "stsUrl",
+        "tokenAudience",
+        "universeDomain",
+        "upstream",
+        "workloadPool",
+        "zone",
+    ],
+    of_the_process: &[],
+};
+
+/// Where the real metadata server is.
+const REAL: &str = "http://169.254.169.254";
+
+impl Section {
+    /// Reads the section, whichever mode is on, so that a file prepared for both is checked as a whole.
+    pub fn read(section: &Node<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
+        let table = section.table();
+        let mode = Mode::read(&table, base);
+        let upstream = table.key("upstream");
+        let real = upstream
+            .text("an http URL without a path, such as http://169.254.169.254", values::plain_url)
+            .unwrap_or_else(|| REAL.into());
+        let passthrough: Vec<_> = table
+            .key("passthrough")
+            .list()
+            .iter()
+            .filter_map(|item| item.text(ACCOUNT, values::service_account))
+            .collect();
+        let is_used = mode == Mode::Conceal || !passthrough.is_empty();
+        if is_used && values::is_one_of(&real, listen) {
+            upstream.mistake("the real metadata server; the agent itself listens at this address");
+        }
+        Self { mode, upstream: real, passthrough }
+    }
+}
+
+/// The section as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    mode: &'static str,
+    upstream: &'a str,
+    passthrough: Vec<String>,
+    #[serde(flatten)]
+    federate: Option<Value>,
+}
+
+impl Serialize for Section {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (mode, federate) = match &self.mode {
+            Mode::Federate(federate) => ("federate", Some(federate.written())),
+            Mode::Conceal => ("conceal", None),
+        };
+        let passthrough = self.passthrough.iter().map(ToString::to_string).collect();
+        Written { mode, upstream: &self.upstream, passthrough, federate }.serialize(to)
+    }
+}
+
+/// What `passthrough` lists, in the form in which Kubernetes writes it.
+const ACCOUNT: &str = "a ServiceAccount as namespace/name";
+
+impl Mode {
+    fn read(table: &Table<'_>, base: &Path) -> Self {
+        const MODES: [&str; 2] = ["federate", "conceal"];
+        let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
+        let conceals = table.key("mode").text("federate or conceal", known) == Some("conceal");
+        let is_of_both = |(key, _): &(&str, Node<'_>)| ["mode", "upstream", "passthrough"].contains(key);
+        if conceals && table.entries().iter().all(is_of_both) {
+            return Self::Conceal;
+        }
+        let federate = Federate::read(table, base);
+        if conceals { Self::Conceal } else { Self::Federate(Box::new(federate)) }
+    }
+}
+
+impl Federate {
+    fn read(table: &Table<'_>, base: &Path) -> Self {
+        let node = node(table);
+        let pool = name_or(table, "workloadPool", &format!("{}.svc.id.goog", node.project_id));
+        let exchange = exchange(table, &pool);
+        let ca_file = table.key("caFile").text("the path of a PEM file", |text| values::path(text, base));
+        Self { node, pool, exchange, ca_file }
+    }
+
+    fn written(&self) -> Value {
+        let Self { node, pool, exchange, ca_file } = self;
+        json!({
+            "projectId": node.project_id,
+            "numericProjectId": node.numeric_project_id,
+            "zone": node.zone,
+            "instance": { "id": node.instance_id, "name": node.instance_name, "hostname": node.hostname },
+            "cluster": {
+                "name": node.cluster_name,
+                "location": node.cluster_location,
+                "uid": node.cluster_uid.as_deref().unwrap_or_default(),
+            },
+            "universeDomain": node.universe_domain,
+            "workloadPool": pool,
+            "provider": exchange.provider,
+            "tokenAudience": exchange.token_audience,
+            "exchange": SHAPES.iter().find(|(shape, _)| *shape == exchange.exchange).map(|(_, name)| name),
+            "stsUrl": exchange.sts_url,
+            "iamUrl": exchange.iam_url,
+            "caFile": ca_file,
+            "proxy": exchange.proxy,
+        })
+    }
+}
+
+fn node(table: &Table<'_>) -> google::Node {
+    let instance = table.key("instance").table();
+    let cluster = table.key("cluster").table();
+    let number = "the project's number, such as 123456789012";
+    let name = name_or(&instance, "name", "node");
+    let uid = cluster.key("uid").text("a name or nothing", |text| {
+        if text.is_empty() { Some(String::new()) } else { values::name(text) }
+    });
+    google::Node {
+        project_id: required_name(table, "projectId", "my-project"),
+        numeric_project_id: table
+            .required("numericProjectId", number)
+            .number(1..=u64::MAX)
+            .unwrap_or_default(),
+        zone: Some(required_name(table, "zone", "europe-west1-b")),
+        instance_id: Some(instance.key("id").number(0..=u64::MAX).unwrap_or_default()),
+        hostname: Some(name_or(&instance, "hostname", &name)),
+        instance_name: Some(name),
+        cluster_name: Some(required_name(&cluster, "name", "my-cluster")),
+        cluster_location: Some(required_name(&cluster, "location", "europe-west1")),
+        cluster_uid: uid.filter(|uid| !uid.is_empty()),
+        universe_domain: name_or(table, "universeDomain", "googleapis.com"),
+    }
+}
+
+fn exchange(table: &Table<'_>, pool: &str) -> ExchangeConfig {
+    let known = |text: &str| SHAPES.iter().find(|(_, name)| *name == text).map(|(shape, _)| *shape);
+    let shape = table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(Shape::Sts);
+    let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
+    let provider = provider(shape, table);
+    ExchangeConfig {
+        exchange: shape,
+        token_audience: table
+            .key("tokenAudience")
+            .text("text without spaces, quotes or backslashes", audience)
+            .unwrap_or_else(|| default_audience(shape, &provider, pool)),
+        provider,
+        more_roots: None,
+        proxy: proxy(table, &[&sts_url, &iam_url]),
+        sts_url,
+        iam_url,
+    }
+}
+
+/// The shapes of the exchange by their names in the configuration.
+const SHAPES: [(Shape, &str); 2] =
+    [(Shape::Sts, "sts"), (Shape::IdentityBindingToken, "identitybindingtoken")];
+
+/// Where it is asked for.
+fn default_url(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Sts => "https://sts.googleapis.com",
+        Shape::IdentityBindingToken => "https://securetoken.googleapis.com",
+    }
+}
+
+/// The `aud` of Kubernetes tokens that a provider expects unless it was told of others: its own full name; GKE's pools, theirs. Source:
+/// Google Cloud documentation, "Configure Workload Identity Federation with Kubernetes", allowed audiences.
+fn default_audience(shape: Shape, provider: &str, pool: &str) -> String {
+    match shape {
+        Shape::Sts => provider.to_owned(),
+        Shape::IdentityBindingToken => pool.to_owned(),
+    }
+}
+
+/// The exchange's `audience`, whose form is the exchange's.
+fn provider(shape: Shape, table: &Table<'_>) -> String {
+    let (form, start) = match shape {
+        Shape::Sts => (
+            "a provider's full name: //iam.googleapis.com/projects/NUMBER/locations/global/\
+             workloadIdentityPools/POOL/providers/PROVIDER",
+            "//iam.googleapis.com/",
+        ),
+        Shape::IdentityBindingToken => (
+            "identitynamespace:PROJECT.svc.id.goog:https://container.googleapis.com/v1/projects/PROJECT/\
+             locations/LOCATION/clusters/CLUSTER",
+            "identitynamespace:",
+        ),
+    };
+    let checked = |text: &str| audience(text).filter(|text| text.starts_with(start));
+    table.required("provider", form).text(form, checked).unwrap_or_default()
+}
+
+fn audience(text: &str) -> Option<String> {
+    needs_no_escape(text, 512).then(|| text.to_owned())
+}
+
+const NAME: &str = "a name of letters, digits, `-`, `_`, `.` and `:`";
+
+fn required_name(table: &Table<'_>, key: &'static str, example: &str) -> String {
+    let expected = format!("{NAME}, such as {example}");
+    table.required(key, &expected).text(&expected, values::name).unwrap_or_default()
+}
+
+fn name_or(table: &Table<'_>, key: &'static str, default: &str) -> String {
+    table.key(key).text(NAME, values::name).unwrap_or_else(|| default.to_owned())
+}
+
+fn url(table: &Table<'_>, key: &'static str, default: &str) -> String {
+    let form = "an https URL without a path, or http to a loopback address";
+    table.key(key).text(form, values::sealed_url).unwrap_or_else(|| default.to_owned())
+}
+
+/// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
+fn proxy(table: &Table<'_>, upstreams: &[&str]) -> Option<String> {
+    let key = table.key("proxy");
+    let proxy =
+        key.text("an http URL without a path, such as http://proxy.example:3128", values::plain_url)?;
+    if !values::is_near(&proxy) && upstreams.iter().any(|url| url.starts_with("http://")) {
+        key.mistake("a loopback address, because stsUrl or iamUrl is plain http");
+    }
+    Some(proxy)
+}

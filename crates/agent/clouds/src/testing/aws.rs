@@ -1,0 +1,159 @@
+//! A pod beside an emulated AWS, over a clock moved by hand.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use seawall_core::facts::{Beside, Text};
+use seawall_core::pod::{SubjectFuture, SubjectTokens};
+use seawall_core::{Clock, ManualClock};
+use seawall_emulator::aws::{self, Options, Provider, Role, Running};
+use seawall_emulator::keys::Algorithm;
+use seawall_emulator::kubernetes::{Issuer, Workload};
+use serde_json::{Value, json};
+
+use super::World;
+use crate::aws::ROLE_ARN;
+use crate::pod::PodCaller;
+
+/// A minute.
+pub const MINUTE: Duration = Duration::from_secs(60);
+/// The role that the pod may have.
+pub const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
+/// Another role of the account.
+pub const TILL: &str = "arn:aws:iam::123456789012:role/till";
+/// Whom the roles trust.
+pub const SUBJECT: &str = "system:serviceaccount:shop:cart";
+/// The path of the listing at the metadata service.
+pub const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
+
+/// Tokens of the world's pod, by the cluster that the emulated STS trusts.
+#[derive(Debug)]
+struct Tokens {
+    issuer: Issuer,
+    clock: Clock,
+}
+
+impl SubjectTokens for Tokens {
+    fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
+        let workload = Workload::service_account("shop", "cart").in_pod("cart-0");
+        let token = self.issuer.mint(&workload, &[audience], 60 * MINUTE, self.clock.wall()).unwrap();
+        Box::pin(std::future::ready(Ok(token)))
+    }
+}
+
+/// A pod that may have [`ROLE`], for so long at most.
+pub async fn start(longest: Duration) -> (World, Running) {
+    start_with(ROLE, "", longest).await
+}
+
+/// A pod that may have this role, for so long at most.
+pub async fn start_as(role: &str, longest: Duration) -> (World, Running) {
+    start_with(role, "", longest).await
+}
+
+/// With these lines in the section.
+pub async fn start_on(lines: &str, longest: Duration) -> (World, Running) {
+    start_with(ROLE, lines, longest).await
+}
+
+async fn start_with(role: &str, lines: &str, longest: Duration) -> (World, Running) {
+    start_among(&[role.to_owned()], lines, longest).await
+}
+
+/// In an account that has these roles; the pod may have the first.
+pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (World, Running) {
+    let (clock, hand): (Clock, ManualClock) = Clock::manual();
+    let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
+    let provider = Provider {
+        issuer: issuer.url().into(),
+        keys: issuer.key_set().unwrap(),
+        audiences: ["sts.amazonaws.com".to_owned()].into(),
+    };
+    let role = |arn: &String| Role { longest, ..Role::open(arn).trusting(SUBJECT) };
+    let roles_there = roles.iter().map(role).chain([Role::open(TILL).trusting(SUBJECT)]).collect();
+    let options = Options { providers: vec![provider], roles: roles_there, ..Options::default() };
+    let running = aws::start(options, clock.clone()).await.unwrap();
+    let url = running.url();
+    let section = format!(
+        "aws: {{ region: eu-west-1, stsUrl: \"{url}\", imds: {{ tokens: optional, upstream: \"{url}\" }}{lines}, \
+         podIdentity: {{ cluster: reef, url: \"{url}\" }} }}\n"
+    );
+    let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
+    let world = World::with(&section, (clock, hand), tokens);
+    world.pod().replace(world.entitlements(naming(&roles[0])));
+    (world, running)
+}
+
+/// What a ServiceAccount says that names this role.
+pub fn naming(role: &str) -> Beside {
+    Beside::read([(ROLE_ARN, Text::from(role))].into_iter().collect())
+}
+
+impl World {
+    /// Lets everybody act whom a moment woke, until no call is in the air.
+    pub async fn settle(&self) {
+        loop {
+            for _ in 0..256 {
+                tokio::task::yield_now().await;
+            }
+            let shown = self.pod().entitlements().describe(self.clock.now());
+            let principals = shown["aws"]["principals"].as_array().cloned().unwrap_or_default();
+            if principals.iter().all(|principal| principal["callInTheAir"] == false) {
+                return;
+            }
+        }
+    }
+
+    /// What the listing answers: its status and its body.
+    pub async fn listed(&self) -> (u16, String) {
+        let (answer, _) = self.ask_with("GET", LISTING, "A: b").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+
+    /// The life left of what the document says, if one is answered.
+    pub async fn life(&self) -> Option<Duration> {
+        let (listed, _) = self.ask_with("GET", LISTING, "A: b").await;
+        let is_listed = listed.ends_with("\r\n\r\ncart");
+        let (answer, _) = self.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+        assert!(!is_listed || answer.starts_with("HTTP/1.1 200 "), "listed, and then: {answer}");
+        let document: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()?;
+        let end: jiff::Timestamp = document["Expiration"].as_str()?.parse().unwrap();
+        Some(SystemTime::from(end).duration_since(self.clock.wall()).unwrap_or_default())
+    }
+
+    /// The same at the endpoint of containers, of which clients have another name than at the listing.
+    pub async fn at_containers(&self, agent: &str) -> String {
+        let token = bearer(self.pod(), seconds(self.clock.wall()));
+        let bytes = format!(
+            "GET /v1/credentials HTTP/1.1\r\nHost: 169.254.170.23\r\nAuthorization: {token}\r\nUser-Agent: {agent}\r\n\r\n"
+        );
+        self.ask_as(&self.caller, bytes.as_bytes()).await.0
+    }
+
+    /// Returns once it has its first credentials.
+    pub async fn first(&self) {
+        while self.life().await.is_none() {
+            self.settle().await;
+        }
+    }
+}
+
+/// A pod's token for the endpoint of containers, as it is read anew at each fetch.
+pub fn bearer(pod: &PodCaller, now: i64) -> String {
+    let claims = json!({
+        "aud": ["pods.eks.amazonaws.com"], "exp": now + 3600,
+        "kubernetes.io": {
+            "namespace": "shop", "pod": { "name": &*pod.pod.name, "uid": "u" },
+            "serviceaccount": { "name": "cart", "uid": "u" },
+        },
+    });
+    format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+/// A time as a token has it.
+pub fn seconds(wall: SystemTime) -> i64 {
+    i64::try_from(wall.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()).unwrap()
+}

@@ -1,0 +1,174 @@
+//! What the list of clouds does for each of them, on a listener that both share.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use seawall_config::Document;
+use seawall_http::Frame;
+use seawall_server::testing::Bench;
+use seawall_server::thread::{Answers, Next};
+use serde_json::json;
+
+use super::*;
+use crate::pod::Client;
+use crate::testing::{BOTH_BROKERED, DATE, World};
+
+#[tokio::test]
+async fn the_path_chooses_among_the_dialects_of_a_listener() {
+    let world = World::new();
+    assert!(world.dialects.of("/latest/api/token").goes_on_after("PUT"));
+    assert!(!world.dialects.of("/computeMetadata/v1/").goes_on_after("PUT"));
+    let (answer, _) = world.ask("GET /computeMetadata/v1/instance/attributes/kube-env").await;
+    assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
+    let (answer, _) = world.ask("GET /latest/elsewhere").await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"), "{answer}");
+    let (answer, _) = world.ask("GET http://a/%6catest/elsewhere").await;
+    assert!(
+        answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"),
+        "however it is spelled: {answer}"
+    );
+    let (answer, _) = world.ask("GET /nobodys").await;
+    assert!(answer.contains("Metadata-Flavor: Google"), "the first one refuses what nobody claims: {answer}");
+}
+
+#[tokio::test]
+async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
+    let world = World::of(BOTH_BROKERED);
+    let shown = world.pod().entitlements().describe(world.clock.now());
+    assert_eq!(shown["google"], json!({ "standing": "pending" }));
+    assert_eq!(shown["aws"], json!({ "standing": "no_role" }));
+    assert!(World::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
+}
+
+#[tokio::test]
+async fn what_the_list_tells_it_tells_of_each_cloud() {
+    let world = World::of(BOTH_BROKERED);
+    let floors: Vec<_> = world.clouds.floors().iter().map(|state| (state.cloud, state.is_kept)).collect();
+    assert_eq!(floors, CloudName::ALL.iter().map(|cloud| (*cloud, true)).collect::<Vec<_>>());
+    let routes = world.clouds.routes();
+    for cloud in CloudName::ALL {
+        assert!(routes.iter().any(|route| route.cloud() == cloud.as_str()), "{cloud:?}");
+    }
+    let document = Document::parse(BOTH_BROKERED).unwrap();
+    let sections = Sections::read(&document.root(), Path::new("/"), &[]);
+    assert_eq!(
+        (sections.names(), sections.selections().len()),
+        (CloudName::ALL.to_vec(), CloudName::ALL.len())
+    );
+}
+
+#[tokio::test]
+async fn readiness_is_answered_by_the_dialect_that_it_asks() {
+    let mut world = World::new();
+    world.caller = Client::Probe;
+    // In `conceal` the real server answers Google's.
+    for probe in world.clouds.probes(&[DialectName::AwsImds, DialectName::AwsContainers]) {
+        let headers = probe.headers.trim_end();
+        let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
+        assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(answer.to_ascii_lowercase().contains(probe.answer_has), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_dialect_is_made_once_for_all_listeners_of_a_thread() {
+    let world = World::new();
+    let [one, two] = &world.clouds.speak(&vec![vec![DialectName::Google]; 2], &world.tools).unwrap()[..]
+    else {
+        panic!("two listeners")
+    };
+    assert!(std::ptr::addr_eq(one.of("/"), two.of("/")));
+}
+
+#[test]
+fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let world = runtime.block_on(async { World::new() });
+    let mut out = Vec::new();
+    let refusal = seawall_http::Refusal::new(400, "malformed", "no");
+    world.dialects.first().refuse(&refusal, &Frame::closing(DATE), 1, &mut out);
+    assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
+}
+
+/// A thread that the world's requests are asked of.
+fn bench(world: &World) -> Bench<PodCaller> {
+    Bench::new(&world.clock, &world.clouds.routes())
+}
+
+fn bytes(request: &str) -> String {
+    format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
+}
+
+/// What a thread makes of one request of the world's pod.
+fn ask(world: &World, request: &str) -> Answers {
+    ask_of(world, &bytes(request))
+}
+
+fn ask_of(world: &World, bytes: &str) -> Answers {
+    bench(world).answer(&world.dialects, &world.caller, &world.pod, bytes.as_bytes())
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
+    let world = World::new();
+    world.pod.connections.close();
+    for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
+        let Answers { text: answer, next, .. } = ask(&world, request);
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"), "{request}: {answer}");
+        assert_eq!(next, Next::Close, "{request}");
+    }
+}
+
+/// It was refused, and clients that are refused a token go on without, some for good.
+#[tokio::test]
+async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
+    let world = World::of("aws: { region: eu-central-1 }\n");
+    world.pod.connections.close();
+    let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
+    let Answers { text: answer, next, .. } = ask_of(&world, put);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && next == Next::Close, "{answer}");
+    let Answers { text: answer, next, .. } = ask(&world, "PUT /latest/meta-data/");
+    assert!(answer.starts_with("HTTP/1.1 405 ") && next == Next::Close, "{answer}");
+    let Answers { text: answer, .. } = ask(&world, "GET /latest/meta-data/");
+    assert!(answer.contains("pod_gone"), "{answer}");
+}
+
+/// Everything was refused there in the words of the first dialect, with the time to wait that AWS's clients must not be told.
+#[tokio::test]
+async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
+    let world = World::of(BOTH_BROKERED);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
+    for (request, status, is_told_when) in [
+        (put.to_owned(), "200", false),
+        (bytes("GET /latest/meta-data/"), "503", false),
+        (bytes("GET /computeMetadata/v1/project/project-id"), "503", true),
+        ("GET /latest/meta-data/".to_owned(), "503", true),
+    ] {
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        bench(&world).refuse_at_cap(&mut stream, &world.dialects, &world.pod);
+        drop(stream);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+        let answer = answer.to_ascii_lowercase();
+        assert!(answer.contains("connection: close"), "{answer}");
+        assert_eq!(answer.contains("retry-after"), is_told_when, "{request}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
+    let world = World::of(BOTH_BROKERED);
+    let Answers { text: answer, taken, next } =
+        ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
+    assert_eq!(next, Next::Settle(CloudName::Google, Duration::from_millis(500)));
+    assert!(answer.is_empty() && taken == 0, "it is looked at again: {answer}");
+    let Answers { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "at once, as far as AWS goes: {answer}");
+    let Answers { text: answer, .. } = ask(&world, "GET /");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "what is anybody's: {answer}");
+}

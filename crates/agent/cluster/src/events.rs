@@ -1,0 +1,361 @@
+//! Events on a pod, so that `kubectl describe pod` says why it got no credentials; and on the agent's own, or on the node, of what
+//! concerns the agent itself.
+//!
+//! A pod can ask thousands of times a second and be refused each time. So: one event per pod and reason in a while, a
+//! bounded rate for the whole node, a bounded memory of what was said, and a failed post is not tried again.
+//! A caller never waits: an admitted event is put in a short queue or dropped.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use seawall_core::events::{Complainer, Complaint, Voice};
+use seawall_core::{Gcra, Moment, Pod};
+use seawall_kube::{Failure, Link, request};
+use serde::de::IgnoredAny;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use crate::index::PodRecord;
+
+/// The same complaint about the same pod is not repeated for this long.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Events of the whole node: sustained per second, and at once.
+const RATE: (u32, u32) = (1, 10);
+
+/// Complaints that are remembered. A full node has a few hundred pods.
+const REMEMBERED: usize = 1024;
+
+/// Events that wait to be posted.
+const QUEUE: usize = 32;
+
+/// Longest message, in characters; the API server takes 1024 bytes of a note (events.k8s.io/v1).
+const LONGEST: usize = 500;
+
+/// Reports refusals. Cheap to clone; usable from any thread.
+#[derive(Clone, Debug)]
+pub struct Reporter(Arc<Inner>);
+
+/// An event on one pod.
+#[derive(Debug)]
+struct PodVoice {
+    reporter: Reporter,
+    record: Arc<PodRecord>,
+}
+
+impl Voice for PodVoice {
+    fn says(&self, complaint: Complaint, message: &str) -> bool {
+        self.reporter.report(&self.record, complaint, message)
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    link: Link,
+    queue: mpsc::Sender<Report>,
+    rate: Gcra,
+    said: Mutex<HashMap<(Arc<str>, Complaint), Moment>>,
+    posted: AtomicU64,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Report {
+    /// Nothing is the node.
+    pod: Option<Pod>,
+    complaint: Complaint,
+    message: String,
+}
+
+impl Reporter {
+    pub(crate) fn new(link: Link, node: String) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (queue, reports) = mpsc::channel(QUEUE);
+        let inner = Arc::new(Inner {
+            link,
+            queue,
+            rate: Gcra::new(RATE.0, RATE.1),
+            said: Mutex::default(),
+            posted: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        });
+        // Weak in effect: the queue closes with the last reporter, and the poster ends.
+        let poster = Poster { node, link: inner.link.clone(), tally: Arc::downgrade(&inner) };
+        (Self(inner), poster.run(reports))
+    }
+
+    /// The voice of this pod.
+    pub fn of_pod(&self, record: Arc<PodRecord>) -> Complainer {
+        Complainer::with(Arc::new(PodVoice { reporter: self.clone(), record }))
+    }
+
+    /// Reports that a pod was refused, unless that was said lately. Returns at once, with whether it is said: if not, there was no
+    /// room for it just now. The message is for the pod's owner: what to mend, nothing internal.
+    pub fn report(&self, record: &PodRecord, complaint: Complaint, message: &str) -> bool {
+        match self.0.admit(&record.pod, complaint) {
+            Admitted::SaidLately => return true,
+            Admitted::NoRoom => return false,
+            Admitted::News => {}
+        }
+        let is_queued = self.0.post(Some(record.pod.clone()), complaint, message);
+        if !is_queued {
+            self.0.forget(&record.pod, complaint);
+        }
+        is_queued
+    }
+
+    /// Tells of the agent itself, on its own pod or, where that is not known, on the node. Returns at once, with whether there was room for it
+    /// within the node's rate; that nothing is told twice is the caller's to see to.
+    pub fn tell(&self, own: Option<&PodRecord>, complaint: Complaint, message: &str) -> bool {
+        if self.0.rate.take(self.0.link.clock.now()).is_err() {
+            return false;
+        }
+        self.0.post(own.map(|record| record.pod.clone()), complaint, message)
+    }
+
+    /// Events posted, and events lost: over the rate, over the queue, or not taken by the API server. Repetitions
+    /// count as neither.
+    pub fn tally(&self) -> (u64, u64) {
+        (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
+    }
+}
+
+/// What becomes of a complaint.
+enum Admitted {
+    News,
+    SaidLately,
+    NoRoom,
+}
+
+impl Inner {
+    fn post(&self, pod: Option<Pod>, complaint: Complaint, message: &str) -> bool {
+        let message = message.chars().take(LONGEST).collect();
+        let is_queued = self.queue.try_send(Report { pod, complaint, message }).is_ok();
+        if !is_queued {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        is_queued
+    }
+
+    fn admit(&self, pod: &Pod, complaint: Complaint) -> Admitted {
+        let now = self.link.clock.now();
+        let mut said = self.said();
+        let key = (pod.uid.0.clone(), complaint);
+        if said.get(&key).is_some_and(|when| now.since(*when) < QUIET) {
+            return Admitted::SaidLately;
+        }
+        if said.len() >= REMEMBERED {
+            said.retain(|_, when| now.since(*when) < QUIET);
+        }
+        if said.len() >= REMEMBERED || self.rate.take(now).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return Admitted::NoRoom;
+        }
+        said.insert(key, now);
+        Admitted::News
+    }
+
+    fn forget(&self, pod: &Pod, complaint: Complaint) {
+        self.said().remove(&(pod.uid.0.clone(), complaint));
+    }
+
+    /// A lock, because refusals come from every traffic thread; held for one lookup in a small map.
+    fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, Complaint), Moment>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Poster {
+    node: String,
+    link: Link,
+    tally: std::sync::Weak<Inner>,
+}
+
+impl Poster {
+    async fn run(self, mut reports: mpsc::Receiver<Report>) {
+        while let Some(report) = reports.recv().await {
+            let posted = self.post(&report).await;
+            if let Err(failure) = &posted {
+                // As many as are posted at most, which is bounded: an operator who looks for the event finds why there is none.
+                warn!(reason = %failure, complaint = report.complaint.as_str(), "an event is lost");
+            }
+            let Some(tally) = self.tally.upgrade() else { return };
+            let counter = if posted.is_ok() { &tally.posted } else { &tally.dropped };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn post(&self, report: &Report) -> Result<(), Failure> {
+        let request = request::create(&path(report), &self.event(report));
+        self.link.client.call::<IgnoredAny>(request, self.link.patience.answer).await.map(drop)
+    }
+
+    /// Source: Kubernetes API reference, Event v1 core.
+    fn event(&self, report: &Report) -> serde_json::Value {
+        let Report { pod, complaint, message } = report;
+        let node = &*self.node;
+        // Of a node, whose name is what tools look for in the place of its UID (as kubelets post them).
+        let (kind, namespace, name, uid) = pod.as_ref().map_or(("Node", None, node, node), |pod| {
+            ("Pod", Some(&*pod.service_account.namespace), &*pod.name, &*pod.uid.0)
+        });
+        let now = jiff::Timestamp::try_from(self.link.clock.wall()).unwrap_or_default();
+        // Whole seconds: `metav1.Time` has no fractions.
+        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": format!("{name}."), "namespace": namespace.unwrap_or(OF_NODES)},
+            "involvedObject": {
+                "apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid,
+            },
+            "type": "Warning",
+            "reason": complaint.as_str(),
+            "message": message,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": AGENT, "host": self.node},
+            "reportingComponent": AGENT,
+            "reportingInstance": self.node,
+        })
+    }
+}
+
+fn path(report: &Report) -> String {
+    let namespace = report.pod.as_ref().map_or(OF_NODES, |pod| &*pod.service_account.namespace);
+    format!("/api/v1/namespaces/{namespace}/events")
+}
+
+/// Where the API server takes events of what is in no namespace (kubernetes, pkg/apis/core/validation, `ValidateEventCreate`).
+const OF_NODES: &str = "default";
+
+/// Who reports.
+const AGENT: &str = "seawall-agent";
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::facts::{Annotations, Beside};
+    use seawall_core::{Clock, Facts, PodUid, ServiceAccount};
+
+    use super::*;
+    use crate::fake::link;
+    use crate::index::PodRecord;
+
+    fn record(uid: usize) -> PodRecord {
+        let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
+        PodRecord {
+            pod: Pod { uid: PodUid(format!("uid-{uid}").into()), name: "web-0".into(), service_account },
+            addresses: Box::default(),
+            host_network: false,
+            terminating: false,
+            facts: Facts {
+                pod: Annotations::default(),
+                service_account: Beside::NotRead,
+                namespace: Beside::NotRead,
+            },
+            tokens: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_storm_of_refusals_is_one_event_and_said_again_much_later() {
+        let (clock, hand) = Clock::manual();
+        let (link, mut asked) = link(clock);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        for expected in 1..=2 {
+            for _ in 0..10_000 {
+                reporter.report(&record(1), Complaint::RefusedByPolicy, "not in the list");
+            }
+            let event = asked.recv().await.unwrap();
+            assert_eq!(event.what, "POST /api/v1/namespaces/reef/events");
+            assert_eq!(event.body["involvedObject"]["uid"], "uid-1");
+            assert_eq!(event.body["firstTimestamp"].as_str().unwrap().len(), "2026-01-01T00:00:00Z".len());
+            event.answer(201, &serde_json::json!({}));
+            while reporter.tally() != (expected, 0) {
+                tokio::task::yield_now().await;
+            }
+            assert!(asked.try_recv().is_err());
+            hand.advance(QUIET);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_concerns_the_agent_is_told_on_its_pod_or_on_the_node() {
+        let (clock, _hand) = Clock::manual();
+        let (link, mut asked) = link(clock);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        let own = record(7);
+        for (pod, namespace, kind, uid) in
+            [(Some(&own), "reef", "Pod", "uid-7"), (None, "default", "Node", "node1")]
+        {
+            assert!(reporter.tell(pod, Complaint::ConfigurationRefused, "no"));
+            let event = asked.recv().await.unwrap();
+            assert_eq!(event.what, format!("POST /api/v1/namespaces/{namespace}/events"));
+            let object = &event.body["involvedObject"];
+            assert_eq!((&object["kind"], &object["uid"]), (&kind.into(), &uid.into()));
+            assert_eq!(event.body["reason"], "ConfigurationRefused");
+            event.answer(201, &serde_json::json!({}));
+        }
+        let is_said = |_: &u32| reporter.tell(None, Complaint::ConfigurationRefused, "no");
+        assert!((0..100).filter(is_said).count() <= 8, "within the node's rate");
+    }
+
+    #[tokio::test]
+    async fn many_pods_share_one_rate_and_one_memory() {
+        let (clock, hand) = Clock::manual();
+        let (link, _asked) = link(clock);
+        let (reporter, _poster) = Reporter::new(link, "node1".into());
+        for uid in 0..10_000 {
+            let is_said = reporter.report(&record(uid), Complaint::RefusedByCloud, "no");
+            assert!(is_said || uid >= 10, "there is room for {uid}");
+            hand.advance(Duration::from_millis(100));
+        }
+        assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
+        let (_, dropped) = reporter.tally();
+        assert!(dropped >= 8_990, "{dropped}");
+        assert!(!reporter.report(&record(0), Complaint::NotRenewed, "no"), "who is not heard is told so");
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_not_taken_is_not_tried_again() {
+        let (clock, _hand) = Clock::manual();
+        let (link, mut asked) = link(clock);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        reporter.report(&record(1), Complaint::NoToken, &"x".repeat(100_000));
+        let event = asked.recv().await.unwrap();
+        assert_eq!(event.body["message"].as_str().unwrap().len(), LONGEST);
+        event.answer(403, &serde_json::json!({"kind": "Status", "status": "Failure", "code": 403}));
+        while reporter.tally() != (0, 1) {
+            tokio::task::yield_now().await;
+        }
+        assert!(asked.try_recv().is_err());
+    }
+
+    /// It was said at the level of `debug` alone, and an operator who looked for the event found no reason.
+    #[tokio::test]
+    async fn a_lost_event_is_a_warning() {
+        let said = tempfile::NamedTempFile::new().unwrap();
+        let writer = Mutex::new(said.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(writer);
+        let _heard = tracing::subscriber::set_default(subscriber.finish());
+        let (link, mut asked) = link(Clock::manual().0);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        reporter.report(&record(1), Complaint::NoToken, "no");
+        let refusal =
+            serde_json::json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden"});
+        asked.recv().await.unwrap().answer(403, &refusal);
+        while reporter.tally() != (0, 1) {
+            tokio::task::yield_now().await;
+        }
+        let said = std::fs::read_to_string(said.path()).unwrap();
+        assert!(
+            said.contains("WARN") && said.contains("an event is lost") && said.contains("forbidden"),
+            "{said}"
+        );
+    }
+}

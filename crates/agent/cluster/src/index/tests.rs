@@ -1,0 +1,681 @@
+//! The index against a model that is too simple to be wrong, under random events.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use seawall_core::facts::Text;
+
+use super::*;
+use crate::object::{Address, Metadata, PartialObject, PodSpec, PodStatus, Timestamp};
+
+/// A pod as an event describes it: small domains, so that addresses are reused and claimed twice all the time.
+#[derive(Clone, Debug)]
+struct Told {
+    uid: u8,
+    account: Option<u8>,
+    addresses: Vec<u8>,
+    host_network: bool,
+    phase: &'static str,
+    /// Deletion time, in seconds of the test's clock.
+    deletion: Option<u64>,
+    sandbox: Sandbox,
+    /// When the kubelet first took note of it.
+    started: Option<u64>,
+}
+
+/// When the machine started, for the model.
+const BOOT: u64 = 100;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Applied(Told),
+    Deleted(u8),
+    Listed(Vec<Told>),
+    Passes(u64),
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    (
+        0..6_u8,
+        prop::option::weighted(0.9, 0..3_u8),
+        prop::collection::vec(0..6_u8, 0..3),
+        prop::bool::weighted(0.2),
+        prop::sample::select(vec![
+            "",
+            "Pending",
+            "Running",
+            "Running",
+            "Running",
+            "Succeeded",
+            "Failed",
+            "Unknown",
+        ]),
+        prop::option::weighted(0.2, 0..600_u64),
+        prop::sample::select(vec![
+            Sandbox::Unsaid,
+            Sandbox::Unsaid,
+            Sandbox::Absent,
+            Sandbox::Ready(None),
+            Sandbox::Ready(Some(at(BOOT + 1))),
+        ]),
+        prop::option::weighted(0.3, 0..2 * BOOT),
+    )
+        .prop_map(|(uid, account, addresses, host_network, phase, deletion, sandbox, started)| Told {
+            uid,
+            account,
+            addresses,
+            host_network,
+            phase,
+            deletion,
+            sandbox,
+            started,
+        })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => told().prop_map(Event::Applied),
+        2 => (0..6_u8).prop_map(Event::Deleted),
+        1 => prop::collection::vec(told(), 0..5).prop_map(|all| {
+            // A list names no pod twice.
+            let distinct: BTreeMap<u8, Told> = all.into_iter().map(|told| (told.uid, told)).collect();
+            Event::Listed(distinct.into_values().collect())
+        }),
+        1 => (1..120_u64).prop_map(Event::Passes),
+    ]
+}
+
+/// Four IPv4 addresses, one of them also written as IPv6, and two IPv6 addresses.
+fn text(address: u8) -> String {
+    match address {
+        0..4 => format!("10.244.0.{address}"),
+        4 => "::ffff:10.244.0.0".into(),
+        _ => format!("fd00::{address}"),
+    }
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+fn object(told: &Told) -> PodObject {
+    PodObject {
+        metadata: Metadata {
+            name: format!("pod-{}", told.uid),
+            namespace: "reef".into(),
+            uid: format!("uid-{}", told.uid),
+            deletion_timestamp: told.deletion.map(|seconds| Timestamp(at(seconds))),
+            ..Metadata::default()
+        },
+        spec: PodSpec {
+            service_account_name: told.account.map_or(String::new(), |account| format!("account-{account}")),
+            host_network: told.host_network,
+        },
+        status: PodStatus {
+            phase: told.phase.into(),
+            pod_ip: told.addresses.first().map_or(String::new(), |first| text(*first)),
+            pod_ips: told.addresses.iter().map(|address| Address { ip: text(*address) }).collect(),
+            sandbox: told.sandbox,
+            start_time: told.started.map(|seconds| Timestamp(at(seconds))),
+            ..PodStatus::default()
+        },
+    }
+}
+
+/// What is true, as plainly as it can be said.
+#[derive(Debug, Default)]
+struct Model {
+    pods: BTreeMap<u8, Told>,
+    /// Since when a pod has no address.
+    starting: BTreeMap<u8, u64>,
+    now: u64,
+}
+
+impl Told {
+    fn is_over(&self) -> bool {
+        matches!(self.phase, "Succeeded" | "Failed")
+    }
+
+    /// Whether its addresses are those of a sandbox that it has.
+    fn has_sandbox(&self) -> bool {
+        let is_since_boot = self.sandbox == Sandbox::Ready(Some(at(BOOT + 1)));
+        self.sandbox != Sandbox::Absent && (is_since_boot || self.started.is_none_or(|at| at >= BOOT))
+    }
+
+    fn is_starting(&self) -> bool {
+        !self.host_network && (self.addresses.is_empty() || !self.has_sandbox()) && !self.is_over()
+    }
+}
+
+impl Model {
+    fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Applied(told) => drop(self.pods.insert(told.uid, told.clone())),
+            Event::Deleted(uid) => drop(self.pods.remove(uid)),
+            Event::Listed(all) => self.pods = all.iter().map(|told| (told.uid, told.clone())).collect(),
+            Event::Passes(seconds) => self.now += seconds,
+        }
+        let starting = self.pods.iter().filter(|(_, told)| told.is_starting());
+        let since = |uid: &u8| self.starting.get(uid).copied().unwrap_or(self.now);
+        self.starting = starting.map(|(uid, _)| (*uid, since(uid))).collect();
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Told> {
+        self.pods.values().filter(|told| {
+            let over = told.deletion.is_some_and(|end| self.now >= end + DELETION_LEEWAY.as_secs());
+            !over && !told.is_over()
+        })
+    }
+
+    fn pod_at(&self, address: IpAddr) -> Result<String, NoPod> {
+        let has = |told: &&Told| {
+            let own = told.addresses.iter().map(|a| text(*a).parse::<IpAddr>().unwrap().to_canonical());
+            !told.host_network
+                && told.has_sandbox()
+                && own.into_iter().any(|own| own == address.to_canonical())
+        };
+        let claimants: Vec<&Told> = self.live().filter(has).collect();
+        let may_take = |told: &Told| {
+            self.starting.get(&told.uid).is_some_and(|since| self.now < since + SETTING_UP.as_secs())
+        };
+        match claimants[..] {
+            [one] if one.account.is_some() && one.deletion.is_some() && self.live().any(may_take) => {
+                Err(NoPod::Ambiguous)
+            }
+            [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
+            [] | [_] => Err(NoPod::Absent),
+            _ => Err(NoPod::Ambiguous),
+        }
+    }
+
+    fn uids(&self) -> Vec<String> {
+        let mut uids: Vec<String> =
+            self.live().filter(|t| t.account.is_some()).map(|t| format!("uid-{}", t.uid)).collect();
+        uids.sort();
+        uids
+    }
+}
+
+fn feed(index: &mut Index, event: &Event) {
+    match event {
+        Event::Applied(told) => index.applied(&object(told)),
+        Event::Deleted(uid) => {
+            let mut gone = object(&Told {
+                uid: *uid,
+                account: None,
+                addresses: vec![],
+                host_network: false,
+                phase: "",
+                deletion: None,
+                sandbox: Sandbox::Unsaid,
+                started: None,
+            });
+            gone.metadata.name = "whatever the last state was".into();
+            index.deleted(&gone);
+        }
+        Event::Listed(all) => index.listed(all.iter().map(object).collect()),
+        Event::Passes(_) => {}
+    }
+}
+
+fn uids(snapshot: &Snapshot) -> Vec<String> {
+    let mut uids: Vec<String> = snapshot.pods().map(|record| record.pod.uid.0.to_string()).collect();
+    uids.sort();
+    uids
+}
+
+proptest! {
+    #[test]
+    fn the_snapshot_says_what_the_model_says(events in prop::collection::vec(event(), 1..60)) {
+        let (mut index, mut model) = (Index::default(), Model::default());
+        index.booted(Some(at(BOOT)));
+        for event in &events {
+            feed(&mut index, event);
+            model.happens(event);
+            let snapshot = index.snapshot(at(model.now));
+            prop_assert_eq!(uids(&snapshot), model.uids());
+            for address in 0..6 {
+                let address: IpAddr = text(address).parse().unwrap();
+                let said = snapshot.pod_at(address).map(|record| record.pod.uid.0.to_string());
+                prop_assert_eq!(said, model.pod_at(address), "{} after {:?}", address, event);
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_that_passes_is_foretold(events in prop::collection::vec(event(), 1..40)) {
+        let (mut index, mut model) = (Index::default(), Model::default());
+        for event in &events {
+            feed(&mut index, event);
+            model.happens(event);
+        }
+        let before = uids(&index.snapshot(at(model.now)));
+        // Nothing changes by itself until the foretold moment.
+        let quiet = index.next_end(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
+        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
+    }
+
+    #[test]
+    fn nothing_new_is_told_as_nothing_new(events in prop::collection::vec(event(), 1..40)) {
+        let mut index = Index::default();
+        for event in &events {
+            feed(&mut index, event);
+            let first = index.snapshot(at(0));
+            if matches!(event, Event::Applied(_) | Event::Listed(_)) {
+                feed(&mut index, event);
+            }
+            let second = index.snapshot(at(0));
+            for record in first.pods() {
+                let again = second.by_uid(&record.pod.uid.0);
+                prop_assert!(again.is_some_and(|again| Arc::ptr_eq(again, record)));
+            }
+            prop_assert_eq!(second.version(), first.version() + 1);
+        }
+    }
+}
+
+/// What happens around one ServiceAccount at the API server, and when we hear of it.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Somebody writes it: with this account, or (`None`) deletes it.
+    Written(Option<u8>),
+    /// The watch delivers the next change.
+    Delivered,
+    /// The watch is lost and begins anew from the present.
+    Repositioned,
+    /// A fetch that is in the air is answered by the API server.
+    Read,
+    /// The oldest answer arrives.
+    Arrived,
+    /// Its only pod leaves, and comes again.
+    Left,
+    Came,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => prop::option::weighted(0.7, 0..4_u8).prop_map(Step::Written),
+        3 => Just(Step::Delivered),
+        1 => Just(Step::Repositioned),
+        3 => Just(Step::Read),
+        3 => Just(Step::Arrived),
+        1 => Just(Step::Left),
+        1 => Just(Step::Came),
+    ]
+}
+
+/// The API server's side, and what is under way to us.
+#[derive(Default)]
+struct World {
+    index: Index,
+    /// Every state that the ServiceAccount ever had.
+    history: Vec<Option<u8>>,
+    /// How much of it the watch has delivered.
+    delivered: usize,
+    asked: Vec<Fetch>,
+    answers: Vec<(Fetch, Beside)>,
+}
+
+fn account_object(value: Option<u8>) -> PartialObject {
+    let annotations = value.map(|value| ("cloud/account", Text::from(&*format!("a{value}"))));
+    let metadata = Metadata {
+        namespace: "reef".into(),
+        name: "account-0".into(),
+        annotations: annotations.into_iter().collect(),
+        ..Metadata::default()
+    };
+    PartialObject { metadata }
+}
+
+fn account(value: Option<u8>) -> Beside {
+    value.map_or_else(Beside::missing, |_| Beside::read(account_object(value).metadata.annotations))
+}
+
+impl World {
+    fn pod() -> PodObject {
+        let told = Told {
+            uid: 0,
+            account: Some(0),
+            addresses: vec![],
+            host_network: false,
+            phase: "",
+            deletion: None,
+            sandbox: Sandbox::Unsaid,
+            started: None,
+        };
+        object(&told)
+    }
+
+    fn truth(&self) -> Beside {
+        account(self.history.last().copied().flatten())
+    }
+
+    fn happens(&mut self, step: &Step) {
+        match step {
+            Step::Written(value) => self.history.push(*value),
+            Step::Delivered if self.delivered < self.history.len() => {
+                let value = self.history[self.delivered];
+                self.delivered += 1;
+                let object = Kind::ServiceAccount.object(&account_object(value).metadata);
+                self.index.told(&object, &account(value));
+            }
+            Step::Repositioned => {
+                self.delivered = self.history.len();
+                self.index.positioned(Kind::ServiceAccount);
+            }
+            Step::Read => {
+                let truth = self.truth();
+                let answers = self.asked.drain(..).map(|fetch| (fetch, truth.clone()));
+                self.answers.extend(answers);
+            }
+            Step::Arrived if !self.answers.is_empty() => {
+                let (fetch, account) = self.answers.remove(0);
+                self.index.fetched(&fetch, &account);
+            }
+            Step::Left => self.index.deleted(&Self::pod()),
+            Step::Came => self.index.applied(&Self::pod()),
+            Step::Delivered | Step::Arrived => {}
+        }
+        // As the writer does after each update.
+        drop(self.index.snapshot(at(0)));
+        self.asked.extend(self.index.fetches());
+    }
+
+    /// Lets everything arrive that is under way.
+    fn settle(&mut self) {
+        while self.delivered < self.history.len() {
+            self.happens(&Step::Delivered);
+        }
+        while !(self.asked.is_empty() && self.answers.is_empty()) {
+            self.happens(&Step::Read);
+            self.happens(&Step::Arrived);
+        }
+    }
+}
+
+proptest! {
+    /// Watch and fetches race in every order; once all has arrived, what we know is what is true.
+    #[test]
+    fn a_service_account_ends_up_as_it_is(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::default();
+        world.happens(&Step::Came);
+        world.happens(&Step::Repositioned);
+        for step in &steps {
+            world.happens(step);
+        }
+        world.happens(&Step::Came);
+        world.settle();
+        let truth = world.truth();
+        let snapshot = world.index.snapshot(at(0));
+        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().facts.service_account, &truth);
+    }
+}
+
+fn running(uid: u8, addresses: &[u8]) -> Told {
+    Told {
+        uid,
+        account: Some(0),
+        addresses: addresses.to_vec(),
+        host_network: false,
+        phase: "Running",
+        deletion: None,
+        sandbox: Sandbox::Unsaid,
+        started: None,
+    }
+}
+
+#[test]
+fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
+    let mut index = Index::default();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    let address: IpAddr = text(0).parse().unwrap();
+    let end = 30 + DELETION_LEEWAY.as_secs();
+    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().terminating);
+    assert_eq!(index.next_end(at(0)), Some(at(end)));
+    let after = index.snapshot(at(end));
+    assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
+    // Nor does it come back with a late event.
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    assert!(index.snapshot(at(end)).pod_at(address).is_err());
+}
+
+#[test]
+fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+    index.applied(&object(&running(2, &[])));
+    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(NoPod::Ambiguous)));
+    // It got another one.
+    index.applied(&object(&running(2, &[1])));
+    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+}
+
+#[test]
+fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
+    let stuck = SETTING_UP.as_secs();
+    index.applied(&object(&Told { deletion: Some(3600), ..running(1, &[0]) }));
+    index.applied(&object(&running(2, &[])));
+    assert!(!says(&mut index, 0) && !says(&mut index, stuck - 1));
+    assert_eq!(index.next_end(at(0)), Some(at(stuck)));
+    // Told of again, it is no newer.
+    index.applied(&object(&Told { phase: "Pending", ..running(2, &[]) }));
+    assert!(says(&mut index, stuck), "no longer");
+    // It got one and lost it: it may get another.
+    index.applied(&object(&running(2, &[1])));
+    assert!(says(&mut index, stuck));
+    index.applied(&object(&running(2, &[])));
+    assert!(!says(&mut index, stuck + 1));
+}
+
+#[test]
+fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    index.applied(&object(&running(2, &[])));
+    let snapshot = index.snapshot(at(0));
+    assert!(snapshot.pod_at(address).is_err());
+    assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
+    // Somebody else has it.
+    index.applied(&object(&running(2, &[0])));
+    assert!(index.snapshot(at(0)).claimant(address).is_none());
+}
+
+#[test]
+fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    index.applied(&object(&Told { deletion: Some(30), ..running(2, &[]) }));
+    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), NoPod::Ambiguous);
+}
+
+/// A restart of the container runtime: both pods get new sandboxes, and each the other's address.
+#[test]
+fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
+    let mut index = Index::default();
+    let [x, y]: [IpAddr; 2] = [text(0).parse().unwrap(), text(1).parse().unwrap()];
+    let at_both = |index: &mut Index| {
+        let snapshot = index.snapshot(at(0));
+        [x, y].map(|address| snapshot.pod_at(address).ok().map(|record| record.pod.uid.0.to_string()))
+    };
+    let (one, two) = (Some("uid-1".to_owned()), Some("uid-2".to_owned()));
+    let ready = |uid, address| Told { sandbox: Sandbox::Ready(None), ..running(uid, &[address]) };
+    let absent = |uid, address| Told { sandbox: Sandbox::Absent, ..running(uid, &[address]) };
+    index.applied(&object(&ready(1, 0)));
+    index.applied(&object(&ready(2, 1)));
+    assert_eq!(at_both(&mut index), [one.clone(), two.clone()]);
+    // Kubelets go on telling of the last address.
+    index.applied(&object(&absent(1, 0)));
+    assert_eq!(at_both(&mut index), [None, two.clone()]);
+    index.applied(&object(&absent(2, 1)));
+    assert_eq!(at_both(&mut index), [None, None]);
+    index.applied(&object(&ready(2, 0)));
+    assert_eq!(at_both(&mut index), [two.clone(), None]);
+    index.applied(&object(&ready(1, 1)));
+    assert_eq!(at_both(&mut index), [two, one]);
+}
+
+/// A reboot, and an agent that starts before the kubelet has told of anything.
+#[test]
+fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.booted(Some(at(BOOT)));
+    let before = Told { started: Some(BOOT - 1), ..running(1, &[0]) };
+    index.listed(vec![object(&before)]);
+    assert_eq!(index.snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), NoPod::Absent);
+    // Long after the start it is believed.
+    index.booted(None);
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+    index.booted(Some(at(BOOT)));
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
+    // The same pod's next sandbox, and on kubelets that do not tell of sandboxes its next container.
+    let made = Told { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
+    index.applied(&object(&made));
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+    // A status that tells no time is nobody's whom we know.
+    index.applied(&object(&running(1, &[0])));
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+}
+
+#[test]
+fn before_the_first_list_nothing_is_complete() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    assert!(!index.snapshot(at(0)).is_complete());
+    index.listed(vec![]);
+    let snapshot = index.snapshot(at(0));
+    assert!(snapshot.is_complete() && snapshot.pods().len() == 0);
+}
+
+#[test]
+fn no_service_account_is_read_before_its_watch_has_a_position() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    assert!(index.fetches().is_empty());
+    index.positioned(Kind::ServiceAccount);
+    assert_eq!(index.fetches().len(), 1);
+    assert!(index.fetches().is_empty(), "each is handed out once");
+}
+
+#[test]
+fn service_accounts_that_nobody_uses_are_forgotten() {
+    let mut index = Index::default();
+    index.positioned(Kind::ServiceAccount);
+    index.applied(&object(&running(1, &[0])));
+    drop(index.snapshot(at(0)));
+    let fetch = index.fetches().remove(0);
+    index.deleted(&object(&running(1, &[0])));
+    drop(index.snapshot(at(0)));
+    assert!(index.accounts.is_empty());
+    assert!(fetch.ticket.upgrade().is_none(), "and whoever reads it can stop");
+}
+
+#[test]
+fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    let first = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    index.applied(&object(&running(1, &[1])));
+    let second = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.tokens, &second.tokens));
+    index.deleted(&object(&running(1, &[1])));
+    index.applied(&object(&running(1, &[1])));
+    let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
+}
+
+/// Pods 1 and 2 in `reef`, pod 3 in `shop`, and the fetches of their namespaces by name.
+fn in_two_namespaces() -> (Index, BTreeMap<String, Fetch>) {
+    let mut index = Index::asking_about_namespaces();
+    for (uid, namespace) in [(1, "reef"), (2, "reef"), (3, "shop")] {
+        let mut pod = object(&running(uid, &[uid]));
+        pod.metadata.namespace = namespace.into();
+        index.applied(&pod);
+    }
+    assert!(index.fetches().is_empty(), "a change before the watch begins would be missed");
+    index.positioned(Kind::Namespace);
+    let fetches = index.fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
+    (index, fetches)
+}
+
+fn namespace(name: &str) -> Object {
+    Object::Namespace(name.into())
+}
+
+fn says(value: &str) -> Beside {
+    Beside::read([("cloud/of-namespace", Text::from(value))].into_iter().collect())
+}
+
+#[test]
+fn a_namespaces_annotation_reaches_all_of_its_pods() {
+    let (mut index, fetches) = in_two_namespaces();
+    assert!(fetches.keys().eq(["namespace reef", "namespace shop"]), "{fetches:?}");
+    index.fetched(&fetches["namespace reef"], &says("a"));
+    let snapshot = index.snapshot(at(0));
+    let told = |uid| snapshot.by_uid(uid).unwrap().facts.namespace.clone();
+    assert_eq!([told("uid-1"), told("uid-2"), told("uid-3")], [says("a"), says("a"), Beside::NotRead]);
+    let (Beside::Known(one), Beside::Known(two)) = (told("uid-1"), told("uid-2")) else { unreachable!() };
+    assert!(Arc::ptr_eq(&one, &two), "kept once for all of them");
+    // One that comes later is told at once.
+    index.applied(&object(&running(4, &[4])));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().facts.namespace, says("a"));
+}
+
+#[test]
+fn a_change_of_a_namespace_is_told_to_its_pods_alone() {
+    let (mut index, fetches) = in_two_namespaces();
+    for fetch in fetches.values() {
+        index.fetched(fetch, &says("a"));
+    }
+    let before = index.snapshot(at(0));
+    index.told(&namespace("reef"), &says("b"));
+    index.told(&namespace("elsewhere"), &says("b"));
+    let after = index.snapshot(at(0));
+    let is_same = |uid| Arc::ptr_eq(before.by_uid(uid).unwrap(), after.by_uid(uid).unwrap());
+    assert_eq!(["uid-1", "uid-2", "uid-3"].map(is_same), [false, false, true]);
+    let changed = after.by_uid("uid-1").unwrap();
+    assert_eq!((&changed.facts.namespace, &changed.facts.service_account), (&says("b"), &Beside::NotRead));
+}
+
+#[test]
+fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
+    let (mut index, fetches) = in_two_namespaces();
+    let overtaken = &fetches["namespace reef"];
+    index.told(&namespace("reef"), &says("new"));
+    assert!(overtaken.ticket.upgrade().is_none());
+    index.fetched(overtaken, &says("old"));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().facts.namespace, says("new"));
+    // So is one from before the watch began anew; what is known stays until the next answer.
+    index.positioned(Kind::Namespace);
+    index.fetched(&fetches["namespace shop"], &says("old"));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-3").unwrap().facts.namespace, Beside::NotRead);
+    assert_eq!(index.fetches().len(), 2);
+}
+
+#[test]
+fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    index.positioned(Kind::Namespace);
+    index.told(&namespace("reef"), &says("a"));
+    assert!(index.fetches().is_empty());
+    let snapshot = index.snapshot(at(0));
+    assert_eq!(snapshot.by_uid("uid-1").unwrap().facts.namespace, Beside::read(Annotations::default()));
+}
+
+#[test]
+fn namespaces_that_nobody_uses_are_forgotten() {
+    let (mut index, fetches) = in_two_namespaces();
+    index.deleted(&object(&running(3, &[3])));
+    drop(index.snapshot(at(0)));
+    assert!(fetches["namespace shop"].ticket.upgrade().is_none(), "and whoever reads it can stop");
+    assert!(fetches["namespace reef"].ticket.upgrade().is_some());
+}

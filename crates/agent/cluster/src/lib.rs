@@ -1,0 +1,177 @@
+//! What Kubernetes says about this node: its pods, their ServiceAccounts, and tokens that prove a pod is that pod.
+//!
+//! The only part of the agent that speaks to the API server, through `kube`. It refuses to know clouds, HTTP requests of pods, or
+//! policy; it tells who is there. The agent starts one [`Cluster`], which asks, gives its [`Hearing`] a thread of its own, gives
+//! traffic threads a [`Pods`] handle (an atomic pointer to an immutable [`Snapshot`]), and follows the snapshots
+//! ([`Pods::newer_than`]) to prefetch and to let go.
+//!
+//! **An API server that is away is a state.** Starting asks nobody. The last snapshot stays, its age grows and can be read
+//! ([`Pods::staleness`]), and each watch comes back by itself.
+//!
+//! **Which ServiceAccounts.** Only those that this node's pods use are kept. One metadata-only watch over all namespaces
+//! tells changes (one connection for the node; a watch per namespace would be one TLS connection for each), but it starts
+//! from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their transfer.
+//! Those in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on ServiceAccounts, which
+//! hold no secrets.
+//!
+//! **Namespaces** are read in the same way, if a cloud selects a key on them, and not otherwise: then nothing is asked about
+//! them, no third watch runs, and no permission is needed. `deploy/rbac.yaml` grants `get, list, watch` on them, for the
+//! clouds that do.
+//!
+//! **Which annotations.** Those whose keys it is told ([`Config::selections`]). What they mean is the clouds' to say.
+
+mod config;
+mod events;
+#[cfg(test)]
+mod fake;
+mod index;
+mod latest_snapshot;
+mod object;
+mod related_objects;
+mod snapshot_writer;
+mod startup_taint;
+mod token_request;
+mod uninstall;
+mod view_freshness;
+mod watch;
+mod watch_health;
+mod watch_thread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::CryptoProvider;
+use seawall_core::Clock;
+use seawall_core::pod::SubjectTokens;
+use seawall_kube::{Connector, Link};
+use tokio::task::JoinSet;
+
+pub use config::{Config, NodeName};
+pub use events::Reporter;
+pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
+pub use seawall_kube::{Access, Patience, StartError};
+pub use uninstall::{Left, Retirement};
+pub use watch_health::WatchHealth;
+pub use watch_thread::{Hearing, Unheard};
+
+use latest_snapshot::Shared;
+use related_objects::Selected;
+use token_request::PodTokens;
+
+/// The part that asks the API server: tokens, events, the node's taint. Ends, with its task, when dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    pods: Pods,
+    reporter: Reporter,
+    link: Arc<Link>,
+    node: NodeName,
+    taint: Option<String>,
+    token_lifetime: Duration,
+    /// Aborts what it holds when it is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Reads the credentials, and gives the part that asks, on the runtime that this is called on (the agent's control
+    /// thread), and the part that hears, which is still to be given a thread. Asks nobody and waits for nobody: an API
+    /// server that is away is found out, and waited for, by the watches.
+    ///
+    /// # Errors
+    /// The kubeconfig or the in-cluster files cannot be read.
+    pub async fn start(config: Config, clock: Clock) -> Result<(Self, Hearing), StartError> {
+        let connector = Connector::read(config.access.clone(), provider())?;
+        let client = connector.client(&config.patience, clock.clone())?;
+        let link = Link { client, clock: clock.clone(), patience: config.patience };
+        let shared = Arc::new(Shared::new(&Selected::of(&config.selections)));
+        let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(poster);
+        let hearing = Hearing::new(connector, &config, &shared, &clock);
+        let cluster = Self {
+            pods: Pods { shared, clock },
+            reporter,
+            link: Arc::new(link),
+            node: config.node,
+            taint: config.taint,
+            token_lifetime: config.token_lifetime,
+            _tasks: tasks,
+        };
+        Ok((cluster, hearing))
+    }
+
+    /// What traffic threads need: who is there.
+    pub fn pods(&self) -> Pods {
+        self.pods.clone()
+    }
+
+    /// A handle that gives this pod's tokens and no other's. All handles of a pod share what has been asked for.
+    pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
+        Arc::new(PodTokens {
+            pod: record.pod.clone(),
+            cache: record.tokens.clone(),
+            link: self.link.clone(),
+            lifetime: self.token_lifetime,
+        })
+    }
+
+    /// Reports refusals as events on pods.
+    pub fn reporter(&self) -> Reporter {
+        self.reporter.clone()
+    }
+
+    /// How the watches are doing, for readiness and the admin port: that of pods, of ServiceAccounts, and of namespaces if
+    /// somebody asks about them.
+    pub fn health(&self) -> Vec<WatchHealth> {
+        self.pods.shared.health(self.link.clock.now())
+    }
+
+    /// Takes the configured taint off this node, trying until it is off. Call it once ready. Does nothing without one.
+    pub async fn open_node(&self) {
+        if let Some(taint) = &self.taint {
+            startup_taint::open(&self.link, self.node.as_str(), taint).await;
+        }
+    }
+}
+
+/// The pods of this node, as last told. Cheap to clone; usable from any thread and runtime.
+#[derive(Clone, Debug)]
+pub struct Pods {
+    shared: Arc<Shared>,
+    clock: Clock,
+}
+
+impl Pods {
+    /// The present view: one atomic read.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot.load_full()
+    }
+
+    /// Whether the view holds everything that had reached this machine shortly before. Decide who is at an address only if
+    /// so. One atomic read; if not, the thread that hears is asked to catch up.
+    pub fn is_current(&self) -> bool {
+        self.shared.pods.current.is_proven(self.clock.now())
+    }
+
+    /// Waits until [`Self::is_current`]. Put a limit around it: a machine may be short of CPU for long.
+    pub async fn current(&self) {
+        self.shared.pods.current.proven(&self.clock).await;
+    }
+
+    /// Waits for a view that is newer than `version`. Put a limit around it: there may be nothing new for hours.
+    pub async fn newer_than(&self, version: u64) -> Arc<Snapshot> {
+        let mut versions = self.shared.versions.subscribe();
+        // Fails only if the sender is gone, and we hold it.
+        let _ = versions.wait_for(|seen| *seen > version).await;
+        self.snapshot()
+    }
+
+    /// Time since the API server last said anything about this node's pods; `None` before it first did.
+    pub fn staleness(&self) -> Option<Duration> {
+        self.shared.pods.age(self.clock.now())
+    }
+}
+
+/// The agent's, named here and handed on: it signs with ring already, and its program is smaller by it.
+fn provider() -> Arc<CryptoProvider> {
+    rustls::crypto::ring::default_provider().into()
+}

@@ -1,0 +1,404 @@
+//! The one writer: takes what the watches tell, keeps the index, publishes snapshots.
+//!
+//! Events that wait together become one snapshot, so a storm costs one rebuild for many events. Reading an object beside them
+//! for the first time is done by small tasks beside it, so that a slow answer holds up no pod.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use seawall_core::facts::Beside;
+use seawall_core::{Clock, Moment};
+use seawall_kube::request::{self, Form};
+use seawall_kube::{Failure, Link, Pauses};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tracing::{debug, info};
+
+use crate::index::{Fetch, Index};
+use crate::latest_snapshot::Shared;
+use crate::object::{self, Keys, PartialObject, PodObject};
+use crate::related_objects::{Kind, Selected};
+use crate::watch::Change;
+
+/// What the writer is told.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "pods are what is told most; a box would be an allocation for each event"
+)]
+pub(crate) enum Update {
+    Pods(Change<PodObject>),
+    Beside(Kind, Change<PartialObject>),
+    Fetched(Fetch, Beside),
+}
+
+/// Updates that wait for the writer. When it is full, the watches wait and TCP slows the API server down.
+pub(crate) const QUEUE: usize = 256;
+
+/// Objects beside pods that are read at once.
+const READING: usize = 4;
+
+/// How long after the machine's start a status from before it is not believed. Far longer than a kubelet takes from its own
+/// start to the first status of its last pod (two calls for each, 50 a second); `index` says why it ends.
+const REBUILT: Duration = Duration::from_secs(3600);
+
+/// A wait without end, for "nothing is due".
+const FAR: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Writer {
+    index: Index,
+    link: Link,
+    selected: Selected,
+    shared: Arc<Shared>,
+    updates: mpsc::Receiver<Update>,
+    answers: mpsc::Sender<Update>,
+    readers: JoinSet<()>,
+    permits: Arc<Semaphore>,
+    /// Changes of pods that are applied and not published.
+    unpublished: u64,
+    /// Whether the next snapshot would tell something else than the last.
+    is_news: bool,
+    /// When the last snapshot is outdated by time alone.
+    outdated: Option<SystemTime>,
+}
+
+impl Writer {
+    pub(crate) fn new(link: Link, selected: Selected, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
+        let (sender, updates) = mpsc::channel(QUEUE);
+        let index = match &selected.namespace {
+            Some(_) => Index::asking_about_namespaces(),
+            None => Index::default(),
+        };
+        let writer = Self {
+            index,
+            link,
+            selected,
+            shared,
+            updates,
+            answers: sender.clone(),
+            readers: JoinSet::new(),
+            permits: Arc::new(Semaphore::new(READING)),
+            unpublished: 0,
+            is_news: false,
+            outdated: None,
+        };
+        (writer, sender)
+    }
+
+    /// Runs for ever; it ends by being dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.wait().await;
+            while let Ok(update) = self.updates.try_recv() {
+                self.apply(update);
+            }
+            // Most of what a cluster says of ServiceAccounts and namespaces concerns no pod here.
+            let wall = self.link.clock.wall();
+            if self.is_news || self.outdated.is_some_and(|end| wall >= end) {
+                self.publish();
+            }
+            self.read_beside();
+        }
+    }
+
+    /// Until there is an update (which is applied) or a pod's end has passed.
+    async fn wait(&mut self) {
+        let due = self.link.clock.now() + until(self.outdated, &self.link.clock);
+        let update = tokio::select! {
+            update = self.updates.recv() => update,
+            () = self.link.clock.sleep_until(due) => None,
+        };
+        self.is_news |= self.index.booted(recent_boot(&self.link.clock));
+        if let Some(update) = update {
+            self.apply(update);
+        }
+    }
+
+    fn apply(&mut self, update: Update) {
+        self.is_news |= match update {
+            Update::Pods(change) => {
+                self.unpublished += 1;
+                match change {
+                    Change::Started(pods) => self.index.listed(pods),
+                    Change::Applied(pod) => self.index.applied(&pod),
+                    Change::Deleted(pod) => self.index.deleted(&pod),
+                }
+                true
+            }
+            Update::Beside(kind, Change::Started(_)) => {
+                self.index.positioned(kind);
+                false
+            }
+            Update::Beside(kind, Change::Applied(PartialObject { metadata })) => {
+                let object = kind.object(&metadata);
+                self.index.told(&object, &Beside::read(metadata.annotations))
+            }
+            Update::Beside(kind, Change::Deleted(PartialObject { metadata })) => {
+                self.index.told(&kind.object(&metadata), &Beside::missing())
+            }
+            Update::Fetched(fetch, told) => self.index.fetched(&fetch, &told),
+        };
+    }
+
+    fn publish(&mut self) {
+        let wall = self.link.clock.wall();
+        let new = Arc::new(self.index.snapshot(wall));
+        (self.is_news, self.outdated) = (false, self.index.next_end(wall));
+        let version = new.version();
+        // The pointer first, so that whoever is woken by the version sees at least this.
+        self.shared.snapshot.store(new);
+        self.shared.versions.send_replace(version);
+        self.shared.pods.current.published(std::mem::take(&mut self.unpublished));
+    }
+
+    fn read_beside(&mut self) {
+        while self.readers.try_join_next().is_some() {}
+        for fetch in self.index.fetches() {
+            let reader = Reader {
+                link: self.link.clone(),
+                annotations: self.selected.keys(fetch.object.kind()),
+                fetch,
+            };
+            let (permits, answers) = (self.permits.clone(), self.answers.clone());
+            self.readers.spawn(async move {
+                if let Some(told) = reader.read_until_known(&permits).await {
+                    let _ = answers.send(Update::Fetched(reader.fetch, told)).await;
+                }
+            });
+        }
+    }
+}
+
+/// A second more than needed, so that the wall clock has passed it for certain.
+fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
+    let now = clock.wall();
+    let end = end.map(|end| end.duration_since(now).unwrap_or_default());
+    // Then statuses are believed again.
+    let rebuilt = REBUILT.checked_sub(uptime(clock));
+    let left = end.into_iter().chain(rebuilt).min();
+    left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
+}
+
+/// When this machine started, by the wall clock as it is set now; `None` if that is long ago.
+fn recent_boot(clock: &Clock) -> Option<SystemTime> {
+    let uptime = uptime(clock);
+    clock.wall().checked_sub(uptime).filter(|_| uptime < REBUILT)
+}
+
+/// The clock counts from the machine's start.
+fn uptime(clock: &Clock) -> Duration {
+    clock.now().since(Moment::from_nanos(0))
+}
+
+/// Reads one object.
+struct Reader {
+    link: Link,
+    annotations: Keys,
+    fetch: Fetch,
+}
+
+impl Reader {
+    /// What the object says, or that there is none; `None` when nobody wants to know any more.
+    async fn read_until_known(&self, permits: &Semaphore) -> Option<Beside> {
+        let Self { link, fetch, .. } = self;
+        let mut pauses = Pauses::new(&link.patience);
+        loop {
+            let permit = permits.acquire().await.ok()?;
+            fetch.ticket.upgrade()?;
+            let failure = match self.read().await {
+                Ok(object) => return Some(Beside::read(object.metadata.annotations)),
+                Err(Failure::NotFound { .. }) => return Some(Beside::missing()),
+                Err(failure) => failure,
+            };
+            drop(permit);
+            info!(object = %fetch.object, reason = %failure, "cannot read what a pod belongs to");
+            link.clock.sleep(pauses.after(&failure)).await;
+        }
+    }
+
+    async fn read(&self) -> Result<PartialObject, Failure> {
+        let Self { link, fetch: Fetch { object, .. }, annotations } = self;
+        debug!(%object, "reading what a pod belongs to");
+        let answer =
+            link.client.ask(request::get(&object.path(), Form::Metadata), link.patience.answer).await?;
+        Ok(object::read(&answer, annotations)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::ManualClock;
+    use seawall_core::facts::Annotations;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Pods;
+    use crate::fake::{Asked, link};
+
+    /// A writer at work, what it is told, what it asks for, and its clock.
+    fn writer() -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
+        selecting(Selected::default())
+    }
+
+    fn selecting(
+        selected: Selected,
+    ) -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock.clone());
+        let shared = Arc::new(Shared::new(&selected));
+        let (writer, updates) = Writer::new(link, selected, shared.clone());
+        tokio::spawn(writer.run());
+        (Pods { shared, clock }, updates, asked, hand)
+    }
+
+    fn pod(name: &str, rest: serde_json::Value) -> PodObject {
+        let mut pod = json!({
+            "metadata": {"name": name, "namespace": "reef", "uid": name},
+            "spec": {"serviceAccountName": "coral"},
+            "status": {"phase": "Running", "podIP": "10.244.0.1"},
+        });
+        if let serde_json::Value::Object(more) = rest {
+            more.into_iter().for_each(|(key, value)| pod["metadata"][key] = value);
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    /// Each was a new snapshot of all pods, and woke all who wait for one.
+    #[tokio::test]
+    async fn what_concerns_no_pod_here_makes_no_snapshot() {
+        let (pods, updates, _asked, _hand) = writer();
+        updates.send(Update::Pods(Change::Started(vec![pod("cart", json!({}))]))).await.unwrap();
+        let version = pods.newer_than(0).await.version();
+        let account = |name: &str| {
+            let object = json!({"metadata": {"name": name, "namespace": "reef", "uid": name}});
+            Update::Beside(Kind::ServiceAccount, Change::Applied(serde_json::from_value(object).unwrap()))
+        };
+        for name in ["kelp", "anemone", "kelp"] {
+            updates.send(account(name)).await.unwrap();
+        }
+        while updates.capacity() < QUEUE {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(pods.snapshot().version(), version);
+        updates.send(account("coral")).await.unwrap();
+        assert_eq!(pods.newer_than(version).await.version(), version + 1);
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_nobody_says_is_gone_ends_by_the_clock() {
+        let (pods, updates, _asked, hand) = writer();
+        // A minute from the manual clock's beginning, and the leeway.
+        let dying = pod("dying", json!({"deletionTimestamp": "2026-01-01T00:01:00Z"}));
+        updates.send(Update::Pods(Change::Started(vec![dying]))).await.unwrap();
+        let before = pods.newer_than(0).await;
+        assert!(before.by_uid("dying").is_some_and(|record| record.terminating));
+        while hand.next_deadline().is_none() {
+            tokio::task::yield_now().await;
+        }
+        hand.advance(Duration::from_secs(121));
+        let after = pods.newer_than(before.version()).await;
+        assert!(after.by_uid("dying").is_none());
+    }
+
+    /// The manual clock's machine starts at 2026-01-01T00:00:00Z.
+    #[tokio::test]
+    async fn for_an_hour_a_status_from_before_the_machines_start_names_nobody() {
+        let (pods, updates, _asked, hand) = writer();
+        let address: std::net::IpAddr = "10.244.0.1".parse().unwrap();
+        let told = |name: &str, started: &str| {
+            let mut pod = pod(name, json!({}));
+            pod.status.start_time = Some(serde_json::from_value(json!(started)).unwrap());
+            Update::Pods(Change::Applied(pod))
+        };
+        updates.send(told("old", "2025-12-31T23:59:59Z")).await.unwrap();
+        let before = pods.newer_than(0).await;
+        assert!(before.pod_at(address).is_err() && before.by_uid("old").is_some());
+        // Another pod has it: so the old one does not.
+        updates.send(told("new", "2026-01-01T00:00:05Z")).await.unwrap();
+        let between = pods.newer_than(before.version()).await;
+        assert_eq!(&*between.pod_at(address).unwrap().pod.uid.0, "new");
+        let gone = pod("new", json!({}));
+        updates.send(Update::Pods(Change::Deleted(gone))).await.unwrap();
+        let mut snapshot = pods.newer_than(between.version()).await;
+        while snapshot.pod_at(address).is_err() {
+            hand.advance(Duration::from_secs(30));
+            tokio::task::yield_now().await;
+            snapshot = pods.snapshot();
+        }
+        assert!(pods.clock.now() >= Moment::from_nanos(0) + REBUILT);
+    }
+
+    #[tokio::test]
+    async fn events_that_wait_together_become_few_snapshots() {
+        let (pods, updates, _asked, _hand) = writer();
+        for i in 0..QUEUE {
+            updates.try_send(Update::Pods(Change::Applied(pod(&format!("pod-{i}"), json!({}))))).unwrap();
+        }
+        let mut snapshot = pods.newer_than(0).await;
+        while snapshot.pods().len() < QUEUE {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+        assert!(snapshot.version() <= 3, "{}", snapshot.version());
+    }
+
+    #[tokio::test]
+    async fn an_account_is_read_once_for_many_pods_and_again_when_that_fails() {
+        let (pods, updates, mut asked, hand) = writer();
+        updates.send(Update::Beside(Kind::ServiceAccount, Change::Started(vec![]))).await.unwrap();
+        for name in ["a", "b", "c"] {
+            updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
+        }
+        let first = asked.recv().await.unwrap();
+        assert_eq!(first.what, "GET /api/v1/namespaces/reef/serviceaccounts/coral");
+        first.answer(500, &json!({"kind": "Status", "apiVersion": "v1", "code": 500, "status": "Failure"}));
+        // The pause before the next try, on a clock that only we move.
+        let second = loop {
+            match asked.try_recv() {
+                Ok(asked) => break asked,
+                Err(_) => hand.advance(Duration::from_millis(50)),
+            }
+            tokio::task::yield_now().await;
+        };
+        second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
+        let mut snapshot = pods.snapshot();
+        let read = Beside::read(Annotations::default());
+        while !snapshot.pods().all(|record| record.facts.service_account == read) || snapshot.pods().len() < 3
+        {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+        assert!(asked.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_namespace_is_read_once_for_its_pods_and_told_of_by_its_watch() {
+        let keys = Keys::from(["cloud/of-namespace"]);
+        let (pods, updates, mut asked, _hand) =
+            selecting(Selected { namespace: Some(keys.clone()), ..Selected::default() });
+        updates.send(Update::Beside(Kind::Namespace, Change::Started(vec![]))).await.unwrap();
+        for name in ["a", "b"] {
+            updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
+        }
+        let reef = |value: &str| {
+            let annotations = json!({"cloud/of-namespace": value, "other": "x"});
+            json!({"metadata": {"name": "reef", "annotations": annotations}})
+        };
+        let says = |value: &str| Beside::read([("cloud/of-namespace", value.into())].into_iter().collect());
+        let read = asked.recv().await.unwrap();
+        assert_eq!(read.what, "GET /api/v1/namespaces/reef");
+        read.answer(200, &reef("first"));
+        told(&pods, &says("first")).await;
+        let changed = object::read(reef("second").to_string().as_bytes(), &keys).unwrap();
+        updates.send(Update::Beside(Kind::Namespace, Change::Applied(changed))).await.unwrap();
+        told(&pods, &says("second")).await;
+        assert!(asked.try_recv().is_err());
+    }
+
+    /// Until both pods are told this of their namespace.
+    async fn told(pods: &Pods, what: &Beside) {
+        let mut snapshot = pods.snapshot();
+        while snapshot.pods().len() < 2 || !snapshot.pods().all(|pod| pod.facts.namespace == *what) {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+    }
+}

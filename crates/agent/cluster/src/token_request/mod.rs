@@ -1,0 +1,229 @@
+//! A pod's own Kubernetes token, for one audience: asked for, kept, renewed ahead of its end.
+//!
+//! Each token is bound to the pod (`boundObjectRef` with its UID): the API server and every cloud that asks it will
+//! refuse it once the pod is gone, and a stolen one is worth nothing after that. Nothing here runs by itself: a token is
+//! renewed when somebody asks for it and it is past its renewal time, so pods that never ask cost nothing.
+//!
+//! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1; of the renewal rule:
+//! kubernetes, pkg/kubelet/token/token_manager.go (80 % of its life or a day, with 10 s of jitter).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+use seawall_core::{Moment, Pod, Secret};
+use seawall_kube::{Failure, Link, Pauses, request};
+use serde::Deserialize;
+use tracing::warn;
+
+/// Why no token could be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error("the API server does not let the agent make tokens for {0}: {1}")]
+    Forbidden(String, String),
+    #[error("there is no ServiceAccount {0}")]
+    AccountGone(String),
+    #[error("the pod {0} is gone: {1}")]
+    PodGone(String, String),
+    #[error("the API server throttles token requests")]
+    Throttled,
+    #[error("the API server refuses the token request: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+impl TokenError {
+    fn of(failure: Failure, pod: &Pod) -> Self {
+        let account = pod.service_account.to_string();
+        match failure {
+            Failure::Forbidden(message) => Self::Forbidden(account, message),
+            // The pod is looked up after the ServiceAccount: registry/core/serviceaccount/storage/token.go.
+            Failure::NotFound { kind, message } if kind == "pods" => {
+                Self::PodGone(pod.name.to_string(), message)
+            }
+            Failure::NotFound { .. } => Self::AccountGone(account),
+            // The UID belongs to an earlier pod of the same name.
+            Failure::Conflict(message) => Self::PodGone(pod.name.to_string(), message),
+            Failure::Throttled(_) => Self::Throttled,
+            Failure::Refused { message, .. } => Self::Refused(message),
+            other => Self::Unreachable(other.to_string()),
+        }
+    }
+
+    /// Whether trying again can help without anybody changing anything.
+    fn is_retryable(&self) -> bool {
+        matches!(self, Self::Throttled | Self::Unreachable(_))
+    }
+
+    /// Whether a token that is still valid must not be used any more, either.
+    fn voids_what_we_hold(&self) -> bool {
+        matches!(self, Self::AccountGone(_) | Self::PodGone(..))
+    }
+}
+
+impl From<TokenError> for SubjectError {
+    fn from(error: TokenError) -> Self {
+        Self { reason: error.to_string(), retryable: error.is_retryable() }
+    }
+}
+
+/// The tokens of one pod, by audience. Lives in the pod's record and dies with it.
+///
+/// A list, because there is one audience for each cloud that is configured; a pod cannot name one. The outer lock is held
+/// for a lookup only. The inner one is held while a token is asked for, and that is its purpose: one request in the air
+/// for each pod and audience, and its result for all who wait.
+#[derive(Debug, Default)]
+pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<Slot>)>>);
+
+type Slot = tokio::sync::Mutex<Option<Held>>;
+
+impl TokenCache {
+    /// That of an audience.
+    fn slot(&self, audience: &str, now: Moment) -> Arc<Slot> {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of an audience that a reload took away nobody asks again, and its token must not outlive its time here.
+        let is_good = |slot: &Arc<Slot>| {
+            // Somebody waits for it, or it holds one that is still good.
+            let holds = |held: tokio::sync::MutexGuard<'_, Option<Held>>| {
+                held.as_ref().is_some_and(|held| now < held.expires)
+            };
+            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(holds)
+        };
+        slots.retain(|(known, slot)| **known == *audience || is_good(slot));
+        if let Some((_, slot)) = slots.iter().find(|(known, _)| **known == *audience) {
+            return slot.clone();
+        }
+        let slot = Arc::<Slot>::default();
+        // One is what most pods ever have; a list would begin with room for four.
+        slots.reserve_exact(1);
+        slots.push((audience.into(), slot.clone()));
+        slot
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    token: Secret<String>,
+    renew_at: Moment,
+    expires: Moment,
+    pauses: Pauses,
+}
+
+/// A token is not handed out in its last moments: the cloud has to receive and check it while it is valid.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// Gives one pod's tokens.
+#[derive(Debug)]
+pub(crate) struct PodTokens {
+    pub(crate) pod: Pod,
+    pub(crate) cache: Arc<TokenCache>,
+    /// Shared: a client is some hundred bytes, and each pod has its own tokens.
+    pub(crate) link: Arc<Link>,
+    pub(crate) lifetime: Duration,
+}
+
+impl SubjectTokens for PodTokens {
+    fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
+        Box::pin(async move { Ok(self.token(audience).await?) })
+    }
+}
+
+impl PodTokens {
+    async fn token(&self, audience: &str) -> Result<Secret<String>, TokenError> {
+        let slot = self.cache.slot(audience, self.link.clock.now());
+        let mut held = slot.lock().await;
+        let asked = self.link.clock.now();
+        if let Some(held) = held.as_ref().filter(|held| asked < held.renew_at) {
+            return Ok(held.token.clone());
+        }
+        held.take_if(|held| asked + MARGIN >= held.expires);
+        let patience = &self.link.patience;
+        let limit = if held.is_some() { patience.renewal } else { patience.answer };
+        match self.request(audience, limit).await {
+            Ok(answer) => Ok(held.insert(self.hold(answer, asked)).token.clone()),
+            Err(failure) => self.fall_back(&mut held, failure),
+        }
+    }
+
+    /// The old token while it is good, and a pause before the next try to renew it.
+    fn fall_back(&self, held: &mut Option<Held>, failure: Failure) -> Result<Secret<String>, TokenError> {
+        let pause = held.as_mut().map(|held| held.pauses.after(&failure));
+        let error = TokenError::of(failure, &self.pod);
+        if error.voids_what_we_hold() {
+            *held = None;
+        }
+        match (held, pause) {
+            (Some(held), Some(pause)) => {
+                warn!(pod = %self.pod.name, %error, "a token is not renewed; the old one is still valid");
+                held.renew_at = self.link.clock.now() + pause;
+                Ok(held.token.clone())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// `asked` and not now: the API server issued it no earlier.
+    fn hold(&self, answer: Answer, asked: Moment) -> Held {
+        let life = Duration::from_secs(answer.spec.expiration_seconds);
+        Held {
+            token: answer.status.token,
+            renew_at: asked + renewal(life, fastrand::f64()),
+            expires: asked + life,
+            pauses: Pauses::new(&self.link.patience),
+        }
+    }
+
+    async fn request(&self, audience: &str, limit: Duration) -> Result<Answer, Failure> {
+        let account = &self.pod.service_account;
+        let body = serde_json::json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "audiences": [audience],
+                "expirationSeconds": self.lifetime.as_secs(),
+                "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": *self.pod.name, "uid": *self.pod.uid.0},
+            },
+        });
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", account.namespace, account.name);
+        self.link.client.call(request::create(&path, &body), limit).await
+    }
+}
+
+/// A day, at which even a long-lived token is renewed.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Most by which a renewal is moved forward.
+const JITTER: Duration = Duration::from_secs(10);
+
+/// When a token that lives for `life` is due, measured from its issue. `draw` in 0..=1 places it in the jitter.
+fn renewal(life: Duration, draw: f64) -> Duration {
+    (life * 4 / 5).min(DAY).saturating_sub(JITTER.mul_f64(draw.clamp(0.0, 1.0)))
+}
+
+/// The part of a TokenRequest that is read. `expirationSeconds` and not `expirationTimestamp`: a span needs no agreement
+/// between the node's clock and the API server's.
+#[derive(Deserialize)]
+struct Answer {
+    spec: AnswerSpec,
+    status: AnswerStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnswerSpec {
+    expiration_seconds: u64,
+}
+
+#[derive(Deserialize)]
+struct AnswerStatus {
+    #[serde(deserialize_with = "secret")]
+    token: Secret<String>,
+}
+
+fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret<String>, D::Error> {
+    String::deserialize(deserializer).map(Secret::new)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,472 @@
+//! Ends the agents of a cluster, and waits until nothing of theirs is left on its nodes: what is to be done at the API server before
+//! the objects go that would do it. Called by whoever takes the agent out of a cluster, once; no agent that serves calls it.
+//!
+//! **In this order.** The agents first: one that was started again by its DaemonSet, on a node that comes back or joins meanwhile,
+//! would attach what was just removed. From then on pods are refused, which is what keeps them from being taken for another: programs
+//! without an agent answer nobody, and an address that a pod gets meanwhile has nobody's credentials behind it. Then the nodes, by the pods
+//! of another DaemonSet, each ready once its node is clean: a node at a time its pods reach the real metadata server, never another pod's
+//! credentials, since no agent is left that could give any. The taint last, or pods would start where they are still refused.
+//!
+//! Every wait is bounded. A node that does not answer is named, and the caller decides: what is on it is not known to be gone.
+
+use std::fmt;
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+use seawall_kube::request::{self, Form};
+use seawall_kube::{Access, Connector, Failure, Link, Patience};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::{Value, json};
+
+use crate::object::Page;
+use crate::{StartError, startup_taint};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Objects in a page of a list. A pod takes some kilobytes.
+const PAGE: u32 = 250;
+
+/// Who asks, and how patiently.
+#[derive(Debug)]
+pub struct Retirement {
+    link: Link,
+    namespace: String,
+    /// For each wait.
+    within: Duration,
+}
+
+/// What did not come about in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Left {
+    /// Something of the agents may be left on these nodes.
+    #[error("not done within {}s on {}", .within.as_secs(), Nodes(.nodes))]
+    Nodes {
+        /// Names of nodes, in order.
+        nodes: Vec<String>,
+        /// How long was waited.
+        within: Duration,
+    },
+    /// The API server did not say how far it is.
+    #[error("not known after {}s: {reason}", .within.as_secs())]
+    Unknown {
+        /// What it said instead, the last time.
+        reason: String,
+        /// How long was waited.
+        within: Duration,
+    },
+}
+
+/// Named up to so many: a line that is read.
+const NAMED: usize = 20;
+
+struct Nodes<'a>(&'a [String]);
+
+impl fmt::Display for Nodes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.0.get(..NAMED).unwrap_or(self.0);
+        write!(f, "{} node(s): {}", self.0.len(), named.join(", "))?;
+        if named.len() < self.0.len() { f.write_str(", ...") } else { Ok(()) }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct DaemonSet {
+    metadata: Generation,
+    spec: DaemonSetSpec,
+    status: DaemonSetStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Generation {
+    generation: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct DaemonSetSpec {
+    selector: Selector,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Selector {
+    match_labels: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct DaemonSetStatus {
+    observed_generation: i64,
+    desired_number_scheduled: u32,
+    number_ready: u32,
+}
+
+/// Of a pod, what says where it is to be and whether it is ready.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OfDaemonSet {
+    spec: Value,
+    status: PodStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+/// Of any object.
+#[derive(Debug, Deserialize)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Debug, Deserialize)]
+struct Name {
+    name: String,
+}
+
+impl Selector {
+    /// As a list's parameter. Labels have no character that means something there (apimachinery `IsValidLabelValue`).
+    fn text(&self) -> String {
+        let pairs: Vec<String> =
+            self.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.join(",")
+    }
+}
+
+impl OfDaemonSet {
+    /// The node that it runs on, or that the DaemonSet's controller has made it for (kubernetes, pkg/controller/daemon/util
+    /// `ReplaceDaemonSetPodNodeNameNodeAffinity`).
+    fn node(&self) -> String {
+        let terms = &self.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let meant = &terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
+        let name = self.spec["nodeName"].as_str().filter(|name| !name.is_empty());
+        name.or(meant.as_str()).unwrap_or("a node that is not known yet").to_owned()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+    }
+}
+
+impl Retirement {
+    /// In this namespace, with so much patience for each step. Asks nobody yet.
+    ///
+    /// # Errors
+    /// The kubeconfig or the in-cluster files cannot be read.
+    pub fn new(
+        access: Access,
+        namespace: String,
+        within: Duration,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        let patience = Patience::default();
+        let client = Connector::read(access, crate::provider())?.client(&patience, clock.clone())?;
+        Ok(Self { link: Link { client, clock, patience }, namespace, within })
+    }
+
+    /// Deletes the agents' DaemonSet, and waits until none of its pods is left.
+    ///
+    /// # Errors
+    /// Some are, or nobody says so. Where they are the kubelet does not answer, so no agent is started there anew either: its pod is
+    /// marked as deleted. It may still serve.
+    pub async fn agents(&self, daemonset: &str) -> Result<(), Left> {
+        let (start, mut selector) = (self.link.clock.now(), None);
+        while !self.is_done(start, self.agents_left(daemonset, &mut selector).await).await? {}
+        Ok(())
+    }
+
+    /// The nodes of the agents that are left; `selector` keeps by what they are known once their DaemonSet is deleted.
+    async fn agents_left(
+        &self,
+        daemonset: &str,
+        selector: &mut Option<String>,
+    ) -> Result<Vec<String>, Failure> {
+        if selector.is_none() {
+            *selector = self.delete(daemonset).await?;
+        }
+        let Some(selector) = selector else { return Ok(Vec::new()) };
+        Ok(self.pods(selector).await?.iter().map(OfDaemonSet::node).collect())
+    }
+
+    /// Waits until this DaemonSet has a ready pod on each node that it is for.
+    ///
+    /// # Errors
+    /// Some are not ready, or nobody says so.
+    pub async fn nodes(&self, daemonset: &str) -> Result<(), Left> {
+        let start = self.link.clock.now();
+        while !self.is_done(start, self.nodes_left(daemonset).await).await? {}
+        Ok(())
+    }
+
+    async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, Failure> {
+        let request = request::get(&self.path(daemonset), Form::Whole);
+        let DaemonSet { metadata, spec, status } = self.call(request).await?;
+        // All zeros before its controller has looked.
+        let is_counted = metadata.generation > 0 && status.observed_generation >= metadata.generation;
+        if is_counted && status.number_ready >= status.desired_number_scheduled {
+            return Ok(Vec::new());
+        }
+        let pods = self.pods(&spec.selector.text()).await?;
+        let mut names: Vec<_> = pods.iter().filter(|pod| !pod.is_ready()).map(OfDaemonSet::node).collect();
+        if names.is_empty() {
+            names.push("nodes that have no pod of it yet".to_owned());
+        }
+        Ok(names)
+    }
+
+    /// Takes a taint off all nodes that have it, and says off how many.
+    ///
+    /// # Errors
+    /// It is left on some, or nobody says so.
+    pub async fn untaint(&self, taint: &str) -> Result<usize, Left> {
+        let (start, mut opened) = (self.link.clock.now(), 0);
+        while !self.is_done(start, self.tainted(taint, &mut opened).await).await? {}
+        Ok(opened)
+    }
+
+    async fn tainted(&self, taint: &str, opened: &mut usize) -> Result<Vec<String>, Failure> {
+        let mut left = Vec::new();
+        for Named { metadata } in self.all::<Named>("/api/v1/nodes", Form::Metadata, None).await? {
+            match startup_taint::remove(&self.link, &metadata.name, taint).await {
+                Ok(was_there) => *opened += usize::from(was_there),
+                // It has gone since, and its taint with it.
+                Err(Failure::NotFound { .. }) => {}
+                Err(_) => left.push(metadata.name),
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether nothing is left; if something is, returns in time for another look.
+    async fn is_done(&self, start: Moment, found: Result<Vec<String>, Failure>) -> Result<bool, Left> {
+        let left = match found {
+            Ok(nodes) if nodes.is_empty() => return Ok(true),
+            Ok(nodes) => Left::nodes(nodes, self.within),
+            Err(failure) => Left::Unknown { reason: failure.to_string(), within: self.within },
+        };
+        if self.link.clock.now().since(start) + LOOK > self.within {
+            return Err(left);
+        }
+        self.link.clock.sleep(LOOK).await;
+        Ok(false)
+    }
+
+    /// Has a DaemonSet deleted, and its pods by the garbage collector. What selects them; `None` where there is no such DaemonSet.
+    async fn delete(&self, name: &str) -> Result<Option<String>, Failure> {
+        let path = self.path(name);
+        let found = match self.call::<DaemonSet>(request::get(&path, Form::Whole)).await {
+            Err(Failure::NotFound { .. }) => return Ok(None),
+            found => found?,
+        };
+        let how = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
+        match self.call::<IgnoredAny>(request::delete(&path, &how)).await {
+            Ok(_) | Err(Failure::NotFound { .. }) => Ok(Some(found.spec.selector.text())),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn pods(&self, selector: &str) -> Result<Vec<OfDaemonSet>, Failure> {
+        let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        self.all(&path, Form::Whole, Some(selector)).await
+    }
+
+    /// All pages of a list.
+    async fn all<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        form: Form,
+        labels: Option<&str>,
+    ) -> Result<Vec<T>, Failure> {
+        let (mut all, mut next) = (Vec::new(), None);
+        loop {
+            let page: Page<T> = self.call(request::select(path, form, labels, PAGE, next.as_deref())).await?;
+            all.extend(page.items);
+            next = page.metadata.next.filter(|next| !next.is_empty());
+            if next.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn path(&self, daemonset: &str) -> String {
+        format!("/apis/apps/v1/namespaces/{}/daemonsets/{daemonset}", self.namespace)
+    }
+
+    async fn call<T: DeserializeOwned>(&self, request: request::Built) -> Result<T, Failure> {
+        self.link.client.call(request, self.link.patience.page).await
+    }
+}
+
+impl Left {
+    fn nodes(mut nodes: Vec<String>, within: Duration) -> Self {
+        nodes.sort();
+        nodes.dedup();
+        Self::Nodes { nodes, within }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::ManualClock;
+    use tokio::sync::mpsc::UnboundedReceiver;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::fake::{Asked, link};
+
+    const SET: &str = "/apis/apps/v1/namespaces/seawall/daemonsets/agent";
+    const PODS: &str = "/api/v1/namespaces/seawall/pods";
+
+    fn retirement() -> (Retirement, Server) {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock);
+        let within = Duration::from_secs(10);
+        (Retirement { link, namespace: "seawall".into(), within }, Server { asked, hand })
+    }
+
+    fn set(desired: u32, ready: u32) -> Value {
+        json!({ "metadata": { "generation": 1 }, "spec": { "selector": { "matchLabels": { "app": "a", "part": "b" } } },
+                "status": { "observedGeneration": 1, "desiredNumberScheduled": desired, "numberReady": ready } })
+    }
+
+    fn pod(node: &str, ready: &str) -> Value {
+        json!({ "spec": { "nodeName": node }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } })
+    }
+
+    /// The test's end: it answers, and moves time while nobody asks.
+    struct Server {
+        asked: UnboundedReceiver<Asked>,
+        hand: ManualClock,
+    }
+
+    impl Server {
+        /// The next call, `None` where the task has ended without one.
+        async fn next<T>(&mut self, task: &JoinHandle<T>) -> Option<Asked> {
+            loop {
+                // As often as any task needs to come to its next wait.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                match self.asked.try_recv() {
+                    Ok(call) => return Some(call),
+                    Err(_) if task.is_finished() => return None,
+                    Err(_) => self.hand.advance(LOOK),
+                }
+            }
+        }
+
+        /// Answers the next call, which must be this; what was sent with it.
+        async fn answer<T>(&mut self, task: &JoinHandle<T>, what: &str, status: u16, body: &Value) -> Value {
+            let call = self.next(task).await.unwrap();
+            assert!(call.what.starts_with(what), "{} is not {what}", call.what);
+            let sent = call.body.clone();
+            call.answer(status, body);
+            sent
+        }
+    }
+
+    fn not_found() -> Value {
+        json!({ "kind": "Status", "code": 404 })
+    }
+
+    #[tokio::test]
+    async fn the_daemonset_is_deleted_once_and_its_pods_are_waited_for() {
+        let (retirement, mut server) = retirement();
+        let task = tokio::spawn(async move { retirement.agents("agent").await });
+        server.answer(&task, &format!("GET {SET}"), 200, &set(1, 1)).await;
+        let how = server.answer(&task, &format!("DELETE {SET}"), 200, &json!({})).await;
+        assert_eq!(how["propagationPolicy"], "Background");
+        let list = format!("GET {PODS}?labelSelector=app%3Da%2Cpart%3Db&limit=250");
+        server.answer(&task, &list, 200, &json!({ "items": [pod("n1", "True")] })).await;
+        server.answer(&task, &list, 200, &json!({ "items": [] })).await;
+        assert_eq!(task.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn agents_that_are_gone_are_no_error() {
+        let (retirement, mut server) = retirement();
+        let task = tokio::spawn(async move { retirement.agents("agent").await });
+        server.answer(&task, &format!("GET {SET}"), 404, &not_found()).await;
+        assert_eq!(task.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_down_is_waited_for_so_long_and_then_named() {
+        let (retirement, mut server) = retirement();
+        let task = tokio::spawn(async move { retirement.nodes("agent").await });
+        let unbound = json!({ "spec": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n3"] }] }] } } } } });
+        let pods = json!({ "items": [pod("n2", "False"), pod("n1", "True"), unbound] });
+        while let Some(call) = server.next(&task).await {
+            let body = if call.what.starts_with("GET /apis") { &set(3, 1) } else { &pods };
+            call.answer(200, body);
+            tokio::task::yield_now().await;
+        }
+        let left = task.await.unwrap().unwrap_err();
+        assert_eq!(left.to_string(), "not done within 10s on 2 node(s): n2, n3");
+    }
+
+    /// Its status is all zeros until its controller has looked.
+    #[tokio::test]
+    async fn a_daemonset_that_nobody_has_counted_yet_is_not_done() {
+        let (retirement, mut server) = retirement();
+        let task = tokio::spawn(async move { retirement.nodes("agent").await });
+        let new = json!({ "metadata": { "generation": 1 }, "status": { "desiredNumberScheduled": 0, "numberReady": 0 } });
+        server.answer(&task, &format!("GET {SET}"), 200, &new).await;
+        server.answer(&task, &format!("GET {PODS}"), 200, &json!({ "items": [] })).await;
+        server.answer(&task, &format!("GET {SET}"), 200, &set(2, 2)).await;
+        assert_eq!(task.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_refuses_is_quoted_in_the_end() {
+        let (retirement, mut server) = retirement();
+        let task = tokio::spawn(async move { retirement.nodes("agent").await });
+        let refusal = json!({ "kind": "Status", "code": 403, "message": "not you" });
+        while let Some(call) = server.next(&task).await {
+            call.answer(403, &refusal);
+            tokio::task::yield_now().await;
+        }
+        let left = task.await.unwrap().unwrap_err().to_string();
+        assert!(left.contains("not known after 10s") && left.contains("not you"), "{left}");
+    }
+
+    #[tokio::test]
+    async fn the_taint_goes_off_every_node_of_every_page() {
+        let (retirement, mut server) = retirement();
+        let task = tokio::spawn(async move { retirement.untaint("seawall.dev/not-ready").await });
+        let named = |name: &str| json!({ "metadata": { "name": name } });
+        let first = json!({ "metadata": { "continue": "more" }, "items": [named("n1"), named("n2")] });
+        server.answer(&task, "GET /api/v1/nodes?limit=250", 200, &first).await;
+        let rest = json!({ "items": [named("n3")] });
+        server.answer(&task, "GET /api/v1/nodes?limit=250&continue=more", 200, &rest).await;
+        let tainted = json!({ "spec": { "taints": [{ "key": "seawall.dev/not-ready", "effect": "NoSchedule" }, { "key": "b" }] } });
+        server.answer(&task, "GET /api/v1/nodes/n1", 200, &tainted).await;
+        let patch = server.answer(&task, "PATCH /api/v1/nodes/n1", 200, &json!({})).await;
+        assert_eq!(patch[1]["value"], json!([{ "key": "b" }]));
+        server.answer(&task, "GET /api/v1/nodes/n2", 200, &json!({ "spec": {} })).await;
+        server.answer(&task, "GET /api/v1/nodes/n3", 404, &not_found()).await;
+        assert_eq!(task.await.unwrap(), Ok(1));
+    }
+
+    #[test]
+    fn a_line_names_some_of_many_nodes() {
+        let nodes = (0..1000).map(|n| format!("n{n:03}")).collect();
+        let said = Left::nodes(nodes, Duration::from_secs(1)).to_string();
+        assert!(said.contains("1000 node(s): n000, ") && said.ends_with("n019, ..."), "{said}");
+    }
+}

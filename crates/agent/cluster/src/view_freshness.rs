@@ -1,0 +1,522 @@
+//! Is the view as new as what has reached this machine?
+//!
+//! Who is at an address is decided once for each connection, by the latest snapshot. The API server tells of a pod's end
+//! before the next pod at its address can run; but a machine that is short of CPU may let that word lie in the socket while
+//! a traffic thread accepts the next pod's first connection, and would hand it the last pod's credentials. So a connection is
+//! decided only by a view that is *current*: everything that had reached this machine shortly before has been applied.
+//! A traffic thread reads one number for that; only if the last proof is older than [`AGE`] does it ask the thread that hears
+//! for another, and the connection waits for it as for a pod that is not known yet. While connections come, proofs are renewed
+//! ahead of them.
+//!
+//! The proof rests on how a current-thread runtime of tokio works, and on watch, writer and prover having one to themselves,
+//! the watch's connection included ([`crate::watch_thread`]): a task that yields runs again only after the runtime has asked the kernel
+//! for input. So after a few rounds of yielding in which the watch heard nothing and the writer owed nothing, nothing that had
+//! arrived before the first of them is left unread.
+//!
+//! A watch between two connections is told nothing, which is no proof of anything. For [`RESUMING`] it counts as not
+//! current. Then it counts as an outage, through which known pods are served: nobody starts pods on a node whose kubelet
+//! hears nothing either. An API server that answers with a failure of its own (5xx) is away like one that is silent. One that
+//! refuses the agent (a permission, a token, a share of its time) is at work for the kubelet, which goes on starting pods: then
+//! nothing is current until the agent is let in again.
+//!
+//! A list is the state of one moment, and until a watch runs from there nothing tells what came after. So nothing is current
+//! before the first watch is open, however long that takes. Neither is it while the watch begins anew because its position
+//! was lost: an API server that says so is at work, for the kubelet too, and no outage; only if it falls silent then is it one.
+//!
+//! What no local proof can tell is what the API server has not sent yet; THREAT-MODEL.md, "A limit of `source-ip`".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+use tokio::sync::Notify;
+
+/// How old a proof may be. Far shorter than the time from a pod's end to another's first process at its address (network
+/// namespace, network plugin, container: hundreds of milliseconds); far longer than a proof takes, so that a storm of new
+/// connections costs fifty proofs a second and not one each.
+pub(crate) const AGE: Duration = Duration::from_millis(20);
+
+/// While somebody looks, a proof is renewed this often, ahead of those who would have to wait for it: a wait is two changes of
+/// threads, which on a busy machine is most of what the slowest connections of a quiet pod take. Half of [`AGE`] is left for the
+/// proof itself.
+const RENEWAL: Duration = Duration::from_millis(10);
+
+/// Renewals at which nobody has looked since the last, before they end: half a second.
+const UNSEEN: u32 = 50;
+
+/// How long a watch that ended may take to run again before that is an outage. The first tries come within 0.1 s and
+/// 0.3 s; and it is shorter than any client's request is held, so that an outage refuses no known pod.
+const RESUMING: Duration = Duration::from_millis(300);
+
+/// Rounds of yielding: one asks the kernel, one carries what came through connection, watch and writer, one to spare.
+const ROUNDS: usize = 3;
+
+/// The last proof, and the way to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Current {
+    /// When the last proof began, in nanoseconds; 0 is never.
+    proven: AtomicU64,
+    /// Somebody has looked since the prover last did.
+    looked: AtomicBool,
+    wanted: Notify,
+    renewed: Notify,
+    /// Since when no stream of the watch is open, in nanoseconds; or [`OPEN`], [`FIRST`], [`ANEW`].
+    unwatched: AtomicU64,
+    /// The above has changed.
+    rewatched: Notify,
+    /// Pieces of the stream that have been read. A large event comes in many, and says nothing before the last.
+    heard: AtomicU64,
+    /// Changes that the watch has told and that the writer has published.
+    told: AtomicU64,
+    published: AtomicU64,
+    /// The writer has published.
+    publication: Notify,
+}
+
+/// No stream has ever been open.
+const FIRST: u64 = 0;
+/// The position was lost, or we were refused, and the API server has not fallen silent since.
+const ANEW: u64 = 1;
+/// A stream is open.
+const OPEN: u64 = 2;
+
+impl Current {
+    /// Whether the view held at `then` all that had arrived shortly before. Asks for another proof if not.
+    pub(crate) fn is_proven(&self, then: Moment) -> bool {
+        if !self.looked.load(Ordering::Relaxed) {
+            self.looked.store(true, Ordering::Relaxed);
+        }
+        let proven = self.proven.load(Ordering::Acquire);
+        let is_proven = proven != 0 && then.since(Moment::from_nanos(proven)) <= AGE;
+        if !is_proven {
+            self.wanted.notify_one();
+        }
+        is_proven
+    }
+
+    /// Waits until [`Self::is_proven`] as of the call. Not as of its end: where threads wait long for their turn, every proof
+    /// would be old by the time that it is looked at, and nobody would be answered.
+    pub(crate) async fn proven(&self, clock: &Clock) {
+        let since = clock.now();
+        loop {
+            let renewed = self.renewed.notified();
+            if self.is_proven(since) {
+                return;
+            }
+            renewed.await;
+        }
+    }
+
+    /// A stream of the watch is open.
+    pub(crate) fn opened(&self) {
+        self.unwatched.store(OPEN, Ordering::Release);
+        self.rewatched.notify_one();
+    }
+
+    /// It is no more. Counts from the first of several failures.
+    pub(crate) fn ended(&self, now: Moment) {
+        self.turn(OPEN, now.as_nanos().max(OPEN + 1));
+    }
+
+    /// The API server is at work and tells nothing: the watch must begin anew, or it refuses us.
+    pub(crate) fn lost(&self) {
+        let _ = self
+            .unwatched
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
+    }
+
+    /// Nobody answers.
+    pub(crate) fn absent(&self, now: Moment) {
+        self.turn(ANEW, now.as_nanos().max(OPEN + 1));
+    }
+
+    fn turn(&self, from: u64, to: u64) {
+        let _ = self.unwatched.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        self.rewatched.notify_one();
+    }
+
+    /// A piece of the stream has been read.
+    pub(crate) fn heard(&self) {
+        self.heard.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The watch is about to hand a change to the writer.
+    pub(crate) fn told(&self) {
+        self.told.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The writer has published so many changes.
+    pub(crate) fn published(&self, changes: u64) {
+        self.published.fetch_add(changes, Ordering::AcqRel);
+        self.publication.notify_one();
+    }
+
+    /// Returns while a stream is open, or in an outage.
+    async fn watched(&self, clock: &Clock) {
+        loop {
+            let rewatched = self.rewatched.notified();
+            match self.unwatched.load(Ordering::Acquire) {
+                OPEN => return,
+                FIRST | ANEW => rewatched.await,
+                since => {
+                    let outage = Moment::from_nanos(since) + RESUMING;
+                    if clock.now() >= outage {
+                        return;
+                    }
+                    tokio::select! { () = rewatched => {}, () = clock.sleep_until(outage) => {} }
+                }
+            }
+        }
+    }
+
+    /// Returns, once nothing that had arrived by then is left unread or unpublished, when that was. If what was read is that the
+    /// watch has ended, it had ended before, and nothing was told since: then again.
+    async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
+        loop {
+            self.watched(clock).await;
+            let watch = self.unwatched.load(Ordering::Acquire);
+            let began = clock.now();
+            self.drain().await;
+            if self.unwatched.load(Ordering::Acquire) == watch {
+                return began;
+            }
+        }
+    }
+
+    async fn renew(&self, clock: &Clock) {
+        let began = self.drained_in_one_watch(clock).await;
+        self.proven.store(began.as_nanos().max(1), Ordering::Release);
+        self.renewed.notify_waiters();
+    }
+
+    /// Returns once nothing that had arrived at the call is left unread or unpublished.
+    async fn drain(&self) {
+        loop {
+            let (heard, before) = (self.heard.load(Ordering::Acquire), self.told.load(Ordering::Acquire));
+            for _ in 0..ROUNDS {
+                tokio::task::yield_now().await;
+            }
+            if self.heard.load(Ordering::Acquire) != heard || self.told.load(Ordering::Acquire) != before {
+                continue;
+            }
+            if self.published.load(Ordering::Acquire) == before {
+                return;
+            }
+            // The writer's turn. One that has come already left its mark, and this returns at once.
+            self.publication.notified().await;
+        }
+    }
+}
+
+/// Gives proofs to those who ask, for ever, and goes on as long as they do. To run where the watch and the writer run, and nowhere
+/// else: `watch_thread` sees to that.
+pub(crate) async fn prove(current: Arc<Current>, clock: Clock) {
+    loop {
+        current.wanted.notified().await;
+        let mut unseen = 0;
+        while unseen < UNSEEN {
+            current.renew(&clock).await;
+            tokio::select! { () = current.wanted.notified() => {}, () = clock.sleep(RENEWAL) => {} }
+            unseen = if current.looked.swap(false, Ordering::Relaxed) { 0 } else { unseen + 1 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::ManualClock;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc::UnboundedReceiver;
+
+    use super::*;
+    use crate::fake::{Asked, Feed, link};
+    use crate::latest_snapshot::Shared;
+    use crate::object::Keys;
+    use crate::related_objects::Selected;
+    use crate::snapshot_writer::Writer;
+    use crate::watch_thread::watch_pods;
+    use crate::{NodeName, Pods};
+
+    /// The pods' watch, the writer and the prover at work on a runtime as the agent's.
+    struct World {
+        pods: Pods,
+        asked: UnboundedReceiver<Asked>,
+        hand: ManualClock,
+    }
+
+    const ADDRESS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 244, 0, 7));
+
+    fn world() -> World {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock.clone());
+        let shared = Arc::new(Shared::new(&Selected::default()));
+        let (writer, updates) = Writer::new(link.clone(), Selected::default(), shared.clone());
+        tokio::spawn(writer.run());
+        let node = NodeName::parse("node1").unwrap();
+        tokio::spawn(watch_pods(&node, Keys::default(), &link, &shared, updates).run());
+        tokio::spawn(prove(shared.pods.current.clone(), clock.clone()));
+        World { pods: Pods { shared, clock }, asked, hand }
+    }
+
+    impl World {
+        /// Lists one pod, opens the watch, and waits until that is the view.
+        async fn with_one_pod(&mut self) -> Feed {
+            let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
+            self.asked.recv().await.unwrap().answer(200, &list);
+            let feed = self.asked.recv().await.unwrap().answer_stream();
+            self.pods.newer_than(0).await;
+            feed
+        }
+
+        /// Answers the next call with this status.
+        async fn answer(&mut self, status: u16) {
+            let asked = self.asked.recv().await.unwrap();
+            asked.answer(status, &json!({"kind": "Status", "status": "Failure", "code": status}));
+        }
+
+        fn name(&self) -> Option<String> {
+            let snapshot = self.pods.snapshot();
+            snapshot.pod_at(ADDRESS).ok().map(|record| record.pod.name.to_string())
+        }
+    }
+
+    fn pod(name: &str, address: std::net::IpAddr) -> Value {
+        json!({"metadata": {"name": name, "namespace": "reef", "uid": name, "resourceVersion": "8"},
+               "spec": {"serviceAccountName": name}, "status": {"phase": "Running", "podIP": address}})
+    }
+
+    fn event(kind: &str, object: &Value) -> Value {
+        json!({"type": kind, "object": object})
+    }
+
+    /// An agent without CPU: what the API server has told lies unread while the next pod at the address asks.
+    #[tokio::test]
+    async fn a_reused_address_is_not_the_last_pods_though_the_word_of_its_end_lies_unread() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        assert_eq!(world.name().unwrap(), "old");
+
+        world.hand.advance(AGE + Duration::from_millis(1));
+        feed.say(&event("DELETED", &pod("old", ADDRESS)));
+        feed.say(&event("ADDED", &pod("new", ADDRESS)));
+        // The thread that accepts the new pod's connection runs before the one that reads the watch.
+        assert_eq!(world.name().unwrap(), "old", "the view lags, as it was meant to");
+        assert!(!world.pods.is_current(), "and says so");
+        world.pods.current().await;
+        assert_eq!(world.name().unwrap(), "new");
+        assert!(world.pods.is_current());
+    }
+
+    #[tokio::test]
+    async fn while_connections_come_none_waits_for_a_proof_and_without_them_none_is_made() {
+        let mut world = world();
+        let _feed = world.with_one_pod().await;
+        world.pods.current().await;
+        let step = async || {
+            world.hand.advance(Duration::from_millis(5));
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        };
+        for millis in (0..2000).step_by(5) {
+            step().await;
+            assert!(millis % 100 != 0 || world.pods.is_current(), "after {millis} ms");
+        }
+        for _ in 0..200 {
+            step().await;
+        }
+        assert!(!world.pods.is_current(), "nobody has looked for a second");
+    }
+
+    /// Proofs used to be asked for again and again on a busy machine, until the request was given up.
+    #[tokio::test]
+    async fn a_proof_that_is_looked_at_late_is_still_one() {
+        let mut world = world();
+        let _feed = world.with_one_pod().await;
+        world.hand.advance(AGE * 10);
+        let mut current = std::pin::pin!(world.pods.current());
+        assert!(is_pending(current.as_mut()).await);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        world.hand.advance(AGE * 10);
+        assert!(!is_pending(current.as_mut()).await);
+    }
+
+    #[tokio::test]
+    async fn a_storm_that_lies_unread_is_read_to_its_end() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.hand.advance(AGE + Duration::from_millis(1));
+        for n in 0..2000u16 {
+            let [high, low] = n.to_be_bytes();
+            let address = std::net::Ipv4Addr::new(10, 245, high, low).into();
+            feed.say(&event("ADDED", &pod(&format!("pod-{n}"), address)));
+        }
+        feed.say(&event("DELETED", &pod("old", ADDRESS)));
+        world.pods.current().await;
+        assert_eq!(world.name(), None);
+        assert_eq!(world.pods.snapshot().pods().len(), 2000);
+    }
+
+    /// A mebibyte of annotations, read 16 KiB at a time.
+    #[tokio::test]
+    async fn an_event_that_has_come_in_part_is_read_to_its_end() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        world.hand.advance(AGE + Duration::from_millis(1));
+        feed.say_in_pieces(&event("DELETED", &pod("old", ADDRESS)), 100);
+        world.pods.current().await;
+        assert_eq!(world.name(), None);
+    }
+
+    #[tokio::test]
+    async fn between_two_watches_nothing_is_current_and_in_an_outage_what_is_known_is_served() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+        world.pods.current().await;
+        drop(feed);
+        // Ended in order, as watches are: the next one tells what happened in between.
+        let next = world.asked.recv().await.unwrap();
+        world.hand.advance(AGE + Duration::from_millis(1));
+        assert!(!world.pods.is_current());
+        let feed = next.answer_stream();
+        feed.say(&event("DELETED", &pod("old", ADDRESS)));
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name(), None);
+
+        // Gone for longer than it takes to come back.
+        feed.say(&event("ADDED", &pod("old", ADDRESS)));
+        tokio::select! { () = current_and_named(&world) => {}, () = advancing(&world.hand) => {} }
+        drop(feed);
+        while let Ok(asked) = world.asked.try_recv() {
+            drop(asked);
+        }
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name().unwrap(), "old");
+    }
+
+    /// A list is as old as its answer; what was said after it is told by a watch or not at all.
+    #[tokio::test]
+    async fn before_the_first_watch_is_open_nothing_is_current_however_long_that_takes() {
+        let mut world = world();
+        let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
+        world.asked.recv().await.unwrap().answer(200, &list);
+        world.pods.newer_than(0).await;
+        for _ in 0..3 {
+            let unanswered = world.asked.recv().await.unwrap();
+            assert!(is_never(world.pods.current(), &world.hand).await);
+            drop(unanswered);
+            tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+        }
+        assert_eq!(world.name().unwrap(), "old", "the view is there, and nobody is decided by it");
+        let _feed = world.asked.recv().await.unwrap().answer_stream();
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert!(world.pods.is_current());
+    }
+
+    #[tokio::test]
+    async fn while_the_watch_begins_anew_nothing_is_current_unless_the_api_server_falls_silent() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        feed.say(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
+        tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+        let anew = world.asked.recv().await.unwrap();
+        assert!(!anew.what.contains("watch=true"), "{}", anew.what);
+        world.hand.advance(AGE + Duration::from_millis(1));
+        assert!(is_never(world.pods.current(), &world.hand).await, "a list takes its time");
+        drop(anew);
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name().unwrap(), "old");
+    }
+
+    #[tokio::test]
+    async fn while_the_api_server_refuses_the_agent_alone_nothing_is_current() {
+        for status in [401, 403, 429, 400] {
+            let mut world = world();
+            let feed = world.with_one_pod().await;
+            feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+            world.pods.current().await;
+            drop(feed);
+            world.answer(status).await;
+            world.hand.advance(AGE + Duration::from_millis(1));
+            assert!(
+                is_never(world.pods.current(), &world.hand).await,
+                "the kubelet hears what we do not: {status}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_fails_is_away_and_what_is_known_is_served() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+        world.pods.current().await;
+        drop(feed);
+        world.answer(503).await;
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name().unwrap(), "old");
+    }
+
+    /// Whether it does not come within ten times what an outage takes to be one; less than any answer's limit.
+    async fn is_never(future: impl Future<Output = ()>, hand: &ManualClock) -> bool {
+        let mut future = std::pin::pin!(future);
+        for _ in 0..RESUMING.as_millis() {
+            if !is_pending(future.as_mut()).await {
+                return false;
+            }
+            tokio::task::yield_now().await;
+            hand.advance(Duration::from_millis(10));
+        }
+        true
+    }
+
+    async fn until_asked(asked: &UnboundedReceiver<Asked>) {
+        while asked.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_of_the_watch_that_lies_unread_is_no_proof() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        world.hand.advance(AGE + Duration::from_millis(1));
+        // The prover's turn comes before the watch's.
+        assert!(!world.pods.is_current());
+        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+        drop(feed);
+        let mut current = std::pin::pin!(world.pods.current());
+        for _ in 0..1000 {
+            assert!(is_pending(current.as_mut()).await);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Looks once.
+    async fn is_pending(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
+            .await
+    }
+
+    async fn current_and_named(world: &World) {
+        while world.name().is_none() {
+            world.pods.newer_than(world.pods.snapshot().version()).await;
+        }
+    }
+
+    /// However the prover waits for the watch, it waits on the clock.
+    async fn advancing(hand: &ManualClock) {
+        loop {
+            hand.advance(Duration::from_millis(5));
+            tokio::task::yield_now().await;
+        }
+    }
+}

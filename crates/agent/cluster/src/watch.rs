@@ -1,0 +1,517 @@
+//! One list-and-watch of one kind: keeps telling what changes, for ever.
+//!
+//! Each kind has its own task, connection and back-off, so that one that is stuck or forbidden holds up no other. Bookmarks
+//! are how staleness is measured.
+//!
+//! The rules, from the Kubernetes documentation "Efficient detection of changes":
+//! - begin with a consistent list, then watch from its version; each event and bookmark moves the position;
+//! - a broken connection resumes from the position, an expired position (410) begins anew;
+//! - so does any other error *event*: whatever the server could not tell us, a list can;
+//! - a watch that is silent for longer than bookmarks ever are is dead, whatever TCP thinks of it.
+
+use std::sync::Arc;
+
+use seawall_kube::request::{self, Built, Form};
+use seawall_kube::{Failure, Lines, Link, Pauses};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use crate::object::{self, Event, Keys, Page, Versioned};
+use crate::watch_health::Pulse;
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(crate) enum Change<T> {
+    /// It begins, or begins anew: these are all there are. Empty for [`Start::Position`].
+    Started(Vec<T>),
+    Applied(T),
+    Deleted(T),
+}
+
+/// How a watch begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Start {
+    /// With everything there is.
+    List,
+    /// With nothing: only the collection's present version is asked for.
+    Position,
+}
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The collection's path.
+    pub(crate) path: &'static str,
+    /// The field selector; everything if `None`.
+    pub(crate) fields: Option<String>,
+    /// How much of each object.
+    pub(crate) form: Form,
+    /// The annotations to keep of each.
+    pub(crate) annotations: Keys,
+    pub(crate) start: Start,
+}
+
+/// Objects in a page of a list. Small, because a page is held as text (pods are some 10 KiB each) and then as objects: with
+/// 100, a list of 2,000 pods left 700 bytes more for each of them resident. Since Kubernetes 1.34 the API server
+/// serves pages from its cache (ListFromCacheSnapshot), so that more of them cost it no more.
+const PAGE: u32 = 25;
+
+/// How long the server is asked to keep a watch open, in seconds; drawn from this range so that the nodes of a cluster do
+/// not come back together.
+const OPEN: std::ops::Range<u32> = 240..290;
+
+/// One watch, running.
+pub(crate) struct Watch<T, U> {
+    source: Source,
+    link: Link,
+    pulse: Arc<Pulse>,
+    updates: mpsc::Sender<U>,
+    wrap: fn(Change<T>) -> U,
+    /// From where to go on; `None` begins anew.
+    position: Option<String>,
+    pauses: Pauses,
+}
+
+/// Why a round ended early.
+enum Stop {
+    /// Go on from the position.
+    Failed(Failure),
+    /// The position is no good.
+    Lost(Failure),
+    /// Nobody listens any more.
+    Closed,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            // An event that cannot be read would be sent again from the same position.
+            Failure::Expired | Failure::Unreadable(_) | Failure::TooLarge(_) => Self::Lost(failure),
+            _ => Self::Failed(failure),
+        }
+    }
+}
+
+impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
+    pub(crate) fn new(
+        source: Source,
+        link: Link,
+        pulse: Arc<Pulse>,
+        updates: mpsc::Sender<U>,
+        wrap: fn(Change<T>) -> U,
+    ) -> Self {
+        let pauses = Pauses::new(&link.patience);
+        Self { source, link, pulse, updates, wrap, position: None, pauses }
+    }
+
+    /// Runs until nobody listens any more.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let round = match self.position.clone() {
+                None => self.begin().await,
+                Some(version) => self.follow(&version).await,
+            };
+            match round {
+                Ok(()) => {}
+                Err(Stop::Closed) => return,
+                Err(Stop::Failed(failure)) => self.pause(&failure).await,
+                Err(Stop::Lost(failure)) => {
+                    self.position = None;
+                    self.pulse.current.lost();
+                    self.pause(&failure).await;
+                }
+            }
+        }
+    }
+
+    /// Lists, or only asks for the position, and tells the result.
+    async fn begin(&mut self) -> Result<(), Stop> {
+        let (items, version) = match self.source.start {
+            Start::List => self.list().await?,
+            Start::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
+        };
+        self.pulse.listed();
+        self.note_life();
+        self.tell(Change::Started(items)).await?;
+        self.position = Some(version);
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<(Vec<T>, String), Failure> {
+        let (mut items, mut next, mut limit) = (Vec::new(), None, PAGE);
+        loop {
+            let page = match self.page(limit, &next).await {
+                // Objects of the largest size: in the end one by one, so that they keep nobody from the list.
+                Err(Failure::TooLarge(_)) if limit > 1 => {
+                    limit /= 2;
+                    continue;
+                }
+                page => page?,
+            };
+            items.extend(page.items);
+            next = page.metadata.next.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok((items, page.metadata.resource_version));
+            }
+        }
+    }
+
+    async fn page(&self, limit: u32, next: &Option<String>) -> Result<Page<T>, Failure> {
+        let request = self.source.list(limit, next.as_deref());
+        let page = self.link.client.ask(request, self.link.patience.page).await?;
+        Ok(object::read(&page, &self.source.annotations)?)
+    }
+
+    /// Watches from `version` until the stream ends, as it does every few minutes.
+    async fn follow(&mut self, version: &str) -> Result<(), Stop> {
+        let Link { client, patience, .. } = self.link.clone();
+        let lines = client.watch(self.source.watch(version), patience.answer).await?;
+        self.pulse.current.opened();
+        let round = self.hear(lines).await;
+        self.pulse.current.ended(self.link.clock.now());
+        round
+    }
+
+    /// Takes what a stream tells until it ends.
+    async fn hear(&mut self, mut lines: Lines) -> Result<(), Stop> {
+        let Link { client, patience, .. } = self.link.clone();
+        let mut told = false;
+        let pulse = self.pulse.clone();
+        let heard = || pulse.current.heard();
+        while let Some(line) = client.within(patience.silence, lines.next(heard)).await?? {
+            match object::read(&line, &self.source.annotations) {
+                Ok(event) => self.take(event).await?,
+                // The end came within an event, which comes again.
+                Err(error) if error.is_eof() => break,
+                Err(error) => return Err(Failure::from(error).into()),
+            }
+            told = true;
+        }
+        // A stream that told something and ended is how watches end. One that told nothing is an outage in disguise.
+        if told { Ok(()) } else { Err(Failure::Ended.into()) }
+    }
+
+    async fn take(&mut self, event: Event<T>) -> Result<(), Stop> {
+        let (version, change) = match event {
+            Event::Added(item) | Event::Modified(item) => {
+                (item.version().to_owned(), Some(Change::Applied(item)))
+            }
+            Event::Deleted(item) => (item.version().to_owned(), Some(Change::Deleted(item))),
+            Event::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
+            Event::Error(status) => return Err(Stop::Lost(Failure::of_status(&status))),
+        };
+        self.note_life();
+        self.pauses.reset();
+        if let Some(change) = change {
+            self.tell(change).await?;
+        }
+        self.position = Some(version);
+        Ok(())
+    }
+
+    async fn tell(&self, change: Change<T>) -> Result<(), Stop> {
+        self.pulse.current.told();
+        self.updates.send((self.wrap)(change)).await.map_err(|_| Stop::Closed)
+    }
+
+    fn note_life(&self) {
+        if self.pulse.heard(self.link.clock.now()) {
+            info!(watch = self.pulse.kind(), "the watch runs again");
+        }
+    }
+
+    async fn pause(&mut self, failure: &Failure) {
+        let pause = self.pauses.after(failure);
+        if failure.is_absence() {
+            self.pulse.current.absent(self.link.clock.now());
+        } else if failure.is_refusal() {
+            self.pulse.current.lost();
+        }
+        if self.pulse.failed(failure) {
+            warn!(watch = self.pulse.kind(), reason = %failure, "the watch is interrupted");
+        } else {
+            debug!(watch = self.pulse.kind(), reason = %failure, ?pause, "the watch is still interrupted");
+        }
+        self.link.clock.sleep(pause).await;
+    }
+}
+
+impl Source {
+    fn list(&self, limit: u32, next: Option<&str>) -> Built {
+        request::list(self.path, self.form, self.fields.as_deref(), limit, next)
+    }
+
+    fn watch(&self, version: &str) -> Built {
+        request::watch(self.path, self.form, self.fields.as_deref(), version, fastrand::u32(OPEN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall_core::{Clock, ManualClock};
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
+
+    use super::*;
+    use crate::fake::{Asked, link};
+    use crate::object::PodObject;
+    use seawall_kube::Patience;
+
+    struct World {
+        asked: UnboundedReceiver<Asked>,
+        told: Receiver<Change<PodObject>>,
+        pulse: Arc<Pulse>,
+        clock: Clock,
+        hand: ManualClock,
+    }
+
+    fn watching() -> World {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock.clone());
+        let (updates, told) = mpsc::channel(64);
+        let pulse = Arc::new(Pulse::new("pods"));
+        let source = Source {
+            path: "/api/v1/pods",
+            fields: None,
+            form: Form::Whole,
+            annotations: Keys::default(),
+            start: Start::List,
+        };
+        let watch: Watch<PodObject, _> = Watch::new(source, link, pulse.clone(), updates, |change| change);
+        tokio::spawn(watch.run());
+        World { asked, told, pulse, clock, hand }
+    }
+
+    impl World {
+        /// The next call, however long the pause before it.
+        async fn call(&mut self) -> Asked {
+            loop {
+                match self.asked.try_recv() {
+                    Ok(asked) => return asked,
+                    Err(_) => self.hand.advance(Duration::from_millis(10)),
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+
+        async fn names(&mut self) -> Vec<String> {
+            match self.told.recv().await.unwrap() {
+                Change::Started(pods) => pods.into_iter().map(|pod| pod.metadata.name).collect(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn pod(name: &str, version: u32) -> Value {
+        json!({"metadata": {"name": name, "uid": name, "resourceVersion": version.to_string()}})
+    }
+
+    fn list(version: u32, next: &str, pods: &[Value]) -> Value {
+        json!({"metadata": {"resourceVersion": version.to_string(), "continue": next}, "items": pods})
+    }
+
+    fn event(kind: &str, object: &Value) -> Value {
+        json!({"type": kind, "object": object})
+    }
+
+    fn bookmark(version: u32) -> Value {
+        let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        event("BOOKMARK", &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
+    }
+
+    fn error(code: u16) -> Value {
+        event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}))
+    }
+
+    #[tokio::test]
+    async fn pages_make_one_list_and_bookmarks_move_the_position() {
+        let mut world = watching();
+        let first = world.call().await;
+        assert!(first.what.contains("limit=25") && !first.what.contains("continue="), "{}", first.what);
+        first.answer(200, &list(7, "more", &[pod("a", 5)]));
+        let second = world.call().await;
+        assert!(second.what.contains("continue=more"), "{}", second.what);
+        second.answer(200, &list(7, "", &[pod("b", 6)]));
+        assert_eq!(world.names().await, ["a", "b"]);
+
+        let watch = world.call().await;
+        assert!(watch.what.contains("watch=true") && watch.what.contains("allowWatchBookmarks=true"));
+        assert!(watch.what.contains("resourceVersion=7"), "{}", watch.what);
+        watch.answer_lines(200, &[event("ADDED", &pod("c", 9)), bookmark(30)]);
+        assert!(matches!(world.told.recv().await, Some(Change::Applied(pod)) if pod.metadata.name == "c"));
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=30"), "{}", resumed.what);
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_resumes_and_an_error_event_lists_anew() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[pod("a", 5)]));
+        assert_eq!(world.names().await, ["a"]);
+        drop(world.call().await);
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
+        resumed.answer_lines(200, &[event("DELETED", &pod("a", 8)), error(500)]);
+        assert!(matches!(world.told.recv().await, Some(Change::Deleted(_))));
+        for code in [410, 500] {
+            let anew = world.call().await;
+            assert!(!anew.what.contains("watch=true"), "{}", anew.what);
+            anew.answer(200, &list(20, "", &[]));
+            assert!(world.names().await.is_empty());
+            world.call().await.answer_lines(200, &[error(code)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_expired_position_in_the_answer_itself_lists_anew() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        world.call().await.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
+        assert!(!world.call().await.what.contains("watch=true"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let mut asked = 0;
+        // A minute, in steps far below any pause.
+        for _ in 0..6000 {
+            world.hand.advance(Duration::from_millis(10));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            while let Ok(watch) = world.asked.try_recv() {
+                asked += 1;
+                watch.answer_lines(200, &[]);
+            }
+        }
+        assert!((15..40).contains(&asked), "{asked}");
+        assert!(world.pulse.health(seawall_core::Moment::from_nanos(0)).trouble.is_some());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_heard_while_nothing_is_said() {
+        let mut world = watching();
+        assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(0)), None);
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let heard = world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap();
+        // Silence for as long as bookmarks never are: given up, resumed, and still not heard.
+        let silent = world.call().await;
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
+        assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap(), heard);
+        drop(silent);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_fails_at_the_start_is_tried_again_after_growing_pauses() {
+        let mut world = watching();
+        let mut asked_at = Vec::new();
+        let clock = world.clock.clone();
+        for _ in 0..8 {
+            let asked = world.call().await;
+            asked_at.push(clock.now());
+            asked.answer(500, &json!({"kind": "Status", "status": "Failure", "code": 500}));
+        }
+        let pauses: Vec<Duration> = asked_at.windows(2).map(|two| two[1].since(two[0])).collect();
+        assert!(pauses[0] < Duration::from_millis(700), "{pauses:?}");
+        assert!(pauses[6] > Duration::from_secs(15) && pauses[6] < Duration::from_secs(35), "{pauses:?}");
+        assert!(world.told.try_recv().is_err(), "nothing is told of pods that nobody listed");
+        assert!(world.pulse.health(clock.now()).trouble.is_some());
+        world.call().await.answer(200, &list(7, "", &[pod("a", 5)]));
+        assert_eq!(world.names().await, ["a"]);
+        assert!(world.pulse.health(clock.now()).trouble.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_list_whose_pages_expire_on_the_way_begins_anew_and_tells_no_half() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "more", &[pod("a", 5)]));
+        world.call().await.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
+        let anew = world.call().await;
+        assert!(!anew.what.contains("continue="), "{}", anew.what);
+        anew.answer(200, &list(9, "", &[pod("b", 8)]));
+        assert_eq!(world.names().await, ["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_asked_for_in_parts() {
+        let mut world = watching();
+        for limit in [25, 12, 6, 3, 1] {
+            let page = world.call().await;
+            assert!(page.what.ends_with(&format!("limit={limit}")), "{}", page.what);
+            if limit > 1 {
+                page.answer_text(200, " ".repeat(seawall_kube::LARGEST + 1));
+            } else {
+                page.answer(200, &list(7, "more", &[pod("a", 5)]));
+            }
+        }
+        let rest = world.call().await;
+        assert!(rest.what.ends_with("limit=1&continue=more"), "{}", rest.what);
+        rest.answer(200, &list(7, "", &[pod("b", 6)]));
+        assert_eq!(world.names().await, ["a", "b"]);
+    }
+
+    #[tokio::test]
+    async fn an_event_that_the_end_cuts_short_is_told_again() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let whole = event("ADDED", &pod("a", 9)).to_string();
+        let half = event("ADDED", &pod("b", 10)).to_string();
+        world.call().await.answer_text(200, format!("{whole}\n{}", &half[..half.len() / 2]));
+        assert!(matches!(world.told.recv().await, Some(Change::Applied(pod)) if pod.metadata.name == "a"));
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_is_no_status_counts_by_its_code() {
+        let mut world = watching();
+        world.call().await.answer_text(502, "<html>secret</html>".into());
+        let _again = world.call().await;
+        let trouble = world.pulse.health(world.clock.now()).trouble.unwrap();
+        assert!(trouble.contains("502") && !trouble.contains("secret"), "{trouble}");
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_falls_silent_is_given_up_and_resumed_from_what_it_said_last() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let feed = world.call().await.answer_stream();
+        feed.say(&event("ADDED", &pod("a", 9)));
+        assert!(matches!(world.told.recv().await, Some(Change::Applied(_))));
+        // The connection stays as it is; a machine in between may have forgotten it.
+        let clock = world.clock.clone();
+        let spoke = clock.now();
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
+        assert!(clock.now().since(spoke) >= Patience::default().silence);
+        drop(feed);
+    }
+
+    #[tokio::test]
+    async fn events_on_a_live_stream_put_its_end_off() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let feed = world.call().await.answer_stream();
+        for version in 10..20 {
+            feed.say(&bookmark(version));
+            // Most of what may pass in silence.
+            for _ in 0..80 {
+                tokio::task::yield_now().await;
+                world.hand.advance(Duration::from_secs(1));
+            }
+            assert!(world.asked.try_recv().is_err(), "given up at {version}");
+        }
+    }
+}

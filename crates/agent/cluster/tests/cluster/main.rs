@@ -1,0 +1,805 @@
+//! Against a real kube-apiserver and etcd, under the RBAC that is shipped. `scripts/cluster-test` runs these; a plain
+//! `cargo test` names them and says so, because they need programs that take minutes to build and a network of their own.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a measurement is shown, and a child answers its parent")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use seawall_cluster::{Access, Config, NoPod, NodeName, Pods, Snapshot};
+use seawall_core::events::Complaint;
+use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Moment};
+use serde_json::{Value, json};
+use tokio::io::AsyncBufReadExt;
+
+use support::*;
+
+const AUDIENCE: &str =
+    "//iam.googleapis.com/projects/123/locations/global/workloadIdentityPools/pool/providers/cluster";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn at(pods: &Pods, address: &str) -> Result<String, NoPod> {
+    pods.snapshot().pod_at(ip(address)).map(|record| record.pod.name.to_string())
+}
+
+/// A control plane with a ServiceAccount, and the agent's part of it.
+async fn watched() -> (ControlPlane, Api, Node) {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let cluster = cluster(&plane, &token).await;
+    (plane, admin, cluster)
+}
+
+/// Makes a pod of that account, and waits until it is known at its address.
+async fn run(admin: &Api, pods: &Pods, name: &str, address: &str) {
+    admin.make_pod(name, "coral").await;
+    admin.report(name, "Running", &[address]).await;
+    until(pods, name, |snapshot| snapshot.pod_at(ip(address)).is_ok()).await;
+}
+
+/// A ServiceAccount that was read and has this annotation.
+fn says(email: &str) -> Beside {
+    Beside::read([(ACCOUNT, Text::from(email))].into_iter().collect())
+}
+
+/// One that was read and has none.
+fn says_nothing() -> Beside {
+    Beside::read(Annotations::default())
+}
+
+/// News come within five seconds of the API server's return.
+fn check_soon_after(back: Moment) {
+    let took = Clock::system().now().since(back);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
+    let cluster = cluster(&plane, &token).await;
+    let pods = cluster.pods();
+    until(&pods, "the first list", |snapshot| snapshot.is_complete()).await;
+
+    let uid = admin.make_pod("web-0", "coral").await;
+    let appeared = until_known(&pods, &uid).await;
+    assert_eq!(appeared.pod.service_account.to_string(), "reef/coral");
+    assert!(appeared.addresses.is_empty());
+
+    admin.report("web-0", "Running", &["10.244.1.7", "fd00::7"]).await;
+    let email = says("coral@shop.iam.gserviceaccount.com");
+    let is_ready = |snapshot: &Snapshot| {
+        snapshot
+            .by_uid(&uid)
+            .is_some_and(|now| !now.addresses.is_empty() && now.facts.service_account == email)
+    };
+    until(&pods, "address and account are known", is_ready).await;
+    for address in ["10.244.1.7", "fd00::7", "::ffff:10.244.1.7"] {
+        assert_eq!(at(&pods, address), Ok("web-0".into()), "{address}");
+    }
+    assert_eq!(at(&pods, "192.0.2.1"), Err(NoPod::Absent), "the node's own address names nobody");
+
+    admin.delete_pod("web-0", 0).await;
+    until(&pods, "the pod is gone", |snapshot| snapshot.by_uid(&uid).is_none()).await;
+    assert_eq!(at(&pods, "10.244.1.7"), Err(NoPod::Absent));
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn an_address_that_is_used_again_never_names_the_old_pod() {
+    let (_plane, admin, cluster) = watched().await;
+    let pods = cluster.pods();
+
+    run(&admin, &pods, "old", "10.244.1.7").await;
+    admin.delete_pod("old", 30).await;
+    until(&pods, "it is terminating", |s| s.pods().any(|pod| pod.terminating)).await;
+    assert_eq!(at(&pods, "10.244.1.7"), Ok("old".into()), "graceful shutdown keeps its identity");
+
+    let new = admin.make_pod("new", "coral").await;
+    until(&pods, "the new pod may have any address", |s| {
+        s.by_uid(&new).is_some() && matches!(s.pod_at(ip("10.244.1.7")), Err(NoPod::Ambiguous))
+    })
+    .await;
+    admin.report("new", "Running", &["10.244.1.8"]).await;
+    until(&pods, "it has another", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    assert_eq!(at(&pods, "10.244.1.7"), Ok("old".into()));
+    admin.report("new", "Running", &["10.244.1.7"]).await;
+    until(&pods, "two claim it", |s| matches!(s.pod_at(ip("10.244.1.7")), Err(NoPod::Ambiguous))).await;
+    admin.delete_pod("old", 0).await;
+    until(&pods, "the old pod has left", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    assert_eq!(at(&pods, "10.244.1.7"), Ok("new".into()));
+
+    // A finished pod stays in the API, and its address is free.
+    admin.report("new", "Succeeded", &["10.244.1.7"]).await;
+    until(&pods, "the finished pod is gone", |s| s.by_uid(&new).is_none()).await;
+    run(&admin, &pods, "next", "10.244.1.7").await;
+    assert_eq!(at(&pods, "10.244.1.7"), Ok("next".into()));
+}
+
+/// A restart of the container runtime that ends every sandbox, as a kubelet tells of it.
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn pods_whose_sandboxes_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
+    let (_plane, admin, cluster) = watched().await;
+    let pods = cluster.pods();
+    let (x, y) = ("10.244.1.7", "10.244.1.8");
+    admin.make_pod("one", "coral").await;
+    admin.make_pod("two", "coral").await;
+    // After this machine's start, whenever that was.
+    let now = "2100-01-01T00:00:00Z";
+    admin.report_sandbox("one", x, true, now).await;
+    admin.report_sandbox("two", y, true, now).await;
+    until(&pods, "both run", |s| s.pod_at(ip(x)).is_ok() && s.pod_at(ip(y)).is_ok()).await;
+
+    // Told before the kubelet makes another sandbox; the address beside it is the last one's.
+    admin.report_sandbox("one", x, false, now).await;
+    admin.report_sandbox("two", y, false, now).await;
+    until(&pods, "nobody is at either", |s| s.pod_at(ip(x)).is_err() && s.pod_at(ip(y)).is_err()).await;
+    assert_eq!(at(&pods, x), Err(NoPod::Absent));
+    admin.report_sandbox("two", x, true, now).await;
+    until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(NoPod::Absent)));
+    admin.report_sandbox("one", y, true, now).await;
+    until(&pods, "one is rebuilt", |s| s.pod_at(ip(y)).is_ok()).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Ok("one".into())));
+}
+
+/// An agent that starts with the machine, and finds what was told before it went down.
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn after_a_reboot_what_was_told_before_it_names_nobody() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let (x, y) = ("10.244.1.7", "10.244.1.8");
+    for (name, address) in [("one", x), ("two", y)] {
+        admin.make_pod(name, "coral").await;
+        admin.report_sandbox(name, address, true, "2025-06-01T00:00:02Z").await;
+    }
+    // A kubelet that does not tell of sandboxes: its containers run since.
+    admin.make_pod("older", "coral").await;
+    let started = json!({"name": "main", "image": "local/none:1", "imageID": "", "ready": true, "restartCount": 1,
+                         "state": {"running": {"startedAt": "2026-01-01T00:00:20Z"}}});
+    let mut report = seawall_testkit::objects::report("Running", &["10.244.1.9"]);
+    report["status"]["startTime"] = json!("2025-06-01T00:00:00Z");
+    report["status"]["containerStatuses"] = json!([started]);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/older/status");
+    admin.must("PATCH", &path, Some(&report)).await;
+
+    // The manual clock's machine has just started, at 2026-01-01T00:00:00Z.
+    let (clock, _hand) = Clock::manual();
+    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    config.access = Access::Kubeconfig(plane.kubeconfig(&token, plane.port()));
+    let cluster = Node::start_by(clock, config).await;
+    let pods = cluster.pods();
+    until(&pods, "the list", |s| names(s).len() == 3).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Err(NoPod::Absent), Err(NoPod::Absent)));
+    assert_eq!(at(&pods, "10.244.1.9"), Ok("older".into()));
+    admin.report_sandbox("two", x, true, "2026-01-01T00:00:30Z").await;
+    until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(NoPod::Absent)));
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_pod_on_the_nodes_network_and_a_pod_of_another_node_have_no_address_here() {
+    let (_plane, admin, cluster) = watched().await;
+    let pods = cluster.pods();
+
+    let host = admin.make_pod_with("host", "coral", &json!({"hostNetwork": true})).await;
+    admin.report("host", "Running", &["10.89.0.9"]).await;
+    let far = admin.make_pod_with("far", "coral", &json!({"nodeName": "node2"})).await;
+    admin.report("far", "Running", &["10.244.2.9"]).await;
+    run(&admin, &pods, "last", "10.244.1.9").await;
+
+    assert!(until_known(&pods, &host).await.host_network);
+    assert_eq!(at(&pods, "10.89.0.9"), Err(NoPod::Absent));
+    assert!(pods.snapshot().by_uid(&far).is_none());
+    assert_eq!(at(&pods, "10.244.2.9"), Err(NoPod::Absent));
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_service_account_that_changes_is_told_for_its_pods() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
+    let uid = admin.make_pod("web-0", "coral").await;
+    let cluster = cluster(&plane, &token).await;
+    let pods = cluster.pods();
+    let path = format!("{}/coral", accounts());
+    until(&pods, "the account is read", |s| {
+        s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
+    })
+    .await;
+
+    for (value, wanted) in [
+        (json!("other@shop.iam.gserviceaccount.com"), says("other@shop.iam.gserviceaccount.com")),
+        (json!("nonsense"), says("nonsense")),
+        (Value::Null, says_nothing()),
+    ] {
+        let patch = json!({"metadata": {"annotations": {ACCOUNT: value}}});
+        admin.must("PATCH", &path, Some(&patch)).await;
+        let changed = |snapshot: &Snapshot| {
+            snapshot.by_uid(&uid).is_some_and(|now| now.facts.service_account == wanted)
+        };
+        until(&pods, "the change", changed).await;
+    }
+    admin.must("DELETE", &path, None).await;
+    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::missing())).await;
+    admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
+    until(&pods, "it is back", |s| {
+        s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
+    })
+    .await;
+}
+
+async fn review(admin: &Api, token: &str, audience: &str) -> Value {
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": token, "audiences": [audience]},
+    });
+    admin.must("POST", "/apis/authentication.k8s.io/v1/tokenreviews", Some(&review)).await["status"].clone()
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_token_is_bound_to_its_pod_and_dies_with_it() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let uid = admin.make_pod("web-0", "coral").await;
+    let cluster = cluster(&plane, &token).await;
+    let record = until_known(&cluster.pods(), &uid).await;
+
+    let tokens = cluster.tokens_for(&record);
+    let token = tokens.subject_token(AUDIENCE).await.unwrap();
+    let status = review(&admin, token.expose(), AUDIENCE).await;
+    assert_eq!(status["authenticated"], true, "{status}");
+    assert_eq!(status["user"]["username"], "system:serviceaccount:reef:coral");
+    assert_eq!(status["user"]["extra"]["authentication.kubernetes.io/pod-uid"], json!([uid]));
+    let elsewhere = review(&admin, token.expose(), "https://issuer.test").await;
+    assert_ne!(elsewhere["authenticated"], true, "the API server itself must not take it");
+
+    // Kept for the pod, whoever asks; another audience is another token.
+    let again = cluster.tokens_for(&record).subject_token(AUDIENCE).await.unwrap();
+    assert_eq!(again.expose(), token.expose());
+    let other = tokens.subject_token("sts.amazonaws.com").await.unwrap();
+    assert_ne!(other.expose(), token.expose());
+
+    admin.delete_pod("web-0", 0).await;
+    until_true("the token is dead", || async {
+        review(&admin, token.expose(), AUDIENCE).await["authenticated"] != true
+    })
+    .await;
+    let refused = tokens.subject_token("another").await.unwrap_err();
+    assert!(!refused.retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
+
+    // A pod with the same name is not the same pod.
+    admin.make_pod("web-0", "coral").await;
+    let refused = tokens.subject_token("another").await.unwrap_err();
+    assert!(!refused.retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_token_that_cannot_be_had_says_why() {
+    let (mut plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let uid = admin.make_pod("web-0", "coral").await;
+    let cluster = cluster(&plane, &token).await;
+    let tokens = cluster.tokens_for(&*until_known(&cluster.pods(), &uid).await);
+
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/seawall-agent";
+    admin.must("DELETE", binding, None).await;
+    // The API server learns of it in its own time.
+    until_true("the agent is forbidden", || forbids(tokens.as_ref())).await;
+
+    let created = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "seawall-agent"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "seawall-agent"},
+        "subjects": [{"kind": "ServiceAccount", "name": "seawall-agent", "namespace": "seawall"}],
+    });
+    admin.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", Some(&created)).await;
+    until_true("the agent is allowed again", || async { !forbids(tokens.as_ref()).await }).await;
+
+    admin.must("DELETE", &format!("{}/coral", accounts()), None).await;
+    let gone = tokens.subject_token("after the account").await.unwrap_err();
+    assert!(!gone.retryable && gone.reason == "there is no ServiceAccount reef/coral", "{gone:?}");
+
+    plane.kill_api_server();
+    let away = tokens.subject_token("after the API server").await.unwrap_err();
+    assert!(away.retryable && away.reason.contains("does not answer"), "{away:?}");
+}
+
+/// Whether a token for a new audience is forbidden; a known audience would be answered from what is kept.
+async fn forbids(tokens: &dyn SubjectTokens) -> bool {
+    let fresh = format!("probe-{}", fastrand::u64(..));
+    match tokens.subject_token(&fresh).await {
+        Ok(_) => false,
+        Err(error) => {
+            assert!(!error.retryable && error.reason.contains("does not let the agent"), "{error:?}");
+            true
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn the_shipped_rules_are_all_that_the_agent_may_do() {
+    let (plane, _, token) = prepared().await;
+    let agent = plane.client_with(&token).await;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "kube-system"},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let status = agent.must("POST", path, Some(&review)).await["status"].clone();
+    assert_eq!(status["incomplete"], false);
+    let mut rules: Vec<String> = status["resourceRules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        // What every authenticated user may do: ask who it is and what it may do.
+        .filter(|rule| !rule["resources"].to_string().contains("\"selfsubject"))
+        .map(|rule| format!("{} {} {}", rule["verbs"], rule["apiGroups"], rule["resources"]))
+        .collect();
+    rules.sort();
+    assert_eq!(
+        rules,
+        [
+            r#"["create"] [""] ["events"]"#,
+            r#"["create"] [""] ["serviceaccounts/token"]"#,
+            r#"["get","list","watch"] [""] ["namespaces"]"#,
+            r#"["get","list","watch"] [""] ["serviceaccounts"]"#,
+            r#"["list","watch"] [""] ["pods"]"#,
+        ]
+    );
+    for forbidden in [
+        "/api/v1/secrets",
+        "/api/v1/namespaces/kube-system/secrets",
+        "/api/v1/configmaps",
+        "/api/v1/nodes",
+        "/api/v1/nodes/node1",
+        "/api/v1/namespaces/seawall/pods/seawall-agent",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ] {
+        assert_eq!(agent.refusal("GET", forbidden, None).await, 403, "{forbidden}");
+    }
+    let exec = "/api/v1/namespaces/seawall/pods/seawall-agent/exec?command=sh";
+    assert_eq!(agent.refusal("POST", exec, None).await, 403);
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_other_node() {
+    let (plane, admin, token) = prepared().await;
+    admin.apply(RBAC_TAINT).await;
+    admin.apply(ADMISSION).await;
+    admin.make_account("coral", None).await;
+    let uid = admin.make_pod("web-0", "coral").await;
+    for name in ["node2", "node3"] {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        admin.must("POST", "/api/v1/nodes", Some(&node)).await;
+    }
+    let thief = plane.client_with(&token).await;
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": uid});
+    let ask = |spec: Value| {
+        let thief = &thief;
+        async move {
+            let body =
+                json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+            thief.json("POST", &format!("{}/coral/token", accounts()), Some(&body)).await
+        }
+    };
+    let label = json!({"metadata": {"labels": {"stolen": "yes"}}});
+    // Policies take a moment to be in force.
+    until_true("the policies are in force", || async {
+        ask(json!({"audiences": [AUDIENCE]})).await.is_err()
+            && thief.json("PATCH", "/api/v1/nodes/node2", Some(&label)).await.is_err()
+    })
+    .await;
+
+    for (why, spec) in [
+        ("bound to a pod", json!({"audiences": [AUDIENCE]})),
+        ("whose audience is a cloud", json!({"boundObjectRef": bound})),
+        ("whose audience is a cloud", json!({"audiences": ["https://issuer.test"], "boundObjectRef": bound})),
+        (
+            "whose audience is a cloud",
+            json!({"audiences": [AUDIENCE, "https://issuer.test"], "boundObjectRef": bound}),
+        ),
+        (
+            "longer than a day",
+            json!({"audiences": [AUDIENCE], "boundObjectRef": bound, "expirationSeconds": 90000}),
+        ),
+    ] {
+        let refusal = ask(spec).await.unwrap_err();
+        assert!(refusal.contains(why), "{refusal}");
+    }
+    let cluster = cluster(&plane, &token).await;
+    let tokens = cluster.tokens_for(&*until_known(&cluster.pods(), &uid).await);
+    for audience in [AUDIENCE, "sts.amazonaws.com"] {
+        tokens.subject_token(audience).await.unwrap();
+    }
+    for (node, patch) in [
+        ("node2", &label),
+        ("node3", &json!({"spec": {"unschedulable": true}})),
+        (NODE, &label),
+        (NODE, &json!({"spec": {"taints": [{"key": "added", "effect": "NoExecute"}]}})),
+    ] {
+        let status = thief.refusal("PATCH", &format!("/api/v1/nodes/{node}"), Some(patch)).await;
+        assert!([403, 422].contains(&status), "{node} {patch}: {status}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn the_node_is_opened_by_taking_off_one_taint() {
+    let (plane, admin, token) = prepared().await;
+    admin.apply(RBAC_TAINT).await;
+    admin.apply(ADMISSION).await;
+    let taints = json!({"spec": {"taints": [
+        {"key": "seawall/not-ready", "effect": "NoSchedule"},
+        {"key": "someone/elses", "value": "x", "effect": "NoExecute"},
+        {"key": "seawall/not-ready", "effect": "NoExecute"},
+    ]}});
+    admin.must("PATCH", "/api/v1/nodes/node1", Some(&taints)).await;
+    let cluster =
+        cluster_at(&plane, &token, plane.port(), |config| config.taint = Some("seawall/not-ready".into()))
+            .await;
+    cluster.open_node().await;
+    let node = admin.must("GET", "/api/v1/nodes/node1", None).await;
+    let keys: Vec<&str> = node["spec"]["taints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|taint| taint["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["someone/elses"]);
+    // Nothing left to do is success.
+    cluster.open_node().await;
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_frozen_api_server_leaves_the_snapshot_and_shows_its_age() {
+    let (plane, admin, cluster) = watched().await;
+    let pods = cluster.pods();
+    run(&admin, &pods, "web-0", "10.244.1.7").await;
+
+    plane.freeze();
+    until_true("its age grows", || async { pods.staleness().unwrap() > Duration::from_secs(3) }).await;
+    assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
+    plane.thaw();
+    let thawed = Clock::system().now();
+    admin.make_pod("web-1", "coral").await;
+    until(&pods, "news", |s| names(s).len() == 2).await;
+    check_soon_after(thawed);
+    assert!(pods.staleness().unwrap() < Duration::from_secs(3));
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
+    let (mut plane, admin, cluster) = watched().await;
+    let pods = cluster.pods();
+    run(&admin, &pods, "web-0", "10.244.1.7").await;
+
+    plane.kill_api_server();
+    // Long enough that the pauses between tries have reached their longest.
+    until_true("the outage lasts", || async { pods.staleness().unwrap() > Duration::from_secs(12) }).await;
+    assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
+    let health = cluster.health().remove(0);
+    assert!(health.failures >= 4 && health.trouble.is_some(), "{health:?}");
+
+    plane.start_api_server().await;
+    let back = Clock::system().now();
+    plane.admin().await.make_pod("web-1", "coral").await;
+    until(&pods, "news", |s| names(s).len() == 2).await;
+    check_soon_after(back);
+    assert!(cluster.health()[0].trouble.is_none());
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn an_api_server_that_is_not_there_yet_is_waited_for() {
+    // Once, for the certificate that the kubeconfig names.
+    let (mut plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    admin.make_pod("web-0", "coral").await;
+    plane.kill_api_server();
+
+    let cluster = cluster(&plane, &token).await;
+    let pods = cluster.pods();
+    until_true("the trouble is told", || async { cluster.health()[0].failures >= 3 }).await;
+    assert_eq!(pods.staleness(), None);
+    assert!(!pods.snapshot().is_complete());
+    assert_eq!(at(&pods, "10.244.1.7"), Err(NoPod::Absent));
+
+    plane.start_api_server().await;
+    let back = Clock::system().now();
+    until(&pods, "the pod", |s| names(s).len() == 1).await;
+    check_soon_after(back);
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_position_that_has_expired_is_left_for_a_new_list() {
+    let (mut plane, admin, token) = prepared().await;
+    admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
+    let proxy = Proxy::to(plane.port()).await;
+    let cluster = cluster_at(&plane, &token, proxy.port(), |_| {}).await;
+    let pods = cluster.pods();
+    admin.make_pod("left", "coral").await;
+    let stays = admin.make_pod("stays", "coral").await;
+    until(&pods, "both", |s| {
+        names(s).len() == 2 && !s.pods().any(|p| p.facts.service_account == Beside::NotRead)
+    })
+    .await;
+
+    proxy.cut();
+    admin.delete_pod("left", 0).await;
+    admin.make_pod("came", "coral").await;
+    let patch = json!({"metadata": {"annotations": {ACCOUNT: null}}});
+    admin.must("PATCH", &format!("{}/coral", accounts()), Some(&patch)).await;
+    // A restarted API server's watch cache begins at the present; older positions are 410.
+    plane.kill_api_server();
+    plane.start_api_server().await;
+    proxy.mend();
+
+    until(&pods, "the one that came", |s| names(s) == ["came", "stays"]).await;
+    let knows = |s: &Snapshot| s.by_uid(&stays).unwrap().facts.service_account == says_nothing();
+    until(&pods, "the account's change in between", knows).await;
+    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
+        panic!("two watches")
+    };
+    assert_eq!((pods_health.lists, accounts_health.lists), (2, 2));
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn a_connection_that_died_silently_is_given_up() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let proxy = Proxy::to(plane.port()).await;
+    let cluster =
+        cluster_at(&plane, &token, proxy.port(), |config| config.patience.silence = Duration::from_secs(3))
+            .await;
+    let pods = cluster.pods();
+    admin.make_pod("web-0", "coral").await;
+    until(&pods, "the pod", |s| names(s).len() == 1).await;
+    proxy.deaden();
+    admin.make_pod("web-1", "coral").await;
+    until(&pods, "news over a new connection", |s| names(s).len() == 2).await;
+    assert_eq!(cluster.health()[0].lists, 1, "resumed, not listed anew");
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn refusals_are_told_on_the_pod_once() {
+    let (_plane, admin, cluster) = watched().await;
+    let uid = admin.make_pod("web-0", "coral").await;
+    let record = until_known(&cluster.pods(), &uid).await;
+    let reporter = cluster.reporter();
+    for _ in 0..1000 {
+        reporter.report(&record, Complaint::RefusedByPolicy, "reef/coral is not in the policy's list");
+    }
+    reporter.report(&record, Complaint::RefusedByCloud, "the cloud says 403");
+    until_true("both are posted", || async { reporter.tally() == (2, 0) }).await;
+    let events = admin.must("GET", &format!("/api/v1/namespaces/{NAMESPACE}/events"), None).await;
+    let mut reasons: Vec<&str> = events["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["involvedObject"]["uid"] == uid)
+        .map(|event| event["reason"].as_str().unwrap())
+        .collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, ["CredentialsRefusedByCloud", "CredentialsRefusedByPolicy"]);
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
+    let (plane, admin, token) = prepared().await;
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/seawall-agent";
+    let pods_only =
+        json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]});
+    admin.must("PATCH", role, Some(&pods_only)).await;
+    let agent = plane.client_with(&token).await;
+    until_true("the rule is in force", || async {
+        agent.json("GET", "/api/v1/serviceaccounts", None).await.is_err()
+    })
+    .await;
+    admin.make_account("coral", None).await;
+    let cluster = cluster(&plane, &token).await;
+    let pods = cluster.pods();
+    run(&admin, &pods, "web-0", "10.244.1.7").await;
+    assert!(
+        pods.snapshot().pods().all(|record| record.facts.service_account == Beside::NotRead),
+        "unknown is not none"
+    );
+    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
+        panic!("two watches")
+    };
+    assert!(pods_health.trouble.is_none(), "{pods_health:?}");
+    assert!(accounts_health.trouble.unwrap().contains("the API server refuses: "));
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn the_files_that_kubernetes_gives_each_pod_are_enough() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    plane.give_pod_files(&token);
+    let mut watcher = Watcher::start(None, plane.port());
+    watcher.memory_once(0);
+    admin.make_pod("web-0", "coral").await;
+    admin.report("web-0", "Running", &["10.244.1.7"]).await;
+    watcher.memory_once(1);
+}
+
+/// Pods of the churn; a node has a few hundred at most.
+const MANY: usize = 2000;
+
+/// Memory that one pod may cost, all included: record, maps, strings, what lists and events leave behind.
+const BYTES_PER_POD: u64 = 4096;
+
+fn address(number: usize) -> String {
+    format!("10.244.{}.{}", number / 200, number % 200 + 1)
+}
+
+/// Makes the pods `range`, some 6 KB of JSON each, with addresses and twenty ServiceAccounts.
+async fn make_many(admin: &Api, generation: u32, range: std::ops::Range<usize>) {
+    let environment: Vec<Value> =
+        (0..40).map(|i| json!({"name": format!("VARIABLE_{i}"), "value": "x".repeat(80)})).collect();
+    let spec = json!({"containers": [{"name": "main", "image": "local/none:1", "env": environment}]});
+    for_each(range, |number| {
+        let (admin, spec) = (admin, &spec);
+        async move {
+            let name = format!("pod-{generation}-{number}");
+            admin.make_pod_with(&name, &format!("account-{}", number % 20), spec).await;
+            admin.report(&name, "Running", &[&address(number)]).await;
+        }
+    })
+    .await;
+}
+
+async fn for_each<F: Future<Output = ()>>(range: std::ops::Range<usize>, act: impl FnMut(usize) -> F) {
+    stream::iter(range.map(act)).buffer_unordered(16).collect::<()>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn two_thousand_pods_come_and_go_and_cost_little() {
+    let (mut plane, admin, token) = prepared().await;
+    for number in 0..20 {
+        admin.make_account(&format!("account-{number}"), Some("coral@shop.iam.gserviceaccount.com")).await;
+    }
+    let cluster = cluster(&plane, &token).await;
+    let pods = cluster.pods();
+    let mut watcher = Watcher::start(Some(&plane.kubeconfig(&token, plane.port())), plane.port());
+    let before = watcher.memory_once(0);
+
+    make_many(&admin, 1, 0..MANY).await;
+    let addressed = |s: &Snapshot| (0..MANY).all(|number| s.pod_at(ip(&address(number))).is_ok());
+    until(&pods, "all have their addresses", addressed).await;
+    let full = watcher.memory_once(MANY);
+
+    // Half of them leave; others get their addresses at once.
+    for_each(0..MANY / 2, |number| {
+        let admin = &admin;
+        async move { admin.delete_pod(&format!("pod-1-{number}"), 0).await }
+    })
+    .await;
+    make_many(&admin, 2, 0..MANY / 2).await;
+    let turned_over = |s: &Snapshot| {
+        names(s).len() == MANY
+            && (0..MANY).all(|number| {
+                let generation = if number < MANY / 2 { 2 } else { 1 };
+                let expected = format!("pod-{generation}-{number}");
+                s.pod_at(ip(&address(number))).is_ok_and(|record| *record.pod.name == *expected)
+            })
+    };
+    until(&pods, "every address names its new pod", turned_over).await;
+    let churned = watcher.memory_once(MANY);
+
+    // All of it again, as one list.
+    plane.kill_api_server();
+    plane.start_api_server().await;
+    plane.admin().await.make_pod("last", "account-0").await;
+    until(&pods, "the last pod", |s| names(s).len() == MANY + 1).await;
+    let listed = watcher.memory_once(MANY + 1);
+
+    let each = |now: u64| now.saturating_sub(before) / MANY as u64;
+    println!(
+        "resident: {before} bytes with no pod; for each of {MANY} pods: {} after they came, {} after half were \
+         replaced, {} after a restart of the API server",
+        each(full),
+        each(churned),
+        each(listed)
+    );
+    for now in [full, churned, listed] {
+        assert!(each(now) <= BYTES_PER_POD, "{} bytes for each pod", each(now));
+    }
+}
+
+/// The watched part alone in a process of its own, so that its memory is its own.
+struct Watcher {
+    child: Child,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watcher {
+    /// With a kubeconfig, or with what a pod finds in its environment and files.
+    fn start(kubeconfig: Option<&Path>, port: u16) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "watch_in_a_process_of_its_own", "--ignored", "--nocapture"])
+            .env("SEAWALL_WATCHER", kubeconfig.unwrap_or(Path::new("")))
+            .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+            .env("KUBERNETES_SERVICE_PORT", port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, answers }
+    }
+
+    /// Resident bytes once it knows so many of the tests' pods.
+    fn memory_once(&mut self, pods: usize) -> u64 {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{pods}").unwrap();
+        let mut lines = self.answers.by_ref().map(Result::unwrap);
+        let answer = lines.find_map(|line| Some(line.split_once("resident ")?.1.to_owned()));
+        answer.unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test: what [`Watcher`] runs. Reads how many pods to wait for, writes its resident bytes.
+#[tokio::test]
+#[ignore = "SKIPPED: a part of two_thousand_pods_come_and_go_and_cost_little"]
+async fn watch_in_a_process_of_its_own() {
+    let Some(kubeconfig) = std::env::var_os("SEAWALL_WATCHER") else { return };
+    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    config.selections = vec![SELECTION];
+    if !kubeconfig.is_empty() {
+        config.access = Access::Kubeconfig(kubeconfig.into());
+    }
+    let cluster = Node::start(config).await;
+    let mut questions = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+    while let Some(question) = questions.next_line().await.unwrap() {
+        let wanted: usize = question.parse().unwrap();
+        let ready = |s: &Snapshot| {
+            s.is_complete()
+                && names(s).len() == wanted
+                && s.pods().all(|pod| pod.facts.service_account != Beside::NotRead)
+                && s.pods().filter(|pod| !pod.addresses.is_empty()).count() >= wanted.saturating_sub(1)
+        };
+        until(&cluster.pods(), "the wanted number of pods", ready).await;
+        println!("resident {}", resident());
+    }
+}
+
+/// `VmRSS` of this process (proc(5)).
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}

@@ -1,0 +1,336 @@
+//! `static` identity: a file says which pod has which address.
+//!
+//! For laptops, tests and the demo, and for nodes whose pods are placed by hand. The argument: the address a connection
+//! comes from cannot be chosen freely by a pod (the answer would not reach it), so address → pod is proof as far as
+//! the file is true. What is not in the file is nobody. An address that stands in it twice makes the whole file
+//! invalid: which of the two pods is meant would be a guess, and a wrong guess is somebody else's credential.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use seawall_config::{Document, Mistakes, Node, Table};
+use seawall_core::attestation::{Basis, Carrier, Ends, FileKey, Wait};
+use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::names::{is_dns_label, is_dns_subdomain};
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
+
+use super::{Attestation, Reason, TokenFile, Verdict};
+
+/// Largest identity file, in bytes: some thousand pods.
+const LARGEST: usize = 4 * 1024 * 1024;
+
+/// A pod whose identity is established, and what it may prove it with.
+#[derive(Debug)]
+pub(crate) struct Attested {
+    /// The pod.
+    pub(crate) pod: Pod,
+    /// What is told of it, as if its objects were in a cluster.
+    pub(crate) facts: Facts,
+    /// Gives this pod's Kubernetes token and no other's.
+    pub(crate) subject: Arc<dyn SubjectTokens>,
+}
+
+/// The pods of a file, by address. Immutable.
+#[derive(Debug, Default)]
+pub(crate) struct StaticIdentity {
+    pods: HashMap<IpAddr, Arc<Attested>>,
+}
+
+/// Why an identity file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// It cannot be read.
+    #[error("cannot read the identity file {path}: {reason}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// It has mistakes.
+    #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
+    Mistaken {
+        /// The file.
+        path: PathBuf,
+        /// All of them.
+        mistakes: Mistakes,
+    },
+}
+
+impl StaticIdentity {
+    /// Reads a file; relative token files in it are relative to its folder. `keys` are those that clouds give meaning to.
+    ///
+    /// # Errors
+    /// The file cannot be read or is implausibly large, or every mistake in it.
+    pub(crate) fn load(path: &Path, keys: &[FileKey]) -> Result<Self, IdentityError> {
+        let unreadable = |reason: String| IdentityError::Unreadable { path: path.into(), reason };
+        let text = file::read(path, LARGEST).map_err(unreadable)?;
+        Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")), keys)
+            .map_err(|mistakes| IdentityError::Mistaken { path: path.into(), mistakes })
+    }
+
+    /// Checks a text; `base` is where its relative token files start. `keys` as for [`Self::load`].
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub(crate) fn parse(text: &str, base: &Path, keys: &[FileKey]) -> Result<Self, Mistakes> {
+        let document = Document::parse(text)?;
+        let mut identity = Self::default();
+        {
+            let root = document.root();
+            let mut taken = HashSet::new();
+            for node in root.required("pods", "a list of pods").list() {
+                let table = node.table();
+                let address = address(&table.required("address", ADDRESS), &mut taken);
+                let attested = attested(&table, base, address, keys);
+                identity.pods.extend(address.zip(attested.map(Arc::new)));
+            }
+        }
+        document.finish(identity)
+    }
+
+    /// Every pod with what it rests on, in no order.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (Basis, &Arc<Attested>)> {
+        self.pods.iter().map(|(address, pod)| (Basis::of([*address]), pod))
+    }
+
+    /// What names its pods.
+    pub(crate) fn attestation(&self) -> ByFile {
+        ByFile(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
+    }
+}
+
+/// Names the pods of a file by the addresses that connections come from. Nothing changes by waiting.
+#[derive(Debug)]
+pub(crate) struct ByFile(HashMap<IpAddr, PodUid>);
+
+impl Attestation for ByFile {
+    fn verdict(&self, ends: &Ends<'_>) -> Verdict {
+        self.likely(ends).map_or_else(Verdict::Nobody, Verdict::Pod)
+    }
+
+    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
+        self.0.get(&ends.peer.ip().to_canonical()).cloned().ok_or(Reason::Unknown)
+    }
+
+    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
+        Box::pin(std::future::ready(self.likely(&ends)))
+    }
+
+    fn change(&self) -> Wait<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
+        basis.addresses().contains(&ends.peer.ip().to_canonical())
+    }
+
+    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
+        basis.addresses()
+    }
+}
+
+/// An address that no entry before has, whether or not that entry has other mistakes.
+fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
+    let address = place.text(ADDRESS, |text| {
+        let address = text.parse::<IpAddr>().ok()?.to_canonical();
+        (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+    })?;
+    if taken.insert(address) {
+        return Some(address);
+    }
+    place.mistake("an address of its own: another pod in this file has this one");
+    None
+}
+
+/// The annotation that this key stands for, if the entry has it.
+fn annotation(table: &Table<'_>, key: &FileKey) -> Option<Text> {
+    table.key(key.name).text(key.expected, |text| (key.is_good)(text).then(|| text.into()))
+}
+
+/// The rest of an entry, read to its end so that all of its mistakes are noted.
+fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[FileKey]) -> Option<Attested> {
+    let read = |key, what: &str, is_good: fn(&str) -> bool| {
+        table.required(key, what).text(what, |text| is_good(text).then(|| Arc::<str>::from(text)))
+    };
+    let namespace = read("namespace", "a namespace: a DNS label such as shop", is_dns_label);
+    let name = read("pod", "a pod name: a DNS subdomain such as cart-0", is_dns_subdomain);
+    let account =
+        read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", is_dns_subdomain);
+    let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
+    let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
+    let said: Vec<_> = keys.iter().filter_map(|key| Some((key, annotation(table, key)?))).collect();
+    let of = |carrier| -> Annotations {
+        let its = said.iter().filter(|(key, _)| key.of == carrier);
+        its.map(|(key, text)| (key.annotation, text.clone())).collect()
+    };
+    let service_account = ServiceAccount { namespace: namespace?, name: account? };
+    let name = name?;
+    // No API server gives a UID here; with its address a pod is unique in this file.
+    let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
+    let pod = Pod { uid, name, service_account };
+    let facts = Facts {
+        pod: of(Carrier::Pod),
+        // What the file does not say there is not: nothing of these is unknown.
+        service_account: Beside::read(of(Carrier::ServiceAccount)),
+        namespace: Beside::read(of(Carrier::Namespace)),
+    };
+    Some(Attested { pod, facts, subject: Arc::new(TokenFile::new(token?)) })
+}
+
+const ADDRESS: &str = "an IP address such as 10.4.0.7";
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    const CART: &str = "
+- address: 10.4.0.7
+  namespace: shop
+  pod: cart-0
+  serviceAccount: cart
+  tokenFile: tokens/cart-0
+  googleServiceAccount: cart@my-project.iam.gserviceaccount.com
+";
+
+    /// As a cloud would have it.
+    const KEYS: &[FileKey] = &[FileKey {
+        name: "googleServiceAccount",
+        of: Carrier::ServiceAccount,
+        annotation: "cloud/account",
+        expected: "an e-mail",
+        is_good: |text| text.contains('@'),
+    }];
+
+    fn parse(pods: &str) -> Result<StaticIdentity, Mistakes> {
+        StaticIdentity::parse(&format!("pods:{pods}"), Path::new("/etc/seawall"), KEYS)
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_gives_its_pod_and_no_other() {
+        let identity = parse(CART).unwrap();
+        let (_, cart) = identity.pods().next().unwrap();
+        assert_eq!(cart.pod.service_account.to_string(), "shop/cart");
+        let said =
+            [("cloud/account", "cart@my-project.iam.gserviceaccount.com".into())].into_iter().collect();
+        let (pod, namespace) = (Annotations::default(), Beside::read(Annotations::default()));
+        assert_eq!(cart.facts, Facts { pod, service_account: Beside::read(said), namespace });
+        assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
+        let verdict = |address| {
+            identity.attestation().verdict(&Ends { peer: SocketAddr::new(ip(address), 1), local: &|| None })
+        };
+        for own in ["10.4.0.7", "::ffff:10.4.0.7"] {
+            assert_eq!(verdict(own), Verdict::Pod(cart.pod.uid.clone()));
+        }
+        for stranger in ["10.4.0.8", "127.0.0.1", "::1", "0.0.0.0"] {
+            assert_eq!(verdict(stranger), Verdict::Nobody(Reason::Unknown), "{stranger}");
+        }
+    }
+
+    #[test]
+    fn a_key_stands_for_an_annotation_of_what_would_carry_it() {
+        let key =
+            |name, of| FileKey { name, of, annotation: "cloud/role", expected: "a role", is_good: |_| true };
+        let keys = [
+            key("podRole", Carrier::Pod),
+            key("accountRole", Carrier::ServiceAccount),
+            key("role", Carrier::Namespace),
+        ];
+        let entry = CART.replace(
+            "  googleServiceAccount: cart@my-project.iam.gserviceaccount.com",
+            "  podRole: one\n  role: three",
+        );
+        let identity = StaticIdentity::parse(&format!("pods:{entry}"), Path::new(""), &keys).unwrap();
+        let said = |text: &str| -> Annotations { [("cloud/role", text.into())].into_iter().collect() };
+        let (_, cart) = identity.pods().next().unwrap();
+        let service_account = Beside::read(Annotations::default());
+        assert_eq!(
+            cart.facts,
+            Facts { pod: said("one"), service_account, namespace: Beside::read(said("three")) }
+        );
+    }
+
+    #[test]
+    fn two_pods_with_one_address_are_refused_not_guessed() {
+        for second in ["10.4.0.7", "\"::ffff:10.4.0.7\""] {
+            let twice = format!("{CART}{}", CART.replace("10.4.0.7", second).replace("cart-0", "cart-1"));
+            let text = parse(&twice).unwrap_err().to_string();
+            assert!(text.contains("pods[1].address") && text.contains("of its own"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_no_cloud_names_is_a_mistake() {
+        let text =
+            StaticIdentity::parse(&format!("pods:{CART}"), Path::new(""), &[]).unwrap_err().to_string();
+        assert!(text.contains("googleServiceAccount"), "{text}");
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let wrong = "
+- address: 10.4.0
+  namespace: Shop
+  pod: cart_0
+  serviceAccount: ''
+  googleServiceAccount: cart
+  tokenfile: x
+- address: 0.0.0.0
+  namespace: shop
+  pod: a
+  serviceAccount: a
+  tokenFile: a
+";
+        let mistakes = parse(wrong).unwrap_err();
+        let text = mistakes.to_string();
+        for place in [
+            "pods[0].address",
+            "pods[0].namespace",
+            "pods[0].pod",
+            "pods[0].serviceAccount",
+            "pods[0].tokenFile",
+            "pods[0].googleServiceAccount",
+            "\"tokenfile\"",
+            "pods[1].address",
+        ] {
+            assert!(text.contains(place), "{place} in {text}");
+        }
+        assert_eq!(mistakes.0.len(), 8, "{text}");
+        assert!(StaticIdentity::parse("{}", Path::new(""), KEYS).is_err());
+    }
+
+    #[test]
+    fn a_repeated_address_is_named_also_beside_other_mistakes() {
+        let wrong = CART.replace("serviceAccount: cart", "serviceAccount: CART");
+        let mistakes = parse(&format!("{wrong}{CART}")).unwrap_err();
+        let places: Vec<_> = mistakes.0.iter().map(|mistake| mistake.path.as_str()).collect();
+        assert_eq!(places, ["pods[0].serviceAccount", "pods[1].address"]);
+    }
+
+    #[test]
+    fn a_file_is_named_in_its_errors_and_a_missing_token_is_none() {
+        let folder = std::env::temp_dir().join(format!("seawall-identity-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("pods.yaml");
+        let failed = |path: &Path| StaticIdentity::load(path, KEYS).unwrap_err().to_string();
+        assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("No such file"));
+        assert!(failed(&folder).contains("is a directory, expected a regular file"));
+        std::fs::write(&path, "pods: 7\n").unwrap();
+        assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("a list"));
+        std::fs::write(&path, format!("pods:{CART}")).unwrap();
+        let identity = StaticIdentity::load(&path, KEYS).unwrap();
+        let (_, cart) = identity.pods().next().unwrap();
+        let token = folder.join("tokens/cart-0");
+        assert!(format!("{:?}", cart.subject).contains(token.to_str().unwrap()), "{:?}", cart.subject);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

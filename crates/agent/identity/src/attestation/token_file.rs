@@ -1,0 +1,139 @@
+//! A pod's Kubernetes token in a file, as the kubelet projects it.
+//!
+//! The kubelet replaces the file when it renews the token, so it is read anew at each exchange, which happens about once
+//! an hour. Only a regular file is read, and only its first bytes: a FIFO or a device in its place must not hold up
+//! the thread that serves everybody.
+
+use std::path::PathBuf;
+
+use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+use seawall_core::{Secret, disk, file};
+
+/// Largest token file, in bytes. Kubernetes tokens take one or two thousand.
+const LARGEST: usize = 64 * 1024;
+
+/// Reads one pod's token.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+}
+
+impl TokenFile {
+    /// Will read this file.
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Reads the token now.
+    ///
+    /// # Errors
+    /// The file and what is wrong with it; never a byte of its content. All are retryable: the kubelet may write the
+    /// file at any moment.
+    pub(crate) fn read(&self) -> Result<Secret<String>, SubjectError> {
+        file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectError {
+            reason: format!("the token file {}: {what}", self.path.display()),
+            retryable: true,
+        })
+    }
+}
+
+/// A compact JWS: three base64url parts (RFC 7515 section 7.1). Whether it is genuine is the cloud's to judge.
+fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
+    let text = text.expose().trim_end_matches(['\n', '\r']);
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let parts = text.split('.');
+    if text.is_empty() {
+        return Err("is empty".into());
+    }
+    if parts.clone().count() != 3 || !parts.clone().all(is_part) {
+        return Err("does not hold a JSON Web Token (three base64url parts)".into());
+    }
+    Ok(Secret::new(text.to_owned()))
+}
+
+impl SubjectTokens for TokenFile {
+    /// The file's token, whatever the audience: whoever projected the file chose it.
+    fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
+        let file = self.clone();
+        Box::pin(async move {
+            let (path, read) = (file.path.clone(), disk::aside(move || file.read()).await);
+            read.unwrap_or_else(|slow| {
+                Err(SubjectError {
+                    reason: format!("the token file {}: {slow}", path.display()),
+                    retryable: true,
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::Mode;
+
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("seawall-token-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn file(&self, content: &[u8]) -> TokenFile {
+            let path = self.0.join("token");
+            std::fs::write(&path, content).unwrap();
+            TokenFile::new(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_renewed_file_is_read_anew() {
+        let scratch = Scratch::new("renewed");
+        let file = scratch.file(b"e30.e30.c2ln\n");
+        assert_eq!(file.read().unwrap().expose(), "e30.e30.c2ln");
+        scratch.file(b"e30.e30.bmV3");
+        assert_eq!(file.read().unwrap().expose(), "e30.e30.bmV3");
+    }
+
+    #[test]
+    fn what_is_no_token_is_named_and_never_shown() {
+        let scratch = Scratch::new("wrong");
+        for (content, what) in [
+            (&b""[..], "empty"),
+            (b"hunter2", "JSON Web Token"),
+            (b"a.b.c.d", "JSON Web Token"),
+            (b"a.hunter2 .c", "JSON Web Token"),
+            (b"a.b.", "JSON Web Token"),
+            (b"\xff\xfe", "not text"),
+            (&[b'a'; LARGEST + 1], "larger"),
+        ] {
+            let error = scratch.file(content).read().unwrap_err();
+            assert!(error.reason.contains(what), "{error}");
+            assert!(!error.reason.contains("hunter2"), "{error}");
+            assert!(error.retryable);
+        }
+    }
+
+    #[test]
+    fn a_missing_file_a_folder_and_a_fifo_are_states_and_do_not_block() {
+        let scratch = Scratch::new("odd");
+        let missing = TokenFile::new(scratch.0.join("none"));
+        assert!(missing.read().unwrap_err().reason.contains("No such file"));
+        assert!(TokenFile::new(&scratch.0).read().unwrap_err().reason.contains("regular"));
+        let fifo = scratch.0.join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        assert!(TokenFile::new(fifo).read().unwrap_err().reason.contains("regular"));
+    }
+}

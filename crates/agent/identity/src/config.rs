@@ -1,0 +1,238 @@
+//! The `identity` section: by which strategy callers are told apart, and what that strategy needs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use seawall_clouds::Sections;
+use seawall_cluster::NodeName;
+use seawall_config::values::{dns_name, duration, path, span};
+use seawall_config::{Node, Table};
+use seawall_core::PodUid;
+use seawall_core::cloud::DialectName;
+use serde::{Serialize, Serializer};
+
+use super::downward_api::Downward;
+use super::redirect_target;
+
+/// Who is calling.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "strategy", rename_all = "kebab-case")]
+pub enum Identity {
+    /// By their addresses, as a file says.
+    Static {
+        /// The file.
+        file: PathBuf,
+    },
+    /// By their addresses, as the API server says.
+    SourceIp(Box<ByCluster>),
+    /// By the same, and by what the kernel noted of their connections.
+    Kernel(Box<Kernel>),
+    /// Not at all: everybody is served alike.
+    Anyone,
+}
+
+impl Identity {
+    /// Whether pods, and what is written on them, are heard of from the API server.
+    pub fn is_by_cluster(&self) -> bool {
+        match self {
+            Self::Static { .. } | Self::Anyone => false,
+            Self::SourceIp(_) | Self::Kernel(_) => true,
+        }
+    }
+}
+
+/// Pods are known from the API server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ByCluster {
+    /// The node whose pods are served.
+    #[serde(serialize_with = "node_name")]
+    pub node: NodeName,
+    /// How to reach the API server; `None`: as any pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// How long the pods' Kubernetes tokens are asked to live.
+    #[serde(serialize_with = "span")]
+    pub(crate) token_lifetime: Duration,
+    /// The key of the taint to take off the node once ready.
+    pub taint: Option<String>,
+}
+
+/// The same, and told apart by what the kernel noted of their connections, too.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kernel {
+    /// How pods are heard of.
+    #[serde(flatten)]
+    pub cluster: ByCluster,
+    /// Where the programs and the groups are.
+    pub redirect: Redirect,
+    /// The agent's own pod.
+    #[serde(skip)]
+    pub own: PodUid,
+    /// The node's address, for listeners at all addresses.
+    #[serde(skip)]
+    pub node: Option<IpAddr>,
+}
+
+/// Where the redirect's programs and the pods' groups are, as this process sees them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Redirect {
+    /// The mount point of a BPF file system.
+    pub bpffs: PathBuf,
+    /// That of the tree of control groups.
+    pub cgroups: PathBuf,
+    /// The pods' group below it; `None` is where kubelets usually put it.
+    pub kubepods: Option<PathBuf>,
+}
+
+fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(node.as_str())
+}
+
+/// As the file names it.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Static,
+    SourceIp,
+    Kernel,
+    Anyone,
+}
+
+impl Wanted {
+    fn read(text: &str) -> Option<Self> {
+        Some(match text {
+            "static" => Self::Static,
+            "source-ip" => Self::SourceIp,
+            "kernel" => Self::Kernel,
+            "anyone" => Self::Anyone,
+            _ => return None,
+        })
+    }
+}
+
+impl Identity {
+    /// Reads the section. `downward` has what it leaves out, `listen` are the listeners, each with what it speaks.
+    pub fn read(
+        root: &Table<'_>,
+        clouds: &Sections,
+        base: &Path,
+        listen: &[(SocketAddr, &[DialectName])],
+        downward: &Downward,
+    ) -> Self {
+        let table = root.key("identity").table();
+        let strategy = table.key("strategy");
+        let wanted = strategy.text("static, source-ip, kernel or anyone", Wanted::read);
+        let file = table.key("file").text("the path of the identity file", |t| path(t, base));
+        // Read whichever strategy is on, so that a file prepared for all is checked as a whole.
+        let cluster = ByCluster::read(&table, base, downward, wanted);
+        let redirect = Redirect::read(&table.key("redirect").table());
+        match (wanted, cluster) {
+            (Some(Wanted::Anyone), _) => {
+                // Handing every caller credentials of its own needs to know the caller; there is no default pod.
+                if clouds.must_know_pods() {
+                    strategy.mistake(
+                        "static, source-ip or kernel, because whoever gives credentials must know each pod",
+                    );
+                }
+                Self::Anyone
+            }
+            (Some(Wanted::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
+            (Some(Wanted::Kernel), Some(cluster)) => {
+                Self::Kernel(Box::new(Kernel::read(root, &strategy, cluster, redirect, listen, downward)))
+            }
+            // Without a node it was noted as a mistake.
+            _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
+        }
+    }
+}
+
+/// The API server accepts no shorter one (kubernetes, pkg/apis/authentication/validation).
+const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
+
+impl ByCluster {
+    fn read(table: &Table<'_>, base: &Path, downward: &Downward, wanted: Option<Wanted>) -> Option<Self> {
+        let name = table.key("node");
+        let node = name.text("the node's name", NodeName::parse);
+        let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
+        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::Kernel));
+        if is_wanted && node.is_none() && !name.is_present() {
+            name.mistake(format!("the node's name, here or in the environment variable {}", Downward::NODE));
+        }
+        let lifetime = table
+            .key("tokenLifetime")
+            .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
+        let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
+        let taint = table.key("taint").text("a taint's key such as seawall.dev/not-ready", taint);
+        table.moved("passthrough", "this key is now google.passthrough");
+        let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
+        node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
+    }
+}
+
+impl Kernel {
+    fn read(
+        root: &Table<'_>,
+        strategy: &Node<'_>,
+        cluster: ByCluster,
+        redirect: Redirect,
+        listen: &[(SocketAddr, &[DialectName])],
+        downward: &Downward,
+    ) -> Self {
+        if downward.pod.is_none() {
+            strategy.mistake(format!(
+                "the UID of the agent's own pod in the environment variable {}",
+                Downward::POD
+            ));
+        }
+        // With ports as they will be, or any in their place.
+        let spoken = listen.iter().map(|(address, dialects)| {
+            let port = address.port().max(1);
+            (SocketAddr::new(address.ip(), port), *dialects)
+        });
+        if let Err(reason) = redirect_target::answering(spoken, downward.address) {
+            root.key("listen").mistake(format!("{reason}, because the strategy is kernel"));
+        }
+        let own = downward.pod.clone().unwrap_or_else(|| PodUid("".into()));
+        Self { cluster, redirect, own, node: downward.address }
+    }
+}
+
+impl Redirect {
+    fn read(table: &Table<'_>) -> Self {
+        let absolute = |key: &'static str, default: &str| {
+            let is_absolute = |text: &str| text.starts_with('/').then(|| PathBuf::from(text));
+            table.key(key).text("an absolute path", is_absolute).unwrap_or_else(|| default.into())
+        };
+        let is_plain = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+        let below = |text: &str| Some(PathBuf::from(text)).filter(is_plain);
+        let kubepods = table.key("kubepods").text("the path of the pods' group below the tree's root", below);
+        Self {
+            bpffs: absolute("bpffs", "/sys/fs/bpf"),
+            cgroups: absolute("cgroups", "/sys/fs/cgroup"),
+            kubepods: kubepods.filter(|path| !path.as_os_str().is_empty()),
+        }
+    }
+}
+
+/// A qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
+fn taint(text: &str) -> Option<String> {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let fits = (1..=63).contains(&name.len()) && name.bytes().all(plain);
+    (fits && prefix.is_none_or(|prefix| dns_name(prefix).is_some())).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taints_key_is_one_that_kubernetes_takes() {
+        for good in ["seawall.dev/not-ready", "not-ready", "a"] {
+            assert!(taint(good).is_some(), "{good}");
+        }
+        for wrong in ["", "/", "Seawall.dev/x", "seawall.dev/", "a b", "a/b/c"] {
+            assert!(taint(wrong).is_none(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Whose a captured connection is, by the kernel's notes and the pods' groups.
+//!
+//! Groups are listed anew when a group or a UID is asked for that is not known, and when a pod is not found under its group, which may
+//! have been made anew; both at a bounded rate, because what a pod does brings them about. A list that anybody had made is
+//! everybody's, so nobody can use up another's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::attestation::{Notes, Owner, Pair};
+use arc_swap::ArcSwap;
+use seawall_core::{Clock, Gcra, PodUid};
+use seawall_redirect::{Callers, Error, Pods, Site};
+
+/// Lists in a second because something is not known; at 60 µs for 110 pods, about a thousandth of a core.
+const LISTS_PER_SECOND: u32 = 20;
+
+/// And because what is known may be old.
+const RENEWALS_PER_SECOND: u32 = 1;
+
+/// Lines in a second that tell of failures.
+const COMPLAINTS_PER_SECOND: u32 = 1;
+
+/// What attestation asks, shared by all who ask.
+#[derive(Clone, Debug)]
+pub struct Noted(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    /// A lock, because forgetting is writing to the library. Each use is one call of the system, a microsecond.
+    callers: Mutex<Callers>,
+    site: Site,
+    groups: ArcSwap<Pods>,
+    lists: Gcra,
+    renewals: Gcra,
+    complaints: Gcra,
+    clock: Clock,
+    missed: AtomicU64,
+}
+
+impl Noted {
+    pub(crate) fn new(callers: Callers, site: Site, pods: Pods, clock: Clock) -> Self {
+        Self(Arc::new(Table {
+            callers: Mutex::new(callers),
+            site,
+            groups: ArcSwap::from_pointee(pods),
+            lists: Gcra::new(LISTS_PER_SECOND, LISTS_PER_SECOND),
+            renewals: Gcra::new(RENEWALS_PER_SECOND, 1),
+            complaints: Gcra::new(COMPLAINTS_PER_SECOND, 1),
+            clock,
+            missed: AtomicU64::new(0),
+        }))
+    }
+
+    /// Connections of pods' addresses of which the kernel had noted nothing.
+    pub fn missed(&self) -> u64 {
+        self.0.missed.load(Ordering::Relaxed)
+    }
+}
+
+impl Table {
+    fn under(&self, group: u64, pair: Pair) -> Option<PodUid> {
+        self.look(seawall_redirect::Owner::Pod(group), pair)
+    }
+
+    fn look(&self, owner: seawall_redirect::Owner, pair: Pair) -> Option<PodUid> {
+        // The lock ends with this line.
+        let found = self.callers().look(owner, pair.peer, pair.local);
+        let caller = self.told(found).flatten()?;
+        let known = self.groups.load().pod(caller.pod).cloned();
+        known.or_else(|| self.listed(&self.lists)?.pod(caller.pod).cloned())
+    }
+
+    fn group(&self, uid: &PodUid) -> Option<u64> {
+        let known = self.groups.load().group(uid);
+        known.or_else(|| self.listed(&self.lists)?.group(uid))
+    }
+
+    /// The group that a pod has by now, if it is another than this.
+    fn renewed(&self, uid: &PodUid, group: u64) -> Option<u64> {
+        self.listed(&self.renewals)?.group(uid).filter(|now| *now != group)
+    }
+
+    /// The groups as they are now, if their time has come.
+    fn listed(&self, pace: &Gcra) -> Option<Arc<Pods>> {
+        pace.take(self.clock.now()).ok()?;
+        let pods = Arc::new(self.told(Pods::list(&self.site))?);
+        self.groups.store(pods.clone());
+        Some(pods)
+    }
+
+    /// What could not be read or written is nobody's word.
+    fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                if self.complaints.take(self.clock.now()).is_ok() {
+                    tracing::error!(%error, "what the kernel noted cannot be used");
+                }
+            })
+            .ok()
+    }
+
+    fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notes for Noted {
+    fn find(&self, owner: Owner<'_>, pair: Pair) -> Option<PodUid> {
+        let Owner::Pod(uid) = owner else { return self.0.look(seawall_redirect::Owner::Node, pair) };
+        let group = self.0.group(uid)?;
+        self.0.under(group, pair).or_else(|| self.0.under(self.0.renewed(uid, group)?, pair))
+    }
+
+    fn forget(&self, owner: Owner<'_>, pair: Pair) {
+        let owner = match owner {
+            Owner::Node => Some(seawall_redirect::Owner::Node),
+            Owner::Pod(uid) => self.0.group(uid).map(seawall_redirect::Owner::Pod),
+        };
+        if let Some(owner) = owner {
+            let forgotten = self.0.callers().forget(owner, pair.peer, pair.local);
+            self.0.told(forgotten);
+        }
+    }
+
+    fn missed(&self) {
+        self.0.missed.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,114 @@
+//! Which of the agent's listeners captured connections are to be sent to. Pure.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+use seawall_core::cloud::DialectName;
+use seawall_core::endpoint::Endpoint;
+use seawall_redirect::Agent;
+
+type Listener<'a> = (SocketAddr, &'a [DialectName]);
+
+/// The agent by the first listener for each endpoint, as the programs are told it: one address of each family, and a port for each
+/// endpoint that is the same at both. `node` stands for the address of listeners that are at all.
+///
+/// # Errors
+/// No pod could reach any, or the endpoints' listeners have different addresses.
+pub(crate) fn answering<'a>(
+    spoken: impl IntoIterator<Item = Listener<'a>>,
+    node: Option<IpAddr>,
+) -> Result<Agent, String> {
+    let reach = |(at, dialects): Listener<'a>| Some((reachable(at, node)?, dialects));
+    let listeners: Vec<_> = spoken.into_iter().filter_map(reach).collect();
+    let first =
+        |endpoint| listeners.iter().find(|(_, dialects)| answers(dialects, endpoint)).map(|(at, _)| *at);
+    let (metadata, containers) = (first(Endpoint::Metadata), first(Endpoint::Containers));
+    let at =
+        metadata.or(containers).ok_or("an address of the node's that pods can reach, such as node:0")?.ip();
+    if containers.is_some_and(|containers| containers.ip() != at) {
+        return Err("one address for metadata and for containers' credentials".to_owned());
+    }
+    let ports: Vec<u16> = metadata.iter().chain(&containers).map(SocketAddr::port).collect();
+    let has_all = |ip: IpAddr| {
+        ports.iter().all(|port| listeners.iter().any(|(at, _)| *at == SocketAddr::new(ip, *port)))
+    };
+    let other =
+        listeners.iter().map(|(at, _)| at.ip()).find(|ip| ip.is_ipv4() != at.is_ipv4() && has_all(*ip));
+    let port = |at: Option<SocketAddr>| NonZeroU16::new(at?.port());
+    let mut agent = Agent { metadata: port(metadata), containers: port(containers), ..Agent::default() };
+    for ip in [Some(at), other].into_iter().flatten() {
+        match ip {
+            IpAddr::V4(ip) => agent.v4 = Some(ip),
+            IpAddr::V6(ip) => agent.v6 = Some(ip),
+        }
+    }
+    Ok(agent)
+}
+
+fn answers(dialects: &[DialectName], endpoint: Endpoint) -> bool {
+    dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
+}
+
+/// Where a pod reaches a listener; loopback is each network's own.
+fn reachable(at: SocketAddr, node: Option<IpAddr>) -> Option<SocketAddr> {
+    let ip = at.ip().to_canonical();
+    if ip.is_unspecified() {
+        // An IPv6 listener hears both families.
+        let node = node.filter(|node| at.is_ipv6() || node.is_ipv4())?;
+        return Some(SocketAddr::new(node, at.port()));
+    }
+    (!ip.is_loopback()).then(|| SocketAddr::new(ip, at.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOGLE: &[DialectName] = &[DialectName::Google, DialectName::AwsImds];
+    const CONTAINERS: &[DialectName] = &[DialectName::AwsContainers];
+
+    /// `v4 v6 metadata containers`, `-` for what is not.
+    fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
+        let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
+        let node = "10.0.0.1".parse().ok();
+        let Agent { v4, v6, metadata, containers, seat: _ } = answering(listeners, node)?;
+        let text = |value: Option<String>| value.unwrap_or("-".to_owned());
+        let port = |port: Option<NonZeroU16>| text(port.map(|port| port.to_string()));
+        let (v4, v6) = (text(v4.map(|ip| ip.to_string())), text(v6.map(|ip| ip.to_string())));
+        Ok(format!("{v4} {v6} {} {}", port(metadata), port(containers)))
+    }
+
+    #[test]
+    fn the_first_listener_that_pods_reach_answers_an_endpoint() {
+        for (listeners, expected) in [
+            (
+                &[("127.0.0.1:1", GOOGLE), ("10.0.0.2:2", GOOGLE), ("10.0.0.2:3", GOOGLE)][..],
+                "10.0.0.2 - 2 -",
+            ),
+            (&[("10.0.0.2:2", GOOGLE), ("10.0.0.2:3", CONTAINERS)], "10.0.0.2 - 2 3"),
+            (&[("10.0.0.2:3", CONTAINERS)], "10.0.0.2 - - 3"),
+            (&[("0.0.0.0:2", GOOGLE)], "10.0.0.1 - 2 -"),
+            (&[("[::]:2", GOOGLE)], "10.0.0.1 - 2 -"),
+            (&[("[fd00::2]:2", GOOGLE)], "- fd00::2 2 -"),
+        ] {
+            assert_eq!(told(listeners).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_second_address_counts_where_it_has_the_same_ports() {
+        let both = [("10.0.0.2:2", GOOGLE), ("[fd00::2]:2", GOOGLE)];
+        assert_eq!(told(&both).unwrap(), "10.0.0.2 fd00::2 2 -");
+        let apart = [("10.0.0.2:2", GOOGLE), ("[fd00::2]:3", GOOGLE)];
+        assert_eq!(told(&apart).unwrap(), "10.0.0.2 - 2 -");
+    }
+
+    #[test]
+    fn what_pods_cannot_reach_and_what_one_target_cannot_hold_is_refused() {
+        assert!(
+            told(&[("127.0.0.1:1", GOOGLE), ("[::1]:1", GOOGLE)]).unwrap_err().contains("pods can reach")
+        );
+        let apart = [("10.0.0.2:2", GOOGLE), ("10.0.0.3:2", CONTAINERS)];
+        assert!(told(&apart).unwrap_err().contains("one address"));
+    }
+}

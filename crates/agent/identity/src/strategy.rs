@@ -1,0 +1,379 @@
+//! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::attestation::{Attested, StaticIdentity};
+use anyhow::Context;
+use seawall_clouds::entitlements::Entitlements;
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
+use seawall_cluster::{Access, Cluster, Hearing};
+use seawall_core::events::Complainer;
+use seawall_core::shutdown::{self, Stop, Stopper};
+use seawall_core::{Clock, Floor, PodUid};
+use tokio::runtime::Runtime;
+
+use super::attester::Attester;
+use super::config::{ByCluster, Identity};
+use super::entitlement_swap;
+use super::entitlement_swap::{Keeper, Orders};
+use super::pod_registry::Roster;
+use super::reconcile::Follower;
+use super::redirect::Noted;
+use super::resolver::{Callers, ProbeAddress};
+
+/// A strategy whose files are read and nothing of which runs.
+#[derive(Debug)]
+pub struct Strategy(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    File(StaticIdentity),
+    Cluster(seawall_cluster::Config, Way),
+    Anyone,
+}
+
+/// How pods that the API server tells of are told apart.
+#[derive(Clone, Debug)]
+enum Way {
+    SourceIp,
+    /// Open once the process may still open what the kernel keeps ([`Strategy::noting`]).
+    Kernel(Option<Noted>),
+}
+
+impl Way {
+    /// This way over what is told.
+    fn over(self, pods: seawall_cluster::Pods) -> anyhow::Result<Attester> {
+        Ok(match self {
+            Self::SourceIp => Attester::by_source_ip(pods),
+            Self::Kernel(noted) => {
+                Attester::by_notes(pods, noted.context("what the kernel notes is not open")?)
+            }
+        })
+    }
+}
+
+impl Strategy {
+    /// # Errors
+    /// Every mistake in the identity file.
+    pub fn load(identity: &Identity, clouds: &Sections) -> anyhow::Result<Self> {
+        Ok(Self(match identity {
+            Identity::Static { file } => Kind::File(StaticIdentity::load(file, &Sections::file_keys())?),
+            Identity::SourceIp(section) => Kind::Cluster(cluster(section, clouds), Way::SourceIp),
+            Identity::Kernel(section) => Kind::Cluster(cluster(&section.cluster, clouds), Way::Kernel(None)),
+            Identity::Anyone => Kind::Anyone,
+        }))
+    }
+
+    /// Whether the credentials for the API server can be read, for `check`. Asks nobody.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn check(&self, control: &Runtime) -> anyhow::Result<()> {
+        if let Kind::Cluster(cluster, _) = &self.0 {
+            control.block_on(Cluster::start(cluster.clone(), Clock::system()))?;
+        }
+        Ok(())
+    }
+
+    /// Its name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match &self.0 {
+            Kind::File(_) => "static",
+            Kind::Cluster(_, Way::SourceIp) => "source-ip",
+            Kind::Cluster(_, Way::Kernel(_)) => "kernel",
+            Kind::Anyone => "anyone",
+        }
+    }
+
+    /// With what the kernel notes, for the one that asks that.
+    pub fn noting(self, noted: Option<Noted>) -> Self {
+        match self.0 {
+            Kind::Cluster(cluster, Way::Kernel(_)) => Self(Kind::Cluster(cluster, Way::Kernel(noted))),
+            other => Self(other),
+        }
+    }
+
+    /// Starts it, with a thread of its own where there is something to be heard; the rest on the control thread's runtime.
+    ///
+    /// # Errors
+    /// The credentials for the API server cannot be read. That nobody answers there is none.
+    pub fn start(
+        self,
+        clouds: &Arc<CloudsInForce>,
+        probe: ProbeAddress,
+        clock: &Clock,
+        control: &Runtime,
+        stopper: &Stopper,
+        orders: Orders,
+    ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
+        match self.0 {
+            Kind::Anyone => {
+                control.spawn(entitlement_swap::keep(FixedPods::default(), orders));
+                Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None))
+            }
+            Kind::File(identity) => {
+                let pods = FixedPods::of(&identity, &clouds.now());
+                let callers = Callers::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
+                control.spawn(entitlement_swap::keep(pods, orders));
+                Ok((Who::fixed(callers, clouds.clone()), None))
+            }
+            Kind::Cluster(cluster, way) => {
+                let (who, hearing, follower) =
+                    Who::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
+                Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
+            }
+        }
+    }
+}
+
+/// The pods of a file, which stay while what they may have changes with the configuration; none, where everybody is served.
+#[derive(Debug, Default)]
+struct FixedPods {
+    roster: Arc<Roster>,
+    /// What the file says of each, by its UID.
+    attested: BTreeMap<PodUid, Arc<Attested>>,
+}
+
+impl FixedPods {
+    fn of(identity: &StaticIdentity, clouds: &Clouds) -> Self {
+        let caller = |(basis, attested): (_, &Arc<Attested>)| {
+            let entitlements = entitle(clouds, attested, &Entitlements::default());
+            PodCaller::new(attested.pod.clone(), basis, entitlements)
+        };
+        let roster = Roster::fixed(identity.pods().map(caller));
+        let attested = identity.pods().map(|(_, attested)| (attested.pod.uid.clone(), attested.clone()));
+        Self { roster, attested: attested.collect() }
+    }
+}
+
+impl Keeper for FixedPods {
+    fn callers(&self) -> Vec<Arc<PodCaller>> {
+        self.roster.pods()
+    }
+
+    fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
+        let pods = self.roster.pods();
+        let attested = pods.get(place).and_then(|caller| self.attested.get(&caller.pod.uid));
+        attested.map(|attested| entitle(clouds, attested, before)).unwrap_or_default()
+    }
+
+    fn wake(&self) {
+        self.roster.publish(self.roster.pods().into());
+    }
+}
+
+fn entitle(clouds: &Clouds, attested: &Attested, before: &Entitlements) -> Entitlements {
+    let applicant = Applicant {
+        pod: &attested.pod,
+        facts: &attested.facts,
+        subject: &|| attested.subject.clone(),
+        complainer: Complainer::default(),
+        ahead: false,
+    };
+    clouds.entitle(&applicant, before)
+}
+
+fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
+    let access = source.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
+    let defaults = seawall_cluster::Config::for_node(source.node.clone());
+    seawall_cluster::Config {
+        access,
+        taint: source.taint.clone(),
+        token_lifetime: source.token_lifetime,
+        selections: clouds.selections(),
+        ..defaults
+    }
+}
+
+/// The thread that hears the API server and follows it. No connection can be decided without it, so it does nothing else, and
+/// the agent ends with it.
+#[derive(Debug)]
+pub struct ClusterThread {
+    end: Stopper,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl ClusterThread {
+    fn start(hearing: Hearing, follower: Follower, stopper: &Stopper) -> anyhow::Result<Self> {
+        Self::spawn(stopper, move |mut end| {
+            hearing.run(follower.run(), end.begun()).context("nobody hears the API server any more")
+        })
+    }
+
+    fn spawn(
+        stopper: &Stopper,
+        body: impl FnOnce(Stop) -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
+        let (alive, _) = shutdown::threads(1, stopper);
+        let (end, ended) = shutdown::switch();
+        let body = move || {
+            let _alive = alive;
+            body(ended)
+        };
+        let thread = std::thread::Builder::new()
+            .name("cluster".into())
+            .spawn(body)
+            .context("cannot start the cluster thread")?;
+        Ok(Self { end, thread })
+    }
+
+    /// Ends it, once nobody is to be answered any more, and waits for that.
+    ///
+    /// # Errors
+    /// It had ended by itself.
+    pub fn end(self) -> anyhow::Result<()> {
+        self.end.stop();
+        self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread ended in a panic"))?
+    }
+}
+
+/// Everything about who is calling.
+#[derive(Debug)]
+pub struct Who {
+    /// Whom connections ask.
+    pub callers: Arc<Callers>,
+    /// What tells of the pods, where that is the API server.
+    pub cluster: Option<Arc<Cluster>>,
+    token_lifetime: Option<Duration>,
+    clouds: Arc<CloudsInForce>,
+}
+
+impl Who {
+    fn fixed(callers: Callers, clouds: Arc<CloudsInForce>) -> Self {
+        Self { callers: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
+    }
+
+    fn of_cluster(
+        config: seawall_cluster::Config,
+        way: Way,
+        clouds: &Arc<CloudsInForce>,
+        probe: ProbeAddress,
+        clock: &Clock,
+        control: &Runtime,
+        orders: Orders,
+    ) -> anyhow::Result<(Self, Hearing, Follower)> {
+        let token_lifetime = Some(config.token_lifetime);
+        let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
+        let cluster = Arc::new(cluster);
+        let roster = Arc::<Roster>::default();
+        let attester = way.over(cluster.pods())?;
+        let callers = Arc::new(Callers::attested(attester.attestation(), roster.clone(), probe));
+        let follower = Follower::new(cluster.clone(), roster, clouds.now(), attester, orders);
+        let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
+        who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
+        Ok((who, hearing, follower))
+    }
+
+    /// Why no pod is known, where pods are to be known from a cluster.
+    pub fn obstacle(&self) -> Option<String> {
+        let cluster = self.cluster.as_ref()?;
+        (!cluster.pods().snapshot().is_complete()).then(|| {
+            let trouble = troubles(cluster).join("; ");
+            format!("the API server has not told of this node's pods yet: {trouble}")
+        })
+    }
+
+    /// What an operator should see though the agent serves.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.floor_remarks();
+        if let Some(cluster) = &self.cluster {
+            remarks.extend(troubles(cluster));
+        }
+        remarks
+    }
+
+    /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
+    pub fn floors(&self) -> Vec<(FloorState, bool)> {
+        let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.of_exchanged) {
+            (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
+            _ => true,
+        };
+        let floors = self.clouds.now().floors().into_iter();
+        floors
+            .map(|state| {
+                let can = can_be_kept(&state);
+                (state, can)
+            })
+            .collect()
+    }
+
+    fn floor_remarks(&self) -> Vec<String> {
+        let remark = |(state, can_be_kept): (FloorState, bool)| {
+            let (floor, lifetime) = state.of_exchanged.filter(|_| !can_be_kept).zip(self.token_lifetime)?;
+            Some(format!(
+                "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
+                 credentials of {} that end with it above the floor of {} s",
+                lifetime.as_secs(),
+                state.cloud.as_str(),
+                floor.hard.as_secs()
+            ))
+        };
+        self.floors().into_iter().filter_map(remark).collect()
+    }
+}
+
+/// A Kubernetes token is renewed when a fifth of its life is left (`cluster`'s rule, the kubelet's), and a cloud may end a
+/// credential with the token that it was exchanged for.
+fn is_long_enough(token: Duration, floor: Floor) -> bool {
+    floor.is_reachable_with(token / 5)
+}
+
+/// What is wrong with the watches right now.
+fn troubles(cluster: &Cluster) -> Vec<String> {
+    let trouble = |watch: seawall_cluster::WatchHealth| {
+        let trouble = watch.trouble?;
+        let age =
+            watch.age.map_or("never heard".to_owned(), |age| format!("last heard {} s ago", age.as_secs()));
+        Some(format!("the watch of {} is interrupted ({age}): {trouble}", watch.kind))
+    };
+    cluster.health().into_iter().filter_map(trouble).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_agent_ends_with_its_cluster_thread_however_that_ends() {
+        let panics = |_| std::panic::resume_unwind(Box::new("died"));
+        let fails = |_| Err(anyhow::anyhow!("a watch has ended"));
+        let (stopper, mut stop) = shutdown::switch();
+        let thread = ClusterThread::spawn(&stopper, panics).unwrap();
+        stop.begun().await;
+        assert!(thread.end().unwrap_err().to_string().contains("panic"));
+        let (stopper, mut stop) = shutdown::switch();
+        let thread = ClusterThread::spawn(&stopper, fails).unwrap();
+        stop.begun().await;
+        assert_eq!(thread.end().unwrap_err().to_string(), "a watch has ended");
+    }
+
+    #[tokio::test]
+    async fn the_cluster_thread_outlives_the_stop_and_ends_when_told() {
+        let (stopper, stop) = shutdown::switch();
+        let until_ended = |mut end: Stop| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            runtime.block_on(end.begun());
+            Ok(())
+        };
+        let thread = ClusterThread::spawn(&stopper, until_ended).unwrap();
+        stopper.stop();
+        assert!(
+            stop.has_begun() && !thread.thread.is_finished(),
+            "who is answered in the drain is decided by it"
+        );
+        thread.end().unwrap();
+    }
+
+    #[test]
+    fn an_hour_of_a_kubernetes_token_meets_the_floor_and_less_does_not() {
+        let keeps = |seconds| is_long_enough(Duration::from_secs(seconds), seawall_broker::google::FLOOR);
+        assert!(keeps(3600));
+        assert!(!keeps(3000));
+        assert!(!keeps(600));
+    }
+}

@@ -1,0 +1,149 @@
+//! Where the admin port is reached: an address, a socket file of the agent's own pod, or both.
+//!
+//! The file is for who is inside the pod: the kubelet's probe by command, and people. Two agents that stand beside each other for the
+//! length of an upgrade share the node's network and so its ports, but not their pods' files. So where there is a file, an address
+//! that another process has is waited for, and probes never reach the wrong agent.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream as Knock;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// How often an address that is taken is tried again. It is free when the last agent has ended.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
+/// What connections come in by.
+pub(super) trait Door {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection, and from where.
+    ///
+    /// # Errors
+    /// It could not be accepted.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
+}
+
+impl Door for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
+        TcpListener::accept(self).await.map(|(stream, peer)| (stream, peer.ip()))
+    }
+}
+
+impl Door for UnixListener {
+    type Stream = UnixStream;
+
+    /// Whoever can open the file is one caller.
+    async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
+        UnixListener::accept(self).await.map(|(stream, _)| (stream, Ipv4Addr::UNSPECIFIED.into()))
+    }
+}
+
+/// The admin port's doors, open or to be opened.
+#[derive(Debug)]
+pub struct Doors {
+    address: SocketAddr,
+    tcp: Option<TcpListener>,
+    unix: Option<UnixListener>,
+}
+
+impl Doors {
+    /// Opens them. Call it on the runtime that will serve.
+    ///
+    /// # Errors
+    /// One cannot be opened; with a file, an address that is taken is no error.
+    pub async fn open(address: SocketAddr, file: Option<&Path>) -> anyhow::Result<Self> {
+        let unix = file.map(bind).transpose()?;
+        let tcp = match TcpListener::bind(address).await {
+            Err(error) if unix.is_some() && error.kind() == io::ErrorKind::AddrInUse => None,
+            bound => Some(bound.with_context(|| format!("cannot listen on {address} (admin)"))?),
+        };
+        Ok(Self { address, tcp, unix })
+    }
+
+    /// Where it is reached by address, or will be.
+    pub fn address(&self) -> SocketAddr {
+        self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).unwrap_or(self.address)
+    }
+
+    /// What listens at the file, if there is one, and what listens at the address once that is free.
+    pub(super) fn listeners(self) -> (Option<UnixListener>, impl Future<Output = TcpListener>) {
+        (self.unix, opened(self.address, self.tcp))
+    }
+}
+
+/// The address, once it is free.
+async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
+    if let Some(tcp) = tcp {
+        return tcp;
+    }
+    tracing::info!(%address, "another process has the admin address; waiting for it, and serving at adminSocket meanwhile");
+    loop {
+        tokio::time::sleep(TRY_AGAIN).await;
+        if let Ok(tcp) = TcpListener::bind(address).await {
+            tracing::info!(%address, "the admin address is free now");
+            return tcp;
+        }
+    }
+}
+
+/// Binds the file, in the place of one that a process left which is gone.
+fn bind(file: &Path) -> anyhow::Result<UnixListener> {
+    let told = || format!("cannot listen on {} (adminSocket)", file.display());
+    if is_left_behind(file) {
+        std::fs::remove_file(file).with_context(told)?;
+    }
+    let listener = UnixListener::bind(file).with_context(told)?;
+    // The agent's user alone: what is told there names pods and accounts.
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).with_context(told)?;
+    Ok(listener)
+}
+
+/// A socket at which nobody listens. Nothing else is ever removed.
+fn is_left_behind(file: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(file).is_ok_and(|found| found.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && Knock::connect(PathBuf::from(file)).is_err_and(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_an_agent_left_is_taken_over_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("admin.sock");
+        let first = bind(&file).unwrap();
+        let error = bind(&file).unwrap_err();
+        assert!(format!("{error:#}").contains("adminSocket"), "somebody listens: {error:#}");
+        drop(first);
+        bind(&file).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let other = folder.path().join("a-file");
+        std::fs::write(&other, "mine").unwrap();
+        bind(&other).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_waited_for_where_there_is_a_file_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("admin.sock");
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = other.local_addr().unwrap();
+        let error = Doors::open(address, None).await.unwrap_err();
+        assert!(format!("{error:#}").contains("(admin)"), "{error:#}");
+        let doors = Doors::open(address, Some(&file)).await.unwrap();
+        assert!(doors.tcp.is_none() && doors.address() == address);
+        drop(other);
+        assert_eq!(opened(address, None).await.local_addr().unwrap(), address);
+    }
+}

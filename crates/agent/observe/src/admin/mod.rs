@@ -1,0 +1,305 @@
+//! The admin port: `/metrics`, `/healthz`, `/readyz`, `/debug/pods`.
+//!
+//! Runs on the control thread, so that a slow scrape never delays a pod's answer. hyper serves it: correctness
+//! matters here and speed does not. Whoever reaches it may not cost others their answers either: there is always a place for
+//! the next connection ([`connection_limit`]), what is costly is made once for all who wait ([`single_flight`]), and `/healthz` costs nothing.
+//! Browsers are told apart ([`rebinding_guard`]). Nothing it writes holds a credential; `/debug/pods` names pods, accounts and
+//! times.
+
+mod connection_limit;
+mod listener;
+mod rebinding_guard;
+mod single_flight;
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
+use seawall_core::shutdown::Stop;
+use seawall_core::{Clock, Gcra};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::readiness::Readiness;
+use connection_limit::{Place, Places};
+use listener::Door;
+pub use listener::Doors;
+use rebinding_guard::Trick;
+use single_flight::Shared;
+
+/// For a head to arrive, and between two requests of a kept connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a connection is kept at most: scrapers reconnect without harm.
+const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+
+/// How long an answer may then still take.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Copies of `/debug/pods` that readers may hold at once. It grows with what pods hold, and a slow reader keeps its own.
+const DEBUG_READERS: usize = 2;
+
+/// Connections accepted in a second, sustained, and at once. Each that is ended for a newcomer comes again, and so fast (22,000 a
+/// second, measured) that they took the CPU quota which pods are answered with. The kernel's queue (1,024) is through in half a
+/// second, which is within a kubelet's patience.
+const ACCEPTED_PER_SECOND: u32 = 2000;
+const ACCEPTED_AT_ONCE: u32 = 64;
+
+/// What the admin port tells of.
+pub struct Sources {
+    /// What is written at a scrape.
+    pub registry: Registry,
+    /// Whether requests of pods are answered.
+    pub readiness: Readiness,
+    /// Why the agent is not ready although its listeners answer.
+    pub obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Why no pod would come to it although it would be served.
+    pub detour: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Lines that do not make the agent unready but that an operator should see.
+    pub remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Who holds what, for `/debug/pods`, as JSON.
+    pub pods: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+/// The admin port.
+pub struct Admin {
+    sources: Sources,
+    clock: Clock,
+    metrics: Shared<Option<Bytes>>,
+    pods: Shared<Option<Bytes>>,
+    debug_readers: Arc<Semaphore>,
+    ready: Shared<Readings>,
+}
+
+/// What `/readyz` found.
+#[derive(Clone)]
+struct Readings {
+    verdict: Result<(), String>,
+    remarks: String,
+}
+
+/// A page that is counted among those that readers hold, as long as it is held.
+struct Held {
+    text: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Admin {
+    /// Will tell of this.
+    pub fn new(sources: Sources, clock: Clock) -> Self {
+        Self {
+            sources,
+            metrics: Shared::new(clock.clone()),
+            pods: Shared::new(clock.clone()),
+            debug_readers: Arc::new(Semaphore::new(DEBUG_READERS)),
+            ready: Shared::new(clock.clone()),
+            clock,
+        }
+    }
+
+    /// Serves at all of these until the stop has begun, on the runtime of this call.
+    pub fn serve_at(self: &Arc<Self>, doors: Doors, stop: &Stop) {
+        let (unix, tcp) = doors.listeners();
+        if let Some(unix) = unix {
+            tokio::spawn(self.clone().serve(unix, stop.clone()));
+        }
+        let (admin, mut stop) = (self.clone(), stop.clone());
+        tokio::spawn(async move {
+            let tcp = tokio::select! {
+                tcp = tcp => tcp,
+                () = stop.begun() => return,
+            };
+            admin.serve(tcp, stop).await;
+        });
+    }
+
+    /// Serves until the stop has begun.
+    async fn serve(self: Arc<Self>, door: impl Door, mut stop: Stop) {
+        let places = Places::new(self.clock.clone());
+        let pace = Gcra::new(ACCEPTED_PER_SECOND, ACCEPTED_AT_ONCE);
+        loop {
+            let accepted = tokio::select! {
+                accepted = door.accept() => accepted,
+                () = stop.begun() => return,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.clone().take(stream, peer, &places),
+                Err(error) => {
+                    tracing::warn!(%error, "the admin port could not accept");
+                    // Without a descriptor for the next one: one of ours may give its own up.
+                    places.end_one();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+            // Whoever has just come is served before more come: a flood cannot end a probe that nobody has looked at.
+            tokio::task::yield_now().await;
+            while let Err(wait) = pace.take(self.clock.now()) {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    fn take<S>(self: Arc<Self>, stream: S, peer: IpAddr, places: &Places)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let place = Arc::new(places.take(peer));
+        // The end of one connection, however it ends, concerns nobody else.
+        tokio::spawn(async move {
+            let ended = place.clone();
+            tokio::select! {
+                () = self.connection(stream, place) => {}
+                () = ended.ended() => {}
+            }
+        });
+    }
+
+    /// Until the client ends it, or its life is over and what it asked is answered.
+    async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<Place>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let clock = self.clock.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (admin, place) = (self.clone(), place.clone());
+            async move {
+                place.is_busy(true);
+                let mut response = admin.answer(&request).await;
+                place.is_busy(false);
+                if place.is_crowded() {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(8 * 1024)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = clock.sleep(CONNECTION_LIFE) => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
+    }
+
+    /// Probes are answered whoever asks in whatever name: a kubelet sends the Host that its pod's manifest says.
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n");
+        }
+        let checked = Trick::check(request);
+        match (request.uri().path(), checked) {
+            ("/healthz", _) => text(StatusCode::OK, "ok\n"),
+            ("/readyz", checked) => self.ready(checked.is_ok()).await,
+            (_, Err(trick)) => refused(trick),
+            ("/metrics", Ok(())) => self.metrics().await,
+            ("/debug/pods", Ok(())) => self.pods().await,
+            _ => text(StatusCode::NOT_FOUND, "there are /metrics, /healthz, /readyz and /debug/pods\n"),
+        }
+    }
+
+    async fn metrics(&self) -> Response<Full<Bytes>> {
+        let page = async {
+            let mut out = String::new();
+            let written = prometheus_client::encoding::text::encode(&mut out, &self.sources.registry);
+            written.ok().map(|()| Bytes::from(out))
+        };
+        match self.metrics.ask(page).await {
+            Some(page) => {
+                typed(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", page)
+            }
+            None => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
+        }
+    }
+
+    async fn pods(&self) -> Response<Full<Bytes>> {
+        let page = async {
+            let permit = self.debug_readers.clone().try_acquire_owned().ok()?;
+            Some(Bytes::from_owner(Held { text: (self.sources.pods)(), _permit: permit }))
+        };
+        match self.pods.ask(page).await {
+            Some(page) => typed(StatusCode::OK, "application/json", page),
+            None => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "others are still reading this page; try again shortly\n",
+            ),
+        }
+    }
+
+    /// Whether a pod would be served now, and come here.
+    async fn is_ready(&self) -> Result<(), String> {
+        self.answers().await?;
+        (self.sources.detour)().map_or(Ok(()), Err)
+    }
+
+    /// Whether a pod would be served now that asked here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn answers(&self) -> Result<(), String> {
+        match (self.sources.obstacle)() {
+            Some(obstacle) => Err(obstacle),
+            None => self.sources.readiness.ask().await,
+        }
+    }
+
+    /// The verdict, and where it is `for_operators` what led to it.
+    async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
+        let look = async {
+            let remarks =
+                (self.sources.remarks)().into_iter().map(|line| format!("note: {line}\n")).collect();
+            Readings { remarks, verdict: self.is_ready().await }
+        };
+        let Readings { verdict, remarks } = self.ready.ask(look).await;
+        match verdict {
+            Ok(()) if for_operators => text(StatusCode::OK, &format!("ready\n{remarks}")),
+            Err(reason) if for_operators => {
+                text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n{remarks}"))
+            }
+            Ok(()) => text(StatusCode::OK, "ready\n"),
+            Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+        }
+    }
+}
+
+/// 421 is what a server says that is not the one named (RFC 9110 section 15.5.20).
+fn refused(trick: Trick) -> Response<Full<Bytes>> {
+    match trick {
+        Trick::Named => text(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the admin port is asked by its address or as localhost, and by no other name in Host\n",
+        ),
+        Trick::CrossSite => {
+            text(StatusCode::FORBIDDEN, "the admin port does not answer what a page of another site asks\n")
+        }
+    }
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", Bytes::copy_from_slice(body.as_bytes()))
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,432 @@
+//! Finds pods that fetch the same credentials over and over: an SDK that refreshes what has less life left than it is given, or a
+//! program that makes a new client for each call. Each of its calls then costs a fetch, which nobody sees but as latency.
+//!
+//! A traffic thread adds one to the pod's count and knows nothing more (`clouds::pod::Fetches`). Once a minute the control thread looks at all
+//! counts ([`Seen`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than its cloud allows in an hour, *and*
+//! goes on with it ([`History::goes_on`]), is told of once, in the log, on the pod and as a metric, until it has calmed down; unless it
+//! is found to be a client that asks by a clock and no oftener than that. That it goes on is what tells it from a crowd: fifty threads
+//! begin with a fetch each, whenever their container starts, and sixteen workers take each new lease once, all within some minutes; who
+//! fetches over and over does so without a break. What the SDKs are called and when they refresh is each cloud's to say ([`Clients`]).
+//! Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use seawall_clouds::CloudsInForce;
+use seawall_clouds::entitlements::{LeaseState, Lending};
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::sdk_profile::{Client, Clients};
+use seawall_core::cloud::CloudName;
+use seawall_core::events::Complaint;
+use seawall_core::{Clock, Moment, PodUid};
+
+use super::pod_scan::{Found, Looker};
+
+/// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
+/// it has not come.
+const PER_LEASE: u32 = 3;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Looks in an hour.
+const HOUR: usize = 60;
+
+/// Looks on end that each saw a fetch, after which a crowd has had its lease: less than the quarter of an hour that AWS's older SDKs
+/// have between their window and the end of a lease.
+const ON_END: u32 = 12;
+
+/// Looks of which one at least sees a fetch while somebody goes on: more than 12 an hour are one in less than five minutes.
+const BREAK: usize = 5;
+
+/// What is known of one pod's fetches of one cloud.
+#[derive(Debug)]
+struct History {
+    /// The count at the last look.
+    last: u32,
+    /// Looks since the first fetch.
+    looks: u32,
+    /// Fetches between two looks, of the last hour.
+    minutes: [u16; HOUR],
+    /// Looks on end until now that each saw a fetch.
+    on_end: u32,
+    /// When its newest lease was issued, and fetches since then, and from the one before.
+    issued: Option<Moment>,
+    from_lease: u32,
+    from_last: u32,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Calm,
+    /// It fetches too often; who does is being found out.
+    Asked,
+    Told,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        let (minutes, stage) = ([0; HOUR], Stage::Calm);
+        Self { last: 0, looks: 0, minutes, on_end: 0, issued: None, from_lease: 0, from_last: 0, stage }
+    }
+}
+
+impl History {
+    /// One more look: so many fetches were counted by now, and these leases are held.
+    fn look(&mut self, count: u32, leases: &[LeaseState]) {
+        // Less than before: another count, begun anew.
+        let more = count.checked_sub(self.last).unwrap_or(count);
+        self.last = count;
+        if self.looks == 0 && more == 0 {
+            return;
+        }
+        let newest = leases.iter().map(|lease| lease.issued).max();
+        if newest != self.issued {
+            (self.issued, self.from_last, self.from_lease) = (newest, self.from_lease, 0);
+        }
+        self.from_lease = self.from_lease.saturating_add(more);
+        self.on_end = if more == 0 { 0 } else { self.on_end.saturating_add(1) };
+        self.minutes[self.looks as usize % HOUR] = u16::try_from(more).unwrap_or(u16::MAX);
+        // Wraps to where it stands in the hour, and never to none.
+        self.looks = if self.looks == u32::MAX { u32::MAX % HOUR as u32 + 1 } else { self.looks + 1 };
+    }
+
+    fn in_hour(&self) -> u32 {
+        self.minutes.iter().map(|fetches| u32::from(*fetches)).sum()
+    }
+
+    fn of_one_lease(&self) -> u32 {
+        self.from_lease.max(self.from_last)
+    }
+
+    /// The same, but each lease once a minute: what many do at once is done once.
+    fn turns_in_hour(&self, leases: u32) -> u32 {
+        self.minutes.iter().map(|fetches| u32::from(*fetches).min(leases)).sum()
+    }
+
+    /// Whether it was so without a break: in each of the last minutes, or, often enough, all over an hour.
+    fn goes_on(&self, leases: u32, most: u32) -> bool {
+        let is_seen = |looks: &[u16]| looks.iter().any(|fetches| *fetches > 0);
+        self.on_end >= ON_END
+            || (self.turns_in_hour(leases) > most && self.minutes.chunks(BREAK).all(is_seen))
+    }
+
+    /// Whether that is too often, where so many fetches of a lease in an hour are not. A pod that holds several leases fetches each.
+    fn is_too_often(&self, leases: usize, per_hour: u32) -> bool {
+        let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
+        let most = per_hour.saturating_mul(leases);
+        // Who was told stays so until an hour is calm: from one lease it fetches more, from the next less.
+        let is_known = self.stage == Stage::Told;
+        let is_found =
+            || self.of_one_lease() > PER_LEASE.saturating_mul(leases) && self.goes_on(leases, most);
+        self.in_hour() > most && (is_known || is_found())
+    }
+}
+
+/// What was seen at each look.
+#[derive(Debug)]
+pub struct Seen {
+    clouds: Arc<CloudsInForce>,
+    clock: Clock,
+    found: Found,
+    known: HashMap<PodUid, [History; CloudName::ALL.len()]>,
+}
+
+impl Looker for Seen {
+    const EVERY: Duration = LOOK;
+
+    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
+        self.look(pods);
+    }
+}
+
+impl Seen {
+    /// Nobody has been looked at yet.
+    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Found) -> Self {
+        Self { clouds, clock, found, known: HashMap::new() }
+    }
+
+    /// Looks at these pods, and forgets all others.
+    pub fn look(&mut self, pods: &[Arc<PodCaller>]) {
+        let mut before = std::mem::take(&mut self.known);
+        let mut found = [0; CloudName::ALL.len()];
+        for pod in pods {
+            let mut histories = before.remove(&pod.pod.uid).unwrap_or_default();
+            for ((cloud, history), found) in CloudName::ALL.iter().zip(&mut histories).zip(&mut found) {
+                self.look_at(pod, *cloud, history);
+                *found += usize::from(history.stage == Stage::Told);
+            }
+            self.known.insert(pod.pod.uid.clone(), histories);
+        }
+        CloudName::ALL.iter().zip(found).for_each(|(cloud, found)| self.found.set(*cloud, found));
+    }
+
+    fn look_at(&self, pod: &PodCaller, cloud: CloudName, history: &mut History) {
+        let fetches = pod.fetches.of(cloud);
+        let count = fetches.count.load(Ordering::Relaxed);
+        if count == 0 && history.looks == 0 {
+            return;
+        }
+        let lending = pod.entitlements().lending(cloud);
+        let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
+        history.look(count, leases);
+        let is_too_often = history.is_too_often(leases.len(), self.clouds.now().clients(cloud).per_hour);
+        history.stage = match (is_too_often, history.stage) {
+            (false, _) => Stage::Calm,
+            (true, Stage::Calm) => {
+                fetches.is_asked.store(true, Ordering::Relaxed);
+                Stage::Asked
+            }
+            (true, Stage::Asked) => fetches
+                .take_agent()
+                .map_or(Stage::Asked, |agent| self.judge(pod, cloud, history, lending, &agent)),
+            (true, Stage::Told) => Stage::Told,
+        };
+    }
+
+    /// Who it is that fetches too often is found out: told of, unless it is how that client is.
+    fn judge(
+        &self,
+        pod: &PodCaller,
+        cloud: CloudName,
+        history: &History,
+        lending: Option<Lending>,
+        agent: &[u8],
+    ) -> Stage {
+        let clients = self.clouds.now().clients(cloud);
+        let client = clients.named(agent);
+        let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
+        let leases = u32::try_from(leases).unwrap_or(u32::MAX);
+        let of_each = history.turns_in_hour(leases).div_ceil(leases);
+        if client.is_some_and(|client| client.is_usual(of_each)) {
+            return Stage::Calm;
+        }
+        let unnamed = if agent.is_empty() { clients.unnamed } else { UNKNOWN };
+        self.tell(pod, cloud, history, lending, (&clients, client.ok_or(unnamed)));
+        Stage::Told
+    }
+
+    fn tell(
+        &self,
+        pod: &PodCaller,
+        cloud: CloudName,
+        history: &History,
+        lending: Option<Lending>,
+        (clients, client): (&Clients, Result<&Client, &'static str>),
+    ) {
+        let now = self.clock.now();
+        let lives = lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.ends.since(now));
+        let left = lives.min().unwrap_or_default();
+        let (in_hour, from_lease) = (history.in_hour(), history.of_one_lease());
+        let name = client.map_or_else(|unknown| unknown, |client| client.name);
+        let client = client.ok();
+        let fix = fix(clients, client, left);
+        tracing::warn!(
+            cloud = cloud.as_str(), pod = %pod.pod.name, namespace = %pod.pod.service_account.namespace,
+            client = name, in_hour, from_lease, left_seconds = left.as_secs(),
+            window_seconds = client.map(|client| client.window.as_secs()), fix,
+            "a pod fetches its credentials over and over"
+        );
+        let message = format!(
+            "This pod fetched its {} credentials {in_hour} times within an hour, {from_lease} of them from one lease, which has \
+             {} min left. The client is {name}{}. {fix}",
+            cloud.title(),
+            left.as_secs() / 60,
+            client
+                .map(|client| format!(", which refreshes below {} min", client.window.as_secs() / 60))
+                .unwrap_or_default(),
+        );
+        if let Some(lending) = lending {
+            lending.complainer.says(Complaint::FetchedTooOften, &message);
+        }
+    }
+}
+
+const UNKNOWN: &str = "of a family that is not known by its User-Agent";
+
+/// What to do about it: the one cause is that what is given lives too short for the client, the other that nothing keeps it.
+fn fix(clients: &Clients, client: Option<&Client>, left: Duration) -> &'static str {
+    match client {
+        Some(client) if left < client.window => clients.longer,
+        _ => {
+            "Make one client or credential provider and keep it: each new one, and each new process, fetches anew."
+        }
+    }
+}
+
+/// The metric of the pods that fetch too often.
+pub const METRIC: (&str, &str) =
+    ("seawall_pods_thrashing", "Pods that fetch the same credentials over and over");
+
+#[cfg(test)]
+mod tests {
+    use seawall_clouds::testing::aws::start;
+    use seawall_clouds::testing::{BOTH_BROKERED, World};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const PER_HOUR: u32 = 13;
+
+    fn of_an_hour(issued: Moment) -> LeaseState {
+        LeaseState {
+            issued,
+            due: issued + 35 * MINUTE,
+            ends: issued + 60 * MINUTE,
+            floor: 6 * MINUTE,
+            failing: None,
+        }
+    }
+
+    /// A day of looks. `fetch` says how many fetches the pod makes in a minute; leases of an hour are renewed after 35 minutes.
+    fn too_often_in_a_day(mut fetch: impl FnMut(u32) -> u32) -> u32 {
+        let (mut history, mut count, mut minutes) = (History::default(), 0, 0);
+        for minute in 0..24 * 60 {
+            count += fetch(minute);
+            let issued = Moment::from_nanos(0) + MINUTE * (minute / 35 * 35);
+            history.look(count, &[of_an_hour(issued)]);
+            minutes += u32::from(history.is_too_often(1, PER_HOUR));
+        }
+        minutes
+    }
+
+    #[test]
+    fn a_start_with_a_burst_is_no_thrash_and_neither_is_any_sdk_at_its_usual_pace() {
+        assert_eq!(too_often_in_a_day(|minute| if minute < 2 { 75 } else { 0 }), 0, "fifty threads");
+        assert_eq!(too_often_in_a_day(|minute| u32::from(minute % 5 == 0)), 0, "C++");
+        assert_eq!(too_often_in_a_day(|minute| u32::from(minute % 40 == 0)), 0, "nearly all");
+        assert_eq!(too_often_in_a_day(|_| 0), 0);
+    }
+
+    /// Only the minutes of a pod's first fetch were forgiven, and a sidecar's fetch may be that.
+    #[test]
+    fn a_burst_of_many_threads_is_no_thrash_however_late_and_however_often_their_container_starts() {
+        let bursts = |minute| match minute {
+            0 | 40 | 200 => 1,
+            5 | 300 | 306 | 312 => 45,
+            6 | 313 => 29,
+            _ => u32::from(minute % 35 == 11),
+        };
+        assert_eq!(too_often_in_a_day(bursts), 0);
+    }
+
+    /// Sixteen workers, each with an hour's lease until a quarter of an hour is left; one calls about once in so many minutes.
+    fn workers(every: u32) -> impl FnMut(u32) -> u32 {
+        let (mut due, mut random) = ([0; 16], 1_u32);
+        move |minute| {
+            let mut fetches = 0;
+            for due in &mut due {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if minute >= *due && (random >> 16) % every == 0 {
+                    *due = minute / 35 * 35 + 45;
+                    fetches += 1;
+                }
+            }
+            fetches
+        }
+    }
+
+    /// They were told of at their second lease, and for good.
+    #[test]
+    fn workers_that_each_take_each_lease_once_are_no_thrash_however_many_and_however_idle() {
+        for every in [1, 2, 4] {
+            let mut all = 0;
+            let mut worker = workers(every);
+            let told = too_often_in_a_day(|minute| {
+                let fetches = worker(minute);
+                all += fetches;
+                fetches
+            });
+            assert_eq!(told, 0, "one call in {every} min");
+            assert!(all > 20 * 24, "as many as would be thrash, if one client made them: {all}");
+        }
+    }
+
+    #[test]
+    fn a_fetch_for_each_call_is_found_within_minutes_and_forgotten_within_the_hour() {
+        let found = too_often_in_a_day(|minute| if minute < 120 { 3 } else { 0 });
+        assert!((105..180).contains(&found), "{found}");
+        // As KIAM's clients did: forty an hour.
+        assert!(too_often_in_a_day(|minute| u32::from(minute % 3 != 0)) > 20 * 60);
+    }
+
+    #[test]
+    fn who_holds_several_leases_fetches_each_of_them() {
+        let mut history = History::default();
+        let leases = [of_an_hour(Moment::from_nanos(0)); 4];
+        for minute in 0..60 {
+            history.look(minute / 2, &leases);
+        }
+        assert!(history.is_too_often(1, PER_HOUR) && !history.is_too_often(4, PER_HOUR));
+    }
+
+    #[test]
+    fn whoever_was_told_is_not_told_again_until_an_hour_is_calm() {
+        let mut history = History { stage: Stage::Told, ..History::default() };
+        let lease = |minute: u32| [of_an_hour(Moment::from_nanos(0) + MINUTE * minute)];
+        // One fetch every four minutes, of a lease each.
+        (0..120).for_each(|minute| history.look(minute / 4, &lease(minute / 4)));
+        assert!(history.is_too_often(1, PER_HOUR) && history.of_one_lease() <= PER_LEASE);
+        (0..60).for_each(|_| history.look(29, &lease(29)));
+        assert!(!history.is_too_often(1, PER_HOUR));
+    }
+
+    #[test]
+    fn a_count_that_begins_anew_is_not_taken_for_a_giant_one() {
+        let mut history = History::default();
+        [5, 6, 7, 1, 2].into_iter().for_each(|count| history.look(count, &[]));
+        assert_eq!(history.in_hour(), 9);
+    }
+
+    fn head(agent: &str) -> String {
+        format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {agent}\r\n\r\n")
+    }
+
+    /// Its head is gone when it is given, and was taken for one that names nobody.
+    #[tokio::test]
+    async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
+        let (world, _sts) = start(60 * MINUTE).await;
+        let own = world.pod().fetches.of(CloudName::Aws);
+        own.is_asked.store(true, Ordering::Relaxed);
+        let answer = world.at_containers("aws-sdk-java/1.11").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(
+            (own.take_agent().as_deref(), own.count.load(Ordering::Relaxed)),
+            (Some(&b"aws-sdk-java/1.11"[..]), 1)
+        );
+    }
+
+    #[test]
+    fn the_fix_is_by_the_clients_window() {
+        let java = Client { agent: "aws-sdk-java/1.", name: "Java 1", window: 15 * MINUTE, every: None };
+        let fix = |left| fix(&Clients::default(), Some(&java), left);
+        assert!(fix(8 * MINUTE).contains("longer") && fix(20 * MINUTE).contains("keep it"));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
+        let world = World::of(BOTH_BROKERED);
+        let (found, aws) = (Found::default(), CloudName::Aws);
+        let clouds = world.in_force();
+        let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
+        let pods = [world.pod().clone()];
+        let stages: Vec<_> = (0..14)
+            .map(|_| {
+                (0..7).for_each(|_| {
+                    pods[0].fetches.count(aws);
+                    pods[0].fetches.note(aws, head("a").as_bytes());
+                });
+                seen.look(&pods);
+                seen.known[&pods[0].pod.uid][aws as usize].stage
+            })
+            .collect();
+        assert_eq!(stages[..11], [Stage::Calm; 11], "a burst is over by then");
+        assert_eq!(stages[11..], [Stage::Asked, Stage::Told, Stage::Told]);
+        assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
+        seen.look(&[]);
+        assert!(seen.known.is_empty() && found.of(aws) == 0);
+    }
+}

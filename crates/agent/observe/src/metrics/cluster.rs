@@ -1,0 +1,28 @@
+//! What is known of the cluster, as metrics.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use seawall_cluster::Cluster;
+
+use super::write::{counters, gauge};
+
+/// Writes it.
+///
+/// # Errors
+/// The encoder's.
+pub fn write(cluster: &Cluster, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let (pods, health) = (cluster.pods(), cluster.health());
+    gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
+    if let Some(age) = pods.staleness() {
+        let help = "Seconds since the API server last said anything about this node's pods";
+        gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
+    }
+    let failures = health.iter().map(|watch| ([("watch", watch.kind)], watch.failures));
+    counters(out, "seawall_watch_failures", "Failed tries of a watch", failures)?;
+    let lists = health.iter().map(|watch| ([("watch", watch.kind)], watch.lists));
+    counters(out, "seawall_watch_lists", "Times that a watch began anew with a list", lists)?;
+    let (posted, lost) = cluster.reporter().tally();
+    let events = [([("outcome", "posted")], posted), ([("outcome", "lost")], lost)];
+    counters(out, "seawall_events", "Events about refused pods", events)
+}

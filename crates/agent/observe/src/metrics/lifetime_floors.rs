@@ -1,0 +1,20 @@
+//! Whether each cloud's credentials can be kept above their floor, as a metric.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use seawall_identity::strategy::Who;
+
+use super::write::gauges;
+
+/// Writes it.
+///
+/// # Errors
+/// The encoder's.
+pub fn write(who: &Who, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "1 while configuration and upstream let credentials be kept above the floor";
+    let floors = who.floors().into_iter().map(|(state, can_be_kept)| {
+        ([("cloud", state.cloud.as_str())], f64::from(u8::from(state.is_kept && can_be_kept)))
+    });
+    gauges(out, "seawall_floor_reachable", help, floors)
+}

@@ -1,0 +1,146 @@
+//! What the traffic threads count, written for Prometheus at each scrape.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use seawall_server::connection_counter::Cap;
+use seawall_server::thread_metrics::{BOUNDS_MICROS, CLASSES, Connections, Traffic};
+
+use super::write::{counter, counters, gauge};
+
+/// Reads a counter of all threads together.
+fn sum(threads: &[Arc<Traffic>], read: impl Fn(&Traffic) -> &AtomicU64) -> u64 {
+    threads.iter().map(|thread| read(thread).load(Ordering::Relaxed)).sum()
+}
+
+/// All threads' counters.
+#[derive(Debug)]
+pub struct Requests {
+    threads: Vec<Arc<Traffic>>,
+    open: Arc<Cap>,
+    long_polls: Arc<Cap>,
+}
+
+impl Requests {
+    /// Of these threads, whose connections count against `open` and whose requests that wait for a change against
+    /// `long_polls`.
+    pub fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>, long_polls: Arc<Cap>) -> Self {
+        Self { threads, open, long_polls }
+    }
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// The encoder's.
+    pub fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = &self.threads;
+        let routes = all.first().map(|thread| &thread.requests[..]).unwrap_or_default();
+        let requests = routes.iter().enumerate().flat_map(|(place, (route, _))| {
+            CLASSES.iter().enumerate().map(move |(i, class)| {
+                let labels = [("cloud", route.cloud()), ("route", route.name()), ("status", *class)];
+                (labels, sum(all, |t| &t.requests[place].1[i]))
+            })
+        });
+        let help = "Requests answered, by cloud, what was asked and class of status";
+        counters(out, "seawall_requests", help, requests)?;
+        self.latency(out)?;
+        let help = "Requests that waited until it was known which pod asks, by whether that came to be known";
+        let held = ["known", "unknown"].into_iter().enumerate();
+        let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.held[i])));
+        counters(out, "seawall_held_requests", help, held)?;
+        counter(out, "seawall_warm_answers", "Credentials answered from memory", sum(all, |t| &t.warm))?;
+        self.connections(out)
+    }
+
+    fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut buckets = Vec::with_capacity(BOUNDS_MICROS.len() + 1);
+        let bounds = BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
+        for (i, bound) in bounds.chain([f64::INFINITY]).enumerate() {
+            buckets.push((bound, sum(&self.threads, |t| &t.buckets[i])));
+        }
+        let count = buckets.iter().map(|(_, n)| n).sum();
+        let total = Duration::from_micros(sum(&self.threads, |t| &t.total_micros)).as_secs_f64();
+        let help = "Seconds from a request's last byte read to its answer's first byte written";
+        let mut family = encoder.encode_descriptor(
+            "seawall_request_duration_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        family.encode_histogram::<NoLabelSet>(total, count, &buckets, None)
+    }
+
+    fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = &self.threads;
+        let count = |read: fn(&Connections) -> &AtomicU64| sum(all, |thread| read(&thread.connections));
+        let rows = [
+            ("seawall_connections_accepted", "Connections accepted", count(|counts| &counts.accepted)),
+            (
+                "seawall_connections_refused_at_cap",
+                "Connections refused because a cap was reached",
+                count(|c| &c.refused_at_cap),
+            ),
+            (
+                "seawall_connections_evicted_idle",
+                "Idle connections closed to make room",
+                count(|counts| &counts.evicted_idle),
+            ),
+            (
+                "seawall_connections_timed_out",
+                "Connections closed for being too slow or idle",
+                count(|counts| &counts.timed_out),
+            ),
+            (
+                "seawall_connections_ended_with_pod",
+                "Connections closed because their pod was gone",
+                count(|c| &c.ended_with_pod),
+            ),
+            ("seawall_connections_accept_errors", "Failed accepts", count(|counts| &counts.accept_errors)),
+        ];
+        for (name, help, value) in rows {
+            counter(encoder, name, help, value)?;
+        }
+        gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open()))?;
+        let help = "Requests that wait for a change";
+        gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+    use seawall_core::cloud::CloudName;
+    use seawall_server::route::{self, Route};
+
+    use super::*;
+    use crate::metrics::write::scrape;
+
+    static TOKEN: Route = Route::credential(CloudName::Google, "token");
+
+    #[test]
+    fn counts_become_prometheus_lines() {
+        let [one, two] = [&TOKEN; 2].map(|route| Arc::new(Traffic::new(&[route])));
+        one.answered(&TOKEN, 200, Duration::from_micros(30));
+        two.answered(&TOKEN, 200, Duration::from_secs(60));
+        two.answered(&route::REFUSED, 403, Duration::from_micros(1));
+        two.warm();
+        let mut registry = Registry::default();
+        let requests = Requests::new(vec![one, two], Arc::default(), Arc::default());
+        registry.register_collector(scrape(move |out| requests.write(out)));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"seawall_requests_total{cloud="google",route="token",status="2xx"} 2"#,
+            r#"seawall_requests_total{cloud="none",route="refused",status="4xx"} 1"#,
+            r#"seawall_request_duration_seconds_bucket{le="0.00005"} 2"#,
+            r#"seawall_request_duration_seconds_bucket{le="+Inf"} 3"#,
+            "seawall_warm_answers_total 1",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+}

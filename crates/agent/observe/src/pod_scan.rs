@@ -1,0 +1,59 @@
+//! Looks at all pods now and then, on the control thread, and a gauge of those that were found at the last one, for each cloud.
+//! What is looked for is the looker's (`excessive_fetch`, `stale_credentials`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use seawall_clouds::pod::PodCaller;
+use seawall_core::Clock;
+use seawall_core::cloud::CloudName;
+use seawall_identity::resolver::Callers;
+
+/// Who looks at all pods.
+pub trait Looker {
+    /// Between two looks.
+    const EVERY: Duration;
+
+    /// One look at all pods that there are.
+    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]);
+}
+
+/// Looks for ever.
+pub async fn run<L: Looker>(mut looker: L, callers: Arc<Callers>, clock: Clock) {
+    loop {
+        clock.sleep(L::EVERY).await;
+        looker.look_at_all(&callers.pods());
+    }
+}
+
+/// How many pods were found at the last look, of each cloud: a gauge.
+#[derive(Clone, Debug, Default)]
+pub struct Found(Family<[(&'static str, &'static str); 1], Gauge>);
+
+impl Found {
+    /// None yet, shown under a name.
+    pub fn registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
+        let found = Self::default();
+        CloudName::ALL.iter().for_each(|cloud| found.set(*cloud, 0));
+        registry.register(name, help, found.0.clone());
+        found
+    }
+
+    /// So many now.
+    pub fn set(&self, cloud: CloudName, pods: usize) {
+        self.of_cloud(cloud).set(i64::try_from(pods).unwrap_or(i64::MAX));
+    }
+
+    fn of_cloud(&self, cloud: CloudName) -> Gauge {
+        self.0.get_or_create_owned(&[("cloud", cloud.as_str())])
+    }
+
+    /// How many they are.
+    #[cfg(test)]
+    pub(crate) fn of(&self, cloud: CloudName) -> usize {
+        usize::try_from(self.of_cloud(cloud).get()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,35 @@
+//! `/debug/pods`: who holds what and for how long. Names and times, never a secret.
+
+use std::net::IpAddr;
+
+use seawall_clouds::pod::PodCaller;
+use seawall_core::Moment;
+use serde_json::{Map, Value, json};
+
+use seawall_identity::resolver::Callers;
+
+/// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
+pub fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {
+    let configuration = format!("{configuration:#}").replace('\n', "\n  ");
+    let mut text = format!("{{\n  \"configuration\": {configuration},\n  \"pods\": [");
+    for (place, caller) in callers.pods().iter().enumerate() {
+        text.push_str(if place == 0 { "\n    " } else { ",\n    " });
+        text.push_str(&format!("{:#}", pod(caller, callers.addresses(caller), now)).replace('\n', "\n    "));
+    }
+    text.push_str("\n  ]\n}\n");
+    text
+}
+
+fn pod(caller: &PodCaller, addresses: &[IpAddr], now: Moment) -> Value {
+    let pod = &caller.pod;
+    let mut shown = Map::new();
+    let mut show = |key: &str, value: Value| shown.insert(key.to_owned(), value);
+    show("address", json!(addresses.first().map(ToString::to_string)));
+    show("addresses", json!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>()));
+    show("namespace", pod.service_account.namespace.as_ref().into());
+    show("pod", pod.name.as_ref().into());
+    show("serviceAccount", pod.service_account.name.as_ref().into());
+    show("openConnections", caller.connections.open().into());
+    shown.extend(caller.entitlements().describe(now));
+    shown.into()
+}

@@ -1,0 +1,149 @@
+//! Readiness by asking: a real connection to the real listener, a real request, a real answer.
+//!
+//! A flag that somebody sets says that the program once believed in itself. This asks the way a pod would:
+//! accept, attestation, parser, dialect, writer (and, in `conceal`, the real metadata server). Only the caller is
+//! special: the agent is no pod, so for the length of one request its own socket address is known to the
+//! attestation as [`seawall_identity::resolver::Callers`]' probe, which may read the project id and holds no credentials.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_clouds::readiness_request::Probe;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Mutex;
+
+use seawall_identity::resolver::ProbeAddress;
+
+/// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Asks each listener.
+#[derive(Debug)]
+pub struct Readiness {
+    listeners: Vec<(SocketAddr, Vec<Probe>)>,
+    probe: ProbeAddress,
+    /// One probe at a time, because there is one place for its address. Held across awaits, so an async lock.
+    turn: Mutex<()>,
+}
+
+impl Readiness {
+    /// Will ask these bound addresses, in each of their dialects.
+    pub fn new(listeners: Vec<(SocketAddr, Vec<Probe>)>, probe: ProbeAddress) -> Self {
+        Self { listeners, probe, turn: Mutex::new(()) }
+    }
+
+    /// Asks every listener once.
+    ///
+    /// # Errors
+    /// The first listener that did not answer well, and what it did.
+    pub async fn ask(&self) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let each = |(listener, probes): &(SocketAddr, Vec<Probe>)| {
+            probes.iter().map(|probe| (*listener, *probe)).collect::<Vec<_>>()
+        };
+        for (listener, probe) in self.listeners.iter().flat_map(each) {
+            let _end = Forget(&self.probe);
+            let asked = tokio::time::timeout(DEADLINE, self.ask_one(listener, probe)).await;
+            asked
+                .unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs())))
+                .map_err(|reason| format!("{listener}: {reason}"))?;
+        }
+        Ok(())
+    }
+
+    async fn ask_one(&self, listener: SocketAddr, probe: Probe) -> Result<(), String> {
+        let mut stream = self.connect(listener).await.map_err(|error| error.to_string())?;
+        let head = format!(
+            "{} {} HTTP/1.1\r\nHost: {listener}\r\n{}Connection: close\r\n\r\n",
+            probe.method, probe.target, probe.headers
+        );
+        stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
+        let mut answer = Vec::new();
+        stream.take(16 * 1024).read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
+        judge(&answer, probe)
+    }
+
+    /// Binds first and says so, then connects: the listener may accept before `connect` returns.
+    async fn connect(&self, listener: SocketAddr) -> std::io::Result<TcpStream> {
+        let target = SocketAddr::new(reachable(listener.ip()), listener.port());
+        let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind(SocketAddr::new(target.ip(), 0))?;
+        self.probe.store(Some(Arc::new(socket.local_addr()?)));
+        socket.connect(target).await
+    }
+}
+
+/// Forgets the probe's address when the probe ends, however it does: whoever asked for readiness may hang up in the middle, and the
+/// address is anybody's once its socket is closed.
+struct Forget<'a>(&'a ProbeAddress);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.store(None);
+    }
+}
+
+/// A listener on all addresses is asked on loopback, any other on its own address.
+fn reachable(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        own => own,
+    }
+}
+
+fn judge(answer: &[u8], probe: Probe) -> Result<(), String> {
+    let text = String::from_utf8_lossy(answer);
+    let head = text.split("\r\n\r\n").next().unwrap_or_default();
+    let status = head.lines().next().unwrap_or("nothing");
+    if !status.starts_with("HTTP/1.1 200 ") {
+        return Err(format!("answered {status:?}"));
+    }
+    if !head.to_ascii_lowercase().contains(&format!("\r\n{}", probe.answer_has)) {
+        return Err(format!("answered 200 without {:?}", probe.answer_has));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROBE: Probe =
+        Probe { method: "GET", target: "/", headers: "", answer_has: "metadata-flavor: google" };
+
+    #[test]
+    fn only_a_flavoured_200_is_ready() {
+        let judge = |answer| judge(answer, PROBE);
+        assert!(judge(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\n\r\nx").is_ok());
+        assert!(judge(b"HTTP/1.1 200 OK\r\n\r\nMetadata-Flavor: Google").is_err());
+        assert!(judge(b"HTTP/1.1 503 Service Unavailable\r\nMetadata-Flavor: Google\r\n\r\n").is_err());
+        assert!(judge(b"").is_err());
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_while_readiness_is_asked_leaves_no_probe_address() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let probe = ProbeAddress::default();
+        let listeners = vec![(silent.local_addr().unwrap(), vec![PROBE])];
+        let readiness = Readiness::new(listeners, probe.clone());
+        let under_way = async {
+            let (_, peer) = silent.accept().await.unwrap();
+            assert_eq!(probe.load().as_deref(), Some(&peer));
+        };
+        tokio::select! { _ = readiness.ask() => panic!("nobody answers"), () = under_way => {} }
+        assert!(probe.load().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_closed_listener_is_not_ready_and_leaves_no_probe_address() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let probe = ProbeAddress::default();
+        let readiness = Readiness::new(vec![(closed, vec![PROBE])], probe.clone());
+        let reason = readiness.ask().await.unwrap_err();
+        assert!(reason.contains("refused"), "{reason}");
+        assert!(probe.load().is_none());
+    }
+}

@@ -1,0 +1,442 @@
+//! Tells of credentials that could not be renewed and have less life left than the floor: a cloud that cannot be asked for longer than
+//! the margin lasts, or that has come to refuse what it gave, or asks for so few calls that a renewal only queues ([`overdue`]).
+//!
+//! The pods go on being given what they hold, so nothing fails yet and nobody would know. Three times a minute the control thread looks at
+//! all leases. Each pod concerned is told once, as an event that says since when and by which call, who is troubled first and when,
+//! when all its clients fail, and what to look at; the log has one line when it begins and one when it is over, and there is a metric.
+//! A pod that has nothing at all is not told here: its requests are refused, and say why. No event says that it is over: nobody has to
+//! do anything then. Where a cloud's clients are troubled first is its room's to say ([`First`]).
+//!
+//! How many are told is bounded for each look, and behind that by the reporter of the cluster; who is not heard is told at a later look.
+//! Memory is bounded by the pods that there are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use seawall_broker::Fault;
+use seawall_clouds::CloudsInForce;
+use seawall_clouds::entitlements::{Failing, LeaseState, Lending};
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::sdk_profile::First;
+use seawall_core::cloud::CloudName;
+use seawall_core::events::{Complainer, Complaint};
+use seawall_core::{Clock, Moment, PodUid};
+
+use super::pod_scan::{Found, Looker};
+
+/// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
+pub const LOOK: Duration = Duration::from_secs(20);
+
+/// Pods told at one look, of each cloud: somewhat fewer than the events that a node may have posted meanwhile, so that others are heard, too.
+const AT_A_LOOK: usize = 15;
+
+/// How long a renewal may wait and fly before it counts as one that had no turn: longer than any call takes, and much less than lies
+/// between a renewal and the floor (AWS's nine minutes, Google's four).
+const OVERDUE: Duration = Duration::from_secs(120);
+
+/// How long a pod counts whose credentials have ended, unless it is given others.
+const AFTER_THE_END: Duration = Duration::from_secs(3600);
+
+/// What was seen at each look, of each cloud.
+#[derive(Debug)]
+pub struct Seen {
+    clouds: Arc<CloudsInForce>,
+    clock: Clock,
+    found: Found,
+    known: [HashMap<PodUid, Concerned>; CloudName::ALL.len()],
+}
+
+/// A pod whose credentials were not renewed.
+#[derive(Clone, Copy, Debug)]
+struct Concerned {
+    /// When what it holds ends, or has ended.
+    ends: Moment,
+    is_told: bool,
+}
+
+impl Looker for Seen {
+    const EVERY: Duration = LOOK;
+
+    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
+        self.look(pods, |complainer, message| complainer.says(Complaint::NotRenewed, message));
+    }
+}
+
+impl Seen {
+    /// Nobody has been looked at yet.
+    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Found) -> Self {
+        Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
+    }
+
+    /// Looks at these pods, and forgets all others. `tell` is whether a pod could be told.
+    pub fn look(&mut self, pods: &[Arc<PodCaller>], mut tell: impl FnMut(&Complainer, &str) -> bool) {
+        for cloud in CloudName::ALL {
+            let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().lending(*cloud)));
+            self.look_at(*cloud, held, &mut tell);
+        }
+    }
+
+    /// Looks at what each pod holds of one cloud.
+    fn look_at<'p>(
+        &mut self,
+        cloud: CloudName,
+        held: impl Iterator<Item = (&'p PodUid, Option<Lending>)>,
+        tell: &mut impl FnMut(&Complainer, &str) -> bool,
+    ) {
+        let now = self.clock.now();
+        let before = std::mem::take(&mut self.known[cloud as usize]);
+        let mut room = AT_A_LOOK;
+        let mut worst: Option<Trouble> = None;
+        for (pod, lending) in held {
+            let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
+            let known = before.get(pod).copied();
+            let Some(trouble) = Trouble::of(leases, now) else {
+                if let Some(known) = known.filter(|known| is_without(leases, known.ends, now)) {
+                    self.known[cloud as usize].insert(pod.clone(), known);
+                }
+                continue;
+            };
+            let mut is_told = known.is_some_and(|known| known.is_told);
+            if let Some(lending) = lending.filter(|_| !is_told && room > 0) {
+                room -= 1;
+                is_told = tell(&lending.complainer, &self.message(cloud, &trouble, now));
+            }
+            self.known[cloud as usize].insert(pod.clone(), Concerned { ends: trouble.ends, is_told });
+            worst = worst.into_iter().chain([trouble]).min_by_key(|trouble| trouble.failing.since);
+        }
+        self.count(cloud, !before.is_empty(), worst, now);
+    }
+
+    /// Counts, and writes a line when it begins or is over.
+    fn count(&self, cloud: CloudName, was_on: bool, worst: Option<Trouble>, now: Moment) {
+        let pods = self.known[cloud as usize].len();
+        self.found.set(cloud, pods);
+        match (was_on, worst) {
+            (false, Some(trouble)) => tracing::warn!(
+                cloud = cloud.as_str(),
+                pods,
+                step = trouble.failing.step,
+                fault = trouble.failing.fault.name(),
+                failing_seconds = now.since(trouble.failing.since).as_secs(),
+                left_seconds = trouble.ends.since(now).as_secs(),
+                "credentials could not be renewed and have less life left than the floor; each pod concerned has an event"
+            ),
+            (true, _) if pods == 0 => {
+                tracing::info!(cloud = cloud.as_str(), "no pod's credentials are below the floor any more");
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&self, cloud: CloudName, trouble: &Trouble, now: Moment) -> String {
+        let wall = self.clock.wall();
+        let Trouble { ends, failing: Failing { since, step, fault } } = *trouble;
+        let since = hour(wall - now.since(since));
+        let at_the_end = hour(wall + ends.since(now));
+        let first = self.clouds.now().clients(cloud).first.map(|First { left, who }| {
+            let at = hour(wall + ends.before(left).since(now));
+            format!(
+                " {who} want longer ones from {at} UTC on: they ask anew, some on every call, and fail if the agent is restarted."
+            )
+        });
+        format!(
+            "The {} credentials of this pod could not be renewed since {since} UTC ({step}: {}). They are given as they are, and all \
+             clients fail when they end, at {at_the_end} UTC.{} {}",
+            cloud.title(),
+            fault.name(),
+            first.unwrap_or_default(),
+            advice(fault),
+        )
+    }
+}
+
+/// The lease of a pod that ends first of those that were not renewed.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    ends: Moment,
+    failing: Failing,
+}
+
+impl Trouble {
+    /// Of leases too short-lived for their floor nothing is said: those are below it every time, which is told elsewhere.
+    fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
+        let of = |lease: &LeaseState| {
+            let failing = lease.failing.or_else(|| overdue(lease, now))?;
+            let left = lease.ends.since(now);
+            let could_be_kept = lease.ends.since(lease.issued) / 2 >= lease.floor;
+            let is_below = !left.is_zero() && left < lease.floor;
+            (could_be_kept && is_below).then_some(Self { ends: lease.ends, failing })
+        };
+        leases.iter().filter_map(of).min_by_key(|trouble| trouble.ends)
+    }
+}
+
+/// A renewal that never flew has failed in nothing, and its credentials end all the same: it waits for its turn, which the agent's own
+/// pace does not give it, and that is as slow as the cloud asks for.
+fn overdue(lease: &LeaseState, now: Moment) -> Option<Failing> {
+    (now >= lease.due + OVERDUE).then_some(Failing {
+        since: lease.due,
+        step: "no turn in the agent's queue",
+        fault: Fault::Throttled,
+    })
+}
+
+/// Whether a pod that was concerned has been given nothing since.
+fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
+    leases.iter().all(|lease| lease.ends <= now) && now.since(ended) < AFTER_THE_END
+}
+
+/// What to look at.
+fn advice(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Upstream | Fault::ShortLived => {
+            "Look at the node's way there (DNS, proxy, firewall) and at the cloud's status page."
+        }
+        Fault::Throttled => "The cloud asks for fewer calls of this account: look at who makes them.",
+        Fault::Denied | Fault::Rejected | Fault::Unassigned => {
+            "Look at what was changed in the policy of its role or account; the agent's log has the cloud's words."
+        }
+        Fault::Subject | Fault::SubjectRefused => {
+            "Look at the API server, which gives no token for this pod, and at the agent's log."
+        }
+    }
+}
+
+/// The hour and the minute, in UTC.
+fn hour(at: SystemTime) -> String {
+    let minutes = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+    format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
+}
+
+/// The metric of the pods concerned.
+pub const METRIC: (&str, &str) = (
+    "seawall_pods_not_renewed",
+    "Pods whose credentials could not be renewed and have less life left than the floor, or have ended",
+);
+
+#[cfg(test)]
+mod tests {
+    use seawall_clouds::testing::World;
+    use seawall_core::ManualClock;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    struct Node {
+        clock: Clock,
+        hand: ManualClock,
+        seen: Seen,
+        found: Found,
+        /// What each pod holds of AWS.
+        held: Vec<(PodUid, Vec<LeaseState>)>,
+        /// What pods were told.
+        told: Vec<String>,
+    }
+
+    impl Node {
+        fn new(pods: usize) -> Self {
+            let World { clouds, clock, hand, .. } = World::of("aws: { region: eu-central-1 }\n");
+            let found = Found::default();
+            let seen = Seen::new(Arc::new(CloudsInForce::new(clouds)), clock.clone(), found.clone());
+            let mut node = Self { clock, hand, seen, found, held: vec![], told: vec![] };
+            (0..pods).for_each(|number| node.add(number));
+            node
+        }
+
+        fn add(&mut self, number: usize) {
+            self.held.push((PodUid(format!("cart-{number}").into()), Vec::new()));
+        }
+
+        /// All pods hold a lease of an hour from now on.
+        fn renew(&mut self) {
+            let issued = self.clock.now();
+            let (due, ends) = (issued + 35 * MINUTE, issued + 60 * MINUTE);
+            let lease = LeaseState { issued, due, ends, floor: 16 * MINUTE, failing: None };
+            self.hold(&[lease]);
+        }
+
+        fn hold(&mut self, leases: &[LeaseState]) {
+            self.held.iter_mut().for_each(|(_, held)| *held = leases.to_vec());
+        }
+
+        fn fail(&mut self, fault: Fault) {
+            let failing = Failing { since: self.clock.now(), step: "AssumeRole", fault };
+            let leases = self.held.iter_mut().flat_map(|(_, held)| held);
+            leases.for_each(|lease| lease.failing = Some(failing));
+        }
+
+        fn pass(&mut self, span: Duration) {
+            let end = self.clock.now() + span;
+            while self.clock.now() < end {
+                self.hand.advance(LOOK.min(end.since(self.clock.now())));
+                self.look(true);
+            }
+        }
+
+        fn look(&mut self, is_heard: bool) {
+            let told = &mut self.told;
+            let lending = |leases: &Vec<LeaseState>| {
+                Some(Lending { leases: leases.clone(), complainer: Complainer::default() })
+            };
+            let held = self.held.iter().map(|(pod, leases)| (pod, lending(leases)));
+            self.seen.look_at(CloudName::Aws, held, &mut |_, message| {
+                told.push(message.to_owned());
+                is_heard
+            });
+        }
+
+        fn count(&self) -> usize {
+            self.found.of(CloudName::Aws)
+        }
+    }
+
+    #[test]
+    fn an_outage_that_the_margin_outlasts_is_no_event_and_a_longer_one_is_one_for_each_pod_with_its_times() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut node = Node::new(3);
+        node.renew();
+        for (outage, told) in [(9 * MINUTE - Duration::from_secs(1), 0), (10 * MINUTE, 3)] {
+            node.pass(35 * MINUTE);
+            node.fail(Fault::Upstream);
+            node.pass(outage);
+            assert_eq!((node.told.len(), node.count()), (told, told), "{outage:?}");
+            node.renew();
+        }
+        // 00:43:59 the first was over; the second lease is of then.
+        let message = &node.told[0];
+        for part in [
+            "The AWS credentials",
+            "since 01:18 UTC (AssumeRole: upstream)",
+            "older AWS SDKs for Java want longer ones from 01:28 UTC on",
+            "when they end, at 01:43 UTC",
+            "status page",
+        ] {
+            assert!(message.contains(part), "{message} lacks {part}");
+        }
+        assert!(message.len() <= 500, "the reporter cuts what is longer: {}", message.len());
+        node.pass(MINUTE);
+        assert_eq!((node.told.len(), node.count()), (3, 0), "no word that it is over");
+    }
+
+    /// Those had neither an event nor a line nor a count: no call of theirs had failed.
+    #[test]
+    fn credentials_whose_renewal_only_queues_are_told_of_as_those_whose_renewal_fails() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut node = Node::new(2);
+        node.renew();
+        node.pass(44 * MINUTE);
+        assert_eq!((node.told.len(), node.count()), (0, 0), "they are above the floor");
+        node.pass(LOOK);
+        assert_eq!((node.told.len(), node.count()), (2, 2));
+        let message = &node.told[0];
+        for part in
+            ["since 00:35 UTC (no turn in the agent's queue: throttled)", "fewer calls of this account"]
+        {
+            assert!(message.contains(part), "{message} lacks {part}");
+        }
+        assert!(message.len() <= 500, "the reporter cuts what is longer: {}", message.len());
+        node.renew();
+        node.pass(MINUTE);
+        assert_eq!((node.told.len(), node.count()), (2, 0));
+    }
+
+    #[test]
+    fn nobody_is_told_twice_in_an_outage_and_of_the_next_one_anew() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut node = Node::new(1);
+        for outage in 1..=2 {
+            node.renew();
+            node.pass(35 * MINUTE);
+            node.fail(Fault::Throttled);
+            node.pass(25 * MINUTE - Duration::from_secs(1));
+            assert_eq!((node.told.len(), node.count()), (outage, 1));
+        }
+        node.pass(MINUTE);
+        assert_eq!(node.count(), 1, "it has ended and nothing came in its place");
+        node.hold(&[]);
+        node.pass(60 * MINUTE);
+        assert_eq!((node.told.len(), node.count()), (2, 0), "nobody asks for it any more");
+    }
+
+    #[test]
+    fn a_full_node_is_told_within_three_minutes_each_pod_once_and_who_is_not_heard_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut node = Node::new(110);
+        node.renew();
+        node.pass(35 * MINUTE);
+        node.fail(Fault::Denied);
+        node.pass(9 * MINUTE);
+        node.hand.advance(LOOK);
+        node.look(false);
+        assert_eq!(node.told.len(), AT_A_LOOK, "there was no room for their events");
+        node.told.clear();
+        node.pass(3 * MINUTE);
+        assert_eq!((node.told.len(), node.count()), (110, 110));
+        node.pass(3 * MINUTE);
+        assert_eq!(node.told.len(), 110);
+    }
+
+    #[test]
+    fn neither_an_agent_that_begins_anew_nor_pods_that_come_and_go_are_a_storm() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut node = Node::new(5);
+        node.pass(10 * MINUTE);
+        assert_eq!(node.told.len(), 0, "who holds nothing is told by the refusal");
+        node.renew();
+        node.pass(35 * MINUTE);
+        node.fail(Fault::Upstream);
+        node.pass(9 * MINUTE);
+        // Each look meets five hundred other pods that hold the same.
+        let leases = node.held[0].1.clone();
+        for look in 1..=6 {
+            node.held.clear();
+            (0..500).for_each(|number| node.add(1000 * look + number));
+            node.hold(&leases);
+            node.pass(LOOK);
+            assert_eq!(node.told.len(), look * AT_A_LOOK);
+            assert_eq!(node.seen.known[CloudName::Aws as usize].len(), 500, "who is gone is forgotten");
+        }
+    }
+
+    #[test]
+    fn what_is_below_its_floor_every_time_or_is_being_renewed_is_no_trouble() {
+        let start = Moment::from_nanos(0);
+        let failing = Some(Failing { since: start, step: "sts", fault: Fault::Upstream });
+        let lease = |minutes: u32, floor: u32, failing| LeaseState {
+            issued: start,
+            due: start + 44 * MINUTE,
+            ends: start + minutes * MINUTE,
+            floor: floor * MINUTE,
+            failing,
+        };
+        let at = |minutes: u32| start + minutes * MINUTE;
+        for (leases, now, ends) in [
+            (&[lease(60, 16, failing)][..], at(44), None),
+            (&[lease(60, 16, failing)], at(45), Some(at(60))),
+            (&[lease(60, 16, None)], at(45), None),
+            (&[lease(60, 16, None)], at(46), Some(at(60))),
+            (&[lease(60, 16, failing)], at(60), None),
+            (&[lease(15, 16, failing)], at(10), None),
+            // Of Google's identity tokens.
+            (&[lease(60, 55, failing)], at(30), None),
+            (&[lease(62, 16, failing), lease(60, 16, failing)], at(50), Some(at(60))),
+            (&[], at(1), None),
+        ] {
+            assert_eq!(Trouble::of(leases, now).map(|trouble| trouble.ends), ends, "{leases:?} {now:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
+        let clouds = World::of("aws: { region: eu-central-1 }\n").clouds;
+        let first = clouds.clients(CloudName::Aws).first.unwrap();
+        assert!(seawall_broker::aws::FLOOR.hard - first.left >= 3 * LOOK);
+    }
+}

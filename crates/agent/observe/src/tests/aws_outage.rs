@@ -1,0 +1,123 @@
+//! Credentials that are not renewed, from an emulated STS that refuses to what pods and operators are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use seawall_clouds::pod::PodCaller;
+use seawall_clouds::testing::World;
+use seawall_clouds::testing::aws::{MINUTE, ROLE, naming, start, start_among};
+use seawall_core::cloud::CloudName;
+use seawall_emulator::faults::Faults;
+
+use crate::metrics::broker;
+use crate::pod_scan::Found;
+use crate::stale_credentials::Seen;
+
+/// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
+async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..seconds / 20 {
+        world.hand.advance(Duration::from_secs(20));
+        world.settle().await;
+        world.listed().await;
+        seen.look(&[world.pod().clone()], |_, message| {
+            told.push(message.to_owned());
+            true
+        });
+    }
+    world.hand.advance(Duration::from_secs(seconds % 20));
+    told
+}
+
+#[tokio::test]
+async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Found::default());
+    let down = Faults { error_rate: 1.0, ..Faults::default() };
+    assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
+    // Away until shortly before the floor, however early the renewal began.
+    sts.set_faults(&down);
+    let until_floor = world.life().await.unwrap() - 16 * MINUTE;
+    assert!(watched(&world, &mut seen, until_floor.as_secs() - 15).await.is_empty());
+    sts.set_faults(&Faults::default());
+    assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
+    let life = world.life().await.unwrap();
+    assert!(life > 55 * MINUTE, "{life:?}");
+    // A second of the life is not counted on.
+    let ends = jiff::Timestamp::try_from(world.clock.wall() + life - Duration::from_secs(1)).unwrap();
+    sts.set_faults(&down);
+    let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
+    let [message] = &told[..] else { panic!("once: {told:?}") };
+    let first = ends - jiff::Span::new().minutes(15);
+    for at in [ends.strftime("at %H:%M UTC."), first.strftime("from %H:%M UTC on")] {
+        assert!(message.contains(&at.to_string()), "{message} lacks {at}");
+    }
+    assert!(message.contains("(AssumeRoleWithWebIdentity: upstream)"), "{message}");
+    assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
+}
+
+/// A full account: what STS throttles is paced to one call in fifteen seconds, so between renewal and floor there is no turn for most of
+/// these. No call of theirs has failed, and they were told nothing.
+#[tokio::test]
+async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
+    let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();
+    let (world, sts) = start_among(&roles, "", 60 * MINUTE).await;
+    let pods: Vec<_> = roles.iter().map(|role| world.ahead(role, naming(role))).collect();
+    let pass = async |seconds: u64| {
+        for _ in 0..seconds {
+            world.hand.advance(Duration::from_secs(1));
+            for _ in 0..128 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let leases = || -> Vec<_> {
+        let lending = |pod: &Arc<PodCaller>| pod.entitlements().lending(CloudName::Aws);
+        pods.iter().filter_map(lending).flat_map(|lending| lending.leases).collect()
+    };
+    while leases().len() < pods.len() {
+        pass(1).await;
+    }
+    world.hand.advance(30 * MINUTE);
+    let throttled =
+        Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
+    sts.set_faults(&throttled);
+    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Found::default());
+    let (mut told, mut without) = (Vec::new(), 0);
+    for _ in 0..20 * 3 {
+        pass(20).await;
+        seen.look(&pods, |_, message| {
+            told.push(message.to_owned());
+            true
+        });
+        without = without.max(leases().iter().filter(|lease| lease.failing.is_none()).count());
+    }
+    assert!(without > 0, "each had a turn");
+    assert_eq!(told.len(), pods.len(), "each once");
+    assert!(told.iter().any(|message| message.contains("no turn in the agent's queue")), "{}", told[0]);
+}
+
+#[tokio::test]
+async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps_a_node_from_being_called_good()
+ {
+    let (world, _sts) = start(15 * MINUTE).await;
+    world.first().await;
+    assert!(world.life().await.unwrap() <= 15 * MINUTE);
+    let mut registry = Registry::default();
+    broker::register(&world.in_force(), &mut registry, &world.clock);
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
+    for line in [r#"seawall_cut_short_total{cloud="aws"} 1"#, r#"seawall_below_floor_total{cloud="aws"} 1"#] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+    let breaches = metrics.lines().find(|line| line.starts_with("seawall_floor_breaches_total")).unwrap();
+    assert!(!breaches.ends_with(" 0"), "{breaches}");
+    assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
+    let remarks = world.clouds.remarks();
+    assert!(
+        remarks.iter().any(|remark| remark.contains("too short for the floor of 16 minutes")),
+        "{remarks:?}"
+    );
+}

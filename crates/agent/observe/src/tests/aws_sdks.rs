@@ -1,0 +1,458 @@
+//! Each of AWS's SDKs against the agent, for a day of a clock moved by hand: a node with a pod for each family and endpoint, whose
+//! program calls three times a minute. What the SDKs do is the test kit's (`aws_clients`), where it is held to what was measured; here
+//! their requests go through the cloud's dialects to an emulated STS and back, and all pods are looked at for thrash as on a node.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use seawall_clouds::pod::{Client as Served, PodCaller};
+use seawall_clouds::testing::World;
+use seawall_clouds::testing::aws::{bearer, naming, seconds, start_as};
+use seawall_core::events::{Complainer, Complaint, Voice};
+use seawall_emulator::aws::Running;
+use seawall_emulator::faults::Faults;
+use seawall_testkit::aws_clients::{Call, Client, Family, HOUR, MINUTE, all, allowed_per_hour};
+use serde_json::Value;
+
+use crate::excessive_fetch;
+use crate::excessive_fetch::Seen;
+use crate::pod_scan::Found;
+
+/// Between two calls of a program, in seconds.
+const STEP: i64 = 20;
+
+const DAY: i64 = 24 * HOUR;
+
+/// With all that a role's name may have.
+const NAME: &str = "cart+a=b,c@d_e.f-g";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Imds,
+    Containers,
+}
+
+/// A pod's owner, who writes down what he is told.
+#[derive(Clone, Debug, Default)]
+struct Owner(Arc<Mutex<Vec<String>>>);
+
+impl Voice for Owner {
+    fn says(&self, complaint: Complaint, message: &str) -> bool {
+        self.0.lock().unwrap().push(format!("{}: {message}", complaint.as_str()));
+        true
+    }
+}
+
+impl Owner {
+    fn heard(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// What a program saw.
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    calls: u32,
+    fetches: u32,
+    failed: u32,
+    /// The least life that a call used, and that a fetch brought, in seconds.
+    least_used: i64,
+    least_brought: i64,
+    /// When the first call failed, in seconds since 1970.
+    first_failed: Option<i64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            calls: 0,
+            fetches: 0,
+            failed: 0,
+            least_used: i64::MAX,
+            least_brought: i64::MAX,
+            first_failed: None,
+        }
+    }
+}
+
+/// One program in one pod.
+struct Pair {
+    family: &'static Family,
+    endpoint: Endpoint,
+    caller: Served,
+    owner: Owner,
+    client: Client,
+    /// A session token, and until when the client keeps it.
+    token: Option<(String, i64)>,
+    tally: Tally,
+}
+
+impl Pair {
+    fn new(world: &World, role: &str, family: &'static Family, endpoint: Endpoint) -> Option<Self> {
+        let rule = match endpoint {
+            Endpoint::Imds => &family.imds,
+            Endpoint::Containers => family.container.as_ref()?,
+        };
+        let (owner, name) = (Owner::default(), format!("{} at {endpoint:?}", family.name));
+        let complainer = Complainer::with(Arc::new(owner.clone()));
+        let caller = world.another(&name, naming(role), complainer);
+        let client = Client::new(rule, family.name.bytes().map(u64::from).sum());
+        Some(Self { family, endpoint, caller, owner, client, token: None, tally: Tally::default() })
+    }
+
+    fn pod(&self) -> &Arc<PodCaller> {
+        let Served::Pod(pod) = &self.caller else { panic!("{:?}", self.caller) };
+        pod
+    }
+
+    fn name(&self) -> &str {
+        &self.pod().pod.name
+    }
+
+    fn fetches_per_hour(&self) -> f64 {
+        let calls_per_hour = (HOUR / STEP) as f64;
+        f64::from(self.tally.fetches) / f64::from(self.tally.calls) * calls_per_hour
+    }
+
+    async fn call(&mut self, world: &World) {
+        let now = seconds(world.clock.wall());
+        self.tally.calls += 1;
+        let call = if self.client.is_due(now) {
+            let brought = self.fetch(world, now).await;
+            self.tally.fetches += 1;
+            let life = brought.map_or(i64::MAX, |expires| expires - now);
+            self.tally.least_brought = self.tally.least_brought.min(life);
+            self.client.fetched(now, brought)
+        } else {
+            self.client.kept(now)
+        };
+        if let Call::Uses(left) = call {
+            self.tally.least_used = self.tally.least_used.min(left);
+        }
+        if !call.is_good() {
+            self.tally.failed += 1;
+            self.tally.first_failed.get_or_insert(now);
+        }
+    }
+
+    /// When that ends which a fetch brings.
+    async fn fetch(&mut self, world: &World, now: i64) -> Option<i64> {
+        let document = match self.endpoint {
+            Endpoint::Imds => self.document(world, now).await?,
+            Endpoint::Containers => {
+                let request = self.family.wire.container(&bearer(self.pod(), now));
+                self.ask(world, &request).await?
+            }
+        };
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let end: jiff::Timestamp = document["Expiration"].as_str().unwrap().parse().unwrap();
+        Some(end.as_second())
+    }
+
+    async fn document(&mut self, world: &World, now: i64) -> Option<String> {
+        let wire = self.family.wire;
+        let token = self.token(world, now).await;
+        let role = self.ask(world, &wire.listing(token.as_deref())).await?;
+        assert_eq!(role, NAME);
+        let token = if wire.asks_token_twice() { self.token(world, now).await } else { token };
+        let document = self.ask(world, &wire.document(&role, token.as_deref())).await;
+        assert!(document.is_some(), "listed, and then refused");
+        document
+    }
+
+    /// The kept one or another; a `PUT` never fails.
+    async fn token(&mut self, world: &World, now: i64) -> Option<String> {
+        let put = self.family.wire.put()?;
+        if let Some((token, until)) = &self.token
+            && now < *until
+        {
+            return Some(token.clone());
+        }
+        let (answer, _) = world.ask_as(&self.caller, put.as_bytes()).await;
+        let (head, token) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{}: {answer}", self.name());
+        // All take what is granted, which may be less than they ask for.
+        let head = head.to_ascii_lowercase();
+        let granted = head.lines().find_map(|line| line.strip_prefix(GRANTED)).unwrap();
+        let until = self.family.wire.token_until(now, granted.parse().unwrap());
+        let token = token.to_owned();
+        self.token = Some((token.clone(), until));
+        Some(token)
+    }
+
+    /// The body of an answer with status 200; nothing of one with 503, and no other is expected.
+    async fn ask(&self, world: &World, request: &str) -> Option<String> {
+        let (answer, _) = world.ask_as(&self.caller, request.as_bytes()).await;
+        if answer.starts_with("HTTP/1.1 200 ") {
+            return Some(answer.split_once("\r\n\r\n").unwrap().1.to_owned());
+        }
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{}: {answer}", self.name());
+        None
+    }
+}
+
+/// Before the life of a session token in the head of its answer, in seconds.
+const GRANTED: &str = "x-aws-ec2-metadata-token-ttl-seconds: ";
+
+/// A node whose pods are one for each family and endpoint, and who looks at them.
+struct Node {
+    world: World,
+    sts: Running,
+    pairs: Vec<Pair>,
+    seen: Seen,
+    registry: Registry,
+}
+
+impl Node {
+    /// The pods' role allows sessions of so many minutes.
+    async fn new(longest: u64) -> Self {
+        let role = format!("arn:aws:iam::123456789012:role/{NAME}");
+        let (world, sts) = start_as(&role, Duration::from_secs(longest * 60)).await;
+        let each = |endpoint| all().map(move |family| (family, endpoint));
+        let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
+        let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
+        let mut registry = Registry::default();
+        let found = Found::registered(&mut registry, excessive_fetch::METRIC);
+        let seen = Seen::new(world.in_force(), world.clock.clone(), found);
+        Self { world, sts, pairs, seen, registry }
+    }
+
+    fn now(&self) -> i64 {
+        seconds(self.world.clock.wall())
+    }
+
+    /// Moves the clock by a step, and lets what that woke come to its end.
+    async fn step(&mut self) {
+        let step = Duration::from_secs(STEP as u64);
+        let wakes = self.world.hand.next_deadline().is_some_and(|at| at <= self.world.clock.now() + step);
+        self.world.hand.advance(step);
+        if wakes {
+            self.world.settle().await;
+        }
+    }
+
+    /// All programs call for so long; once a minute somebody looks. STS is down in the minutes of which `is_down` says so.
+    async fn run(&mut self, lasts: i64, is_down: impl Fn(i64) -> bool) {
+        for turn in 0..lasts / STEP {
+            let minute = turn * STEP / MINUTE;
+            if turn * STEP % MINUTE == 0 {
+                self.set_down(is_down(minute));
+                self.look();
+            }
+            for pair in &mut self.pairs {
+                pair.call(&self.world).await;
+            }
+            self.step().await;
+        }
+    }
+
+    /// Programs begin a minute apart, so that they meet the agent's renewals in many ways.
+    async fn begin(&mut self) {
+        for begun in 1..=self.pairs.len() {
+            for pair in &mut self.pairs[..begun] {
+                pair.call(&self.world).await;
+            }
+            self.look();
+            for _ in 0..MINUTE / STEP {
+                self.step().await;
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let pods: Vec<_> = self.pairs.iter().map(|pair| pair.pod().clone()).collect();
+        self.seen.look(&pods);
+    }
+
+    /// What is known of the lease that all pods share, in seconds.
+    fn of_lease(&self, key: &str) -> i64 {
+        let shown = self.pairs[0].pod().entitlements().describe(self.world.clock.now());
+        shown["aws"]["principals"][0][key].as_i64().unwrap()
+    }
+
+    fn next_renewal(&self) -> i64 {
+        self.of_lease("renewalInSeconds")
+    }
+
+    fn lease_left(&self) -> i64 {
+        self.of_lease("expiresInSeconds")
+    }
+
+    fn set_down(&self, is_down: bool) {
+        let error_rate = f64::from(u8::from(is_down));
+        self.sts.set_faults(&Faults { error_rate, ..Faults::default() });
+    }
+
+    /// Those whose owners were told of thrash.
+    fn told(&self) -> Vec<&str> {
+        let told = |pair: &&Pair| {
+            pair.owner.heard().iter().any(|line| line.starts_with("CredentialsFetchedTooOften"))
+        };
+        self.pairs.iter().filter(told).map(Pair::name).collect()
+    }
+
+    /// How many are thrashing, as a scrape says.
+    fn thrashing(&self) -> usize {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let sample = "seawall_pods_thrashing{cloud=\"aws\"} ";
+        text.lines().find_map(|line| line.strip_prefix(sample)).unwrap().parse().unwrap()
+    }
+}
+
+/// A node so long after all have begun.
+async fn after(lasts: i64, longest: u64, is_down: impl Fn(i64) -> bool) -> Node {
+    let mut node = Node::new(longest).await;
+    node.begin().await;
+    node.pairs.iter_mut().for_each(|pair| pair.tally = Tally::default());
+    node.run(lasts, is_down).await;
+    node
+}
+
+/// What must hold of a day in which fetches bring at least so much life, in seconds.
+fn assert_is_quiet(node: &Node, brought: i64) {
+    for pair in &node.pairs {
+        let (name, tally, rule) = (pair.name(), pair.tally, pair.client.rule());
+        let an_hour = pair.fetches_per_hour();
+        assert!(an_hour <= allowed_per_hour(pair.family), "{name}: {an_hour:.2} an hour");
+        assert_eq!(tally.failed, 0, "{name}: {tally:?}");
+        assert!(tally.least_brought >= brought, "{name}: {tally:?}");
+        assert!(tally.least_used >= rule.least_used(brought, STEP), "{name}: {tally:?}");
+    }
+    assert_eq!((node.told(), node.thrashing()), (vec![], 0));
+}
+
+#[tokio::test]
+async fn for_a_day_no_family_fetches_often_or_fails_or_uses_what_is_too_old() {
+    let node = after(DAY, 60, |_| false).await;
+    assert_is_quiet(&node, 24 * MINUTE);
+}
+
+/// The windows of fifteen minutes are used to their last second and no further: what those clients ask for then has more.
+#[tokio::test]
+async fn an_outage_of_nine_minutes_at_any_instant_costs_no_call_of_any_family() {
+    // Of every 35, which is about as often as a lease is renewed: the two meet in every way.
+    let node = after(DAY, 60, |minute| minute % 35 >= 26).await;
+    assert_is_quiet(&node, 16 * MINUTE);
+}
+
+/// Until what the agent holds ends, no call fails, because each fetch is answered: that some SDKs fail at fifteen or five minutes left
+/// is so where nothing answers (the test kit's own tests). Then there is nothing for anybody, and all fail; those that fetch at each call
+/// below their window are told of meanwhile.
+#[tokio::test]
+async fn an_outage_of_half_an_hour_is_seen_by_all_and_only_once_their_credentials_end() {
+    let mut node = Node::new(60).await;
+    node.begin().await;
+    while node.next_renewal() > STEP {
+        node.run(STEP, |_| false).await;
+    }
+    node.pairs.iter_mut().for_each(|pair| pair.tally = Tally::default());
+    let (ends, healed) = (node.now() + node.lease_left(), node.now() + HOUR / 2);
+    assert!(ends < healed - MINUTE, "it begins when the lease is about to be renewed");
+    node.run(HOUR / 2, |_| true).await;
+    // A listing names nobody's last ten seconds.
+    let is_so =
+        |pair: &Pair| pair.tally.first_failed.is_some_and(|first| (ends - 10..=ends + STEP).contains(&first));
+    let others: Vec<_> =
+        node.pairs.iter().filter(|pair| !is_so(pair)).map(|pair| (pair.name(), pair.tally)).collect();
+    assert!(others.is_empty(), "{others:?}, and the credentials ended {ends}");
+    assert!(AT_EACH_CALL.iter().all(|name| node.told().contains(name)), "{:?}", node.told());
+
+    node.pairs.iter_mut().for_each(|pair| pair.tally = Tally::default());
+    node.run(16 * MINUTE, |_| false).await;
+    for pair in &mut node.pairs {
+        pair.tally = Tally::default();
+        pair.call(&node.world).await;
+        assert_eq!(pair.tally.failed, 0, "{} a quarter of an hour after", pair.name());
+    }
+}
+
+/// Everything that a log line says, one after the other.
+#[derive(Clone, Debug, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn with(&self, word: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
+    }
+}
+
+/// The proof that the day's test catches it, and that an operator does: the incident's sessions, by force.
+#[tokio::test]
+async fn a_role_of_fifteen_minutes_shows_the_thrash_and_who_it_is() {
+    let lines = Lines::default();
+    let writer = {
+        let lines = lines.clone();
+        move || lines.clone()
+    };
+    let subscriber = tracing_subscriber::fmt().json().with_writer(writer).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let node = after(6 * HOUR, 15, |_| false).await;
+    let keeps_to_it =
+        |pair: &Pair| pair.fetches_per_hour() <= allowed_per_hour(pair.family) && pair.tally.failed == 0;
+    let quiet: Vec<_> = node.pairs.iter().filter(|pair| keeps_to_it(pair)).map(Pair::name).collect();
+    assert_eq!(quiet, [".NET at Imds", "C++ at Imds", "C++ at Containers"], "all others fail the day's test");
+    for name in AT_EACH_CALL {
+        assert!(node.pair(name).fetches_per_hour() > 179.0, "{name}");
+    }
+    assert!(node.pair("J1.12 at Imds").fetches_per_hour() > 35.0);
+
+    // Java's second generation fetches 12 to 18 times an hour at the containers' endpoint: now more than is told of, now less.
+    let told: Vec<_> = node
+        .told()
+        .into_iter()
+        .filter(|name| !name.starts_with("J2.25") && !name.starts_with("J2 "))
+        .collect();
+    let mut thrash: Vec<_> = AT_EACH_CALL.into_iter().chain(["J1.12 at Imds"]).collect();
+    thrash.sort_unstable_by_key(|name| node.pairs.iter().position(|pair| pair.name() == *name));
+    assert_eq!(told, thrash);
+    assert!((thrash.len()..=thrash.len() + 2).contains(&node.thrashing()));
+    for (name, client) in [
+        ("J1.11 at Imds", "the AWS SDK for Java, version 1"),
+        ("J2.17 at Imds", "the AWS SDK for Java, version 2"),
+        ("boto3-1.17 at Imds", "boto3"),
+        ("boto3 at Containers", "boto3"),
+    ] {
+        node.assert_names(name, client, &lines.with(name));
+    }
+}
+
+/// Those that fetch at each call below fifteen minutes.
+const AT_EACH_CALL: [&str; 5] =
+    ["J1.11 at Imds", "J2.17 at Imds", "boto3-1.17 at Imds", "J1.12 at Containers", "boto3 at Containers"];
+
+impl Node {
+    fn pair(&self, name: &str) -> &Pair {
+        self.pairs.iter().find(|pair| pair.name() == name).unwrap()
+    }
+
+    /// One event and one line, of which each says who it is, its window, what is left and what mends it.
+    fn assert_names(&self, name: &str, client: &str, lines: &[String]) {
+        let (heard, fix) = (self.pair(name).owner.heard(), "MaxSessionDuration, and aws.session.length");
+        let ([event], [line]) = (&heard[..], lines) else { panic!("{name}: {heard:?}, {lines:?}") };
+        let said = format!("The client is {client}, which refreshes below 15 min. ");
+        assert!(event.starts_with("CredentialsFetchedTooOften: ") && event.contains(&said), "{event}");
+        assert!(event.contains(" min left. ") && event.contains(fix), "{event}");
+        let line: Value = serde_json::from_str(line).unwrap();
+        let fields = &line["fields"];
+        assert_eq!(
+            (fields["client"].as_str(), fields["window_seconds"].as_i64()),
+            (Some(client), Some(15 * MINUTE))
+        );
+        let left = fields["left_seconds"].as_i64().unwrap();
+        assert!((7 * MINUTE..=15 * MINUTE).contains(&left) && fields["fix"].as_str().unwrap().contains(fix));
+    }
+}

@@ -1,0 +1,152 @@
+//! The credentials endpoint of containers, as EKS serves it: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
+//!
+//! Here the token is only found and bounded. Whether it is genuine, for this audience and of the pod that asks, somebody else
+//! decides who may ask the API server; until then the query says nothing of who asks. The address is link-local and is told
+//! apart by name as well: a page whose host name was made to resolve to it still sends that name.
+
+use std::net::IpAddr;
+
+use seawall_http::RequestHead;
+
+use super::credentials::Credentials;
+use super::{ALPHABET, NOT_FOUND, fields, refuse};
+use crate::head::without_body;
+use seawall_http::path::{self, BAD_TARGET};
+use seawall_http::{Frame, Refusal};
+
+/// The addresses to which clients send a token over plain http (SDK sources; 170.23 and the IPv6 address are EKS's, 170.2 is ECS's).
+pub const ADDRESSES: [IpAddr; 3] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 23)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
+    IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 2)),
+];
+
+/// The path of EKS's endpoint.
+pub const PATH: &str = "/v1/credentials";
+
+/// Longest token. A bound ServiceAccount token has 1 to 2 KiB.
+pub const MAX_TOKEN: usize = 8 * 1024;
+
+/// The refusal of a method other than GET and HEAD.
+pub const METHOD: Refusal = Refusal::new(405, "method", "Credentials are read with GET or HEAD.");
+/// The refusal of a host that is not one of the endpoint's addresses.
+pub const HOST: Refusal =
+    Refusal::new(403, "host", "The Host header is not an address of this credentials endpoint.");
+/// The refusal of a request without a token: Java's second generation then asks the metadata service.
+pub const NO_AUTHORIZATION: Refusal = Refusal::new(
+    401,
+    "no_authorization",
+    "The request lacks the pod's token in the Authorization header; see AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE.",
+);
+/// The refusal of what cannot be a Kubernetes token.
+pub const BAD_AUTHORIZATION: Refusal = Refusal::new(
+    401,
+    "bad_authorization",
+    "The Authorization header must hold the content of the pod's token file and nothing else.",
+);
+
+/// The endpoint at its addresses.
+#[derive(Clone, Debug)]
+pub struct Containers {
+    addresses: Vec<IpAddr>,
+}
+
+/// A request for the credentials of whom the token names.
+///
+/// Without `Debug`: the token is a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Query<'b> {
+    /// The token, which has the form of a JWT and is not checked.
+    pub token: &'b str,
+}
+
+/// Whether a canonical path is this endpoint's, where it shares its address with others.
+pub fn claims(path: &str) -> bool {
+    path.strip_suffix('/').unwrap_or(path) == PATH
+}
+
+impl Containers {
+    /// The endpoint at these addresses, at any port of them. See [`ADDRESSES`].
+    pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self { addresses: addresses.into_iter().collect() }
+    }
+
+    /// What a request asks for. One that announces a body is refused; its bytes are still in the connection, so close it.
+    ///
+    /// # Errors
+    /// The rule that forbids it: [`METHOD`] (405), a body, a path that is none or a header that comes twice (400), [`HOST`] and a request
+    /// that was relayed (403), [`NO_AUTHORIZATION`] and [`BAD_AUTHORIZATION`] (401), or 404.
+    pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<Query<'b>, Refusal> {
+        if !matches!(head.method, "GET" | "HEAD") {
+            return Err(METHOD);
+        }
+        without_body(head)?;
+        fields::direct(head)?;
+        self.host(head)?;
+        let path = path::canonicalise_in(head.target, &ALPHABET)?.path;
+        if !claims(path.as_str()) {
+            return Err(NOT_FOUND);
+        }
+        let value = fields::once(head, "Authorization")?.ok_or(NO_AUTHORIZATION)?;
+        Ok(Query { token: jwt(value)? })
+    }
+
+    /// The Host rule. A target that names a host would be another answer to the same question, so there must be none.
+    fn host(&self, head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
+        if !head.target.starts_with('/') {
+            return Err(BAD_TARGET);
+        }
+        let host = fields::once(head, "Host")?.and_then(address).ok_or(HOST)?;
+        if self.addresses.contains(&host) { Ok(()) } else { Err(HOST) }
+    }
+}
+
+/// The address in a Host header, whatever its port; a name is none.
+fn address(host: &[u8]) -> Option<IpAddr> {
+    let host = std::str::from_utf8(host).ok()?;
+    if let Some(bracketed) = host.strip_prefix('[') {
+        let (address, port) = bracketed.split_once(']')?;
+        let address = address.parse().ok().map(IpAddr::V6)?;
+        return (port.is_empty() || is_port(port.strip_prefix(':')?)).then_some(address);
+    }
+    let (address, port) = host.split_once(':').unwrap_or((host, "80"));
+    is_port(port).then(|| address.parse().ok().map(IpAddr::V4))?
+}
+
+fn is_port(port: &str) -> bool {
+    port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Three parts of base64url with a point between (RFC 7515 section 7.1), and no word before them: the header holds what the file
+/// holds.
+fn jwt(value: &[u8]) -> Result<&str, Refusal> {
+    let text = std::str::from_utf8(value).map_err(|_| BAD_AUTHORIZATION)?;
+    if text.is_empty() {
+        return Err(NO_AUTHORIZATION);
+    }
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(is_letter);
+    let mut parts = text.split('.');
+    let has_three = parts.by_ref().take(3).filter(|part| is_part(part)).count() == 3;
+    if text.len() <= MAX_TOKEN && has_three && parts.next().is_none() {
+        Ok(text)
+    } else {
+        Err(BAD_AUTHORIZATION)
+    }
+}
+
+/// Nobody compares a server's name here.
+const ALWAYS: &[u8] = b"";
+
+/// Writes the credentials of the pod. No cache may keep them.
+pub fn document(out: &mut Vec<u8>, frame: &Frame<'_>, credentials: &Credentials<'_>) {
+    frame.begin(out, 200, ALWAYS);
+    out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
+    credentials.write_container(out, frame);
+}
+
+/// Writes a refusal, the dialect's or another's, with the id under which the agent logged it. There must always be one, soon:
+/// five clients wait without end.
+pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
+    refuse::write(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
+}

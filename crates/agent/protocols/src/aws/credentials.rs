@@ -1,0 +1,99 @@
+//! Credentials as both endpoints write them: JSON, written by hand and without a copy, because nearly every answer is one.
+
+use super::time::Stamp;
+use seawall_http::Frame;
+
+/// Credentials about to be written. No text in it holds a character that JSON escapes; the broker saw to that when it got them.
+///
+/// Without `Debug`: two of its members are secrets.
+#[derive(Clone, Copy)]
+pub struct Credentials<'a> {
+    /// Names the key; no secret.
+    pub access_key_id: &'a str,
+    /// The key.
+    pub secret_access_key: &'a str,
+    /// The session token; of any length.
+    pub session_token: &'a str,
+    /// When they end. Always written: without it most clients fail, and those for Go and Ruby fetch for each call.
+    pub expiration: Stamp,
+    /// When they were issued.
+    pub last_updated: Stamp,
+    /// The account whose role it is: twelve digits.
+    pub account_id: Option<&'a str>,
+    /// The role's ARN; the container endpoint's alone.
+    pub role_arn: Option<&'a str>,
+}
+
+/// Which of the two directories of the metadata service a document comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// `security-credentials`.
+    Plain,
+    /// `security-credentials-extended`: with the account.
+    Extended,
+}
+
+impl Credentials<'_> {
+    /// Ends the head of an answer and writes the document of the metadata service, laid out as the real one lays it out: shell
+    /// scripts read it by lines.
+    pub(super) fn write_document(&self, out: &mut Vec<u8>, frame: &Frame<'_>, shape: Shape) {
+        const UPDATED: &[u8] = b"{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"";
+        const ID: &[u8] = b"\",\n  \"Type\" : \"AWS-HMAC\",\n  \"AccessKeyId\" : \"";
+        const SECRET: &[u8] = b"\",\n  \"SecretAccessKey\" : \"";
+        const TOKEN: &[u8] = b"\",\n  \"Token\" : \"";
+        const END: &[u8] = b"\",\n  \"Expiration\" : \"";
+        const ACCOUNT: &[u8] = b"\",\n  \"AccountId\" : \"";
+        const AFTER: &[u8] = b"\"\n}";
+        const FIXED: usize = UPDATED.len() + ID.len() + SECRET.len() + TOKEN.len() + END.len() + AFTER.len();
+        let account = self.account_id.filter(|_| shape == Shape::Extended);
+        let dates = self.last_updated.as_bytes().len() + self.expiration.as_bytes().len();
+        let texts = self.access_key_id.len() + self.secret_access_key.len() + self.session_token.len();
+        let length = FIXED + dates + texts + account.map_or(0, |account| ACCOUNT.len() + account.len());
+        frame.end_with(out, length, |out| {
+            out.extend_from_slice(UPDATED);
+            out.extend_from_slice(self.last_updated.as_bytes());
+            out.extend_from_slice(ID);
+            out.extend_from_slice(self.access_key_id.as_bytes());
+            out.extend_from_slice(SECRET);
+            out.extend_from_slice(self.secret_access_key.as_bytes());
+            out.extend_from_slice(TOKEN);
+            out.extend_from_slice(self.session_token.as_bytes());
+            out.extend_from_slice(END);
+            out.extend_from_slice(self.expiration.as_bytes());
+            if let Some(account) = account {
+                out.extend_from_slice(ACCOUNT);
+                out.extend_from_slice(account.as_bytes());
+            }
+            out.extend_from_slice(AFTER);
+        });
+    }
+
+    /// Ends the head of an answer and writes the document of the container endpoint.
+    pub(super) fn write_container(&self, out: &mut Vec<u8>, frame: &Frame<'_>) {
+        let [before_account, account] = optional("\",\"AccountId\":\"", self.account_id);
+        let [before_role, role] = optional("\",\"RoleArn\":\"", self.role_arn);
+        frame.end(
+            out,
+            &[
+                b"{\"AccessKeyId\":\"",
+                self.access_key_id.as_bytes(),
+                b"\",\"SecretAccessKey\":\"",
+                self.secret_access_key.as_bytes(),
+                b"\",\"Token\":\"",
+                self.session_token.as_bytes(),
+                b"\",\"Expiration\":\"",
+                self.expiration.as_bytes(),
+                before_account,
+                account,
+                before_role,
+                role,
+                b"\"}",
+            ],
+        );
+    }
+}
+
+/// A member that may be absent: what stands before its value, and the value.
+fn optional<'a>(before: &'a str, value: Option<&'a str>) -> [&'a [u8]; 2] {
+    value.map_or([b"", b""], |value| [before.as_bytes(), value.as_bytes()])
+}

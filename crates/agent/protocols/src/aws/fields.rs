@@ -1,0 +1,27 @@
+//! Headers that decide something.
+
+use seawall_http::RequestHead;
+
+use super::REPEATED_HEADER;
+use crate::head::{RELAYED, is_relay_mark};
+use seawall_http::Refusal;
+
+/// The value of a header that may come once; names match in any case (the SDK for C++ writes them in lower case).
+///
+/// # Errors
+/// [`REPEATED_HEADER`].
+pub(super) fn once<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<Option<&'b [u8]>, Refusal> {
+    let mut found = None;
+    for header in head.headers {
+        if header.name.eq_ignore_ascii_case(name) && found.replace(header.value).is_some() {
+            return Err(REPEATED_HEADER);
+        }
+    }
+    Ok(found)
+}
+
+/// # Errors
+/// [`RELAYED`].
+pub(super) fn direct(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
+    if head.headers.iter().any(|header| is_relay_mark(header.name)) { Err(RELAYED) } else { Ok(()) }
+}

@@ -1,0 +1,110 @@
+//! Whole responses of the metadata service, appended to a buffer that the caller reuses.
+//!
+//! The header with a token's life is on an answer that gives a token, and on no other: without it the SDKs for Go, Ruby and
+//! Rust take none, and on a refusal the SDK for Rust takes the refusal's body for a token and shows it for hours.
+
+use seawall_http::write;
+
+use super::super::credentials::{Credentials, Shape};
+use super::super::refuse;
+use super::super::role::RoleName;
+use super::super::session::Grant;
+use super::super::time::Stamp;
+use super::{Known, TOKEN_METHOD, TTL};
+use seawall_http::{Frame, Refusal};
+
+/// The headers of every answer, as the real service names itself.
+const ALWAYS: &[u8] = b"Server: EC2ws\r\n";
+const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
+const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
+
+/// Writes a session token and its life: the token alone, as a line end in it fails all clients but two.
+pub fn token(out: &mut Vec<u8>, frame: &Frame<'_>, grant: &Grant) {
+    frame.begin(out, 200, ALWAYS);
+    out.extend_from_slice(TTL.as_bytes());
+    out.extend_from_slice(b": ");
+    write::decimal(out, grant.ttl.as_secs());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(SECRET_TEXT);
+    frame.end(out, &[grant.token()]);
+}
+
+/// Writes the name of the pod's role, without a line end: three clients put what they read into the next path, and two of them
+/// abort.
+pub fn role_name(out: &mut Vec<u8>, frame: &Frame<'_>, role: &RoleName) {
+    frame.begin(out, 200, ALWAYS);
+    out.extend_from_slice(TEXT);
+    frame.end(out, &[role.as_str().as_bytes()]);
+}
+
+/// Writes the document of a role. No cache may keep it.
+pub fn document(out: &mut Vec<u8>, frame: &Frame<'_>, credentials: &Credentials<'_>, shape: Shape) {
+    frame.begin(out, 200, ALWAYS);
+    out.extend_from_slice(SECRET_TEXT);
+    credentials.write_document(out, frame, shape);
+}
+
+/// About a pod's role. No text in it holds a character that JSON escapes.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleInfo<'a> {
+    /// The ARN of an instance profile. A pod has none; some tools read the account from it.
+    pub profile_arn: &'a str,
+    /// Its id, if the configuration names one.
+    pub profile_id: Option<&'a str>,
+    /// When this was last so.
+    pub last_updated: Stamp,
+}
+
+/// Writes what `iam/info` says.
+pub fn role_info(out: &mut Vec<u8>, frame: &Frame<'_>, info: &RoleInfo<'_>) {
+    frame.begin(out, 200, ALWAYS);
+    out.extend_from_slice(TEXT);
+    let before_id: &[u8] = if info.profile_id.is_some() { b"\",\n  \"InstanceProfileId\" : \"" } else { b"" };
+    frame.end(
+        out,
+        &[
+            b"{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"",
+            info.last_updated.as_bytes(),
+            b"\",\n  \"InstanceProfileArn\" : \"",
+            info.profile_arn.as_bytes(),
+            before_id,
+            info.profile_id.unwrap_or_default().as_bytes(),
+            b"\"\n}",
+        ],
+    );
+}
+
+/// Writes text that is known.
+pub fn known(out: &mut Vec<u8>, frame: &Frame<'_>, known: &Known<'_>) {
+    frame.begin(out, 200, ALWAYS);
+    out.extend_from_slice(TEXT);
+    frame.end(out, &[known.body.as_bytes()]);
+}
+
+/// Writes a refusal, the dialect's or another's, with the id under which the agent logged it.
+pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
+    let allow: &[u8] = if *refusal == TOKEN_METHOD { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
+    refuse::write(out, frame, ALWAYS, allow, refusal, request);
+}
+
+/// Writes what the real service answered to what may pass: its status, the headers that say what its body is, its body.
+pub fn passed<'h>(
+    out: &mut Vec<u8>,
+    frame: &Frame<'_>,
+    status: u16,
+    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    body: &[u8],
+) {
+    frame.begin(out, status, ALWAYS);
+    let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
+    for (name, value) in headers {
+        if is_passed(name) && write::is_value(value) {
+            write::header(out, name, value);
+        }
+    }
+    frame.end(out, &[body]);
+}
+
+/// The coding is the body's: without it a client would take compressed bytes for text. The life of a token never passes: what the
+/// real service says of the agent's own is nobody's business.
+const PASSED: [&str; 4] = ["Content-Type", "Content-Encoding", "ETag", "Last-Modified"];

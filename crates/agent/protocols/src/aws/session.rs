@@ -1,0 +1,522 @@
+//! Session tokens of the metadata service (IMDSv2): given with PUT, shown with each GET. Nothing of them is kept: a token carries
+//! its bearer and its end, and is signed by a key of this node's.
+//!
+//! The security argument. A token gives nobody an identity; who asks is known from the connection. It keeps *others* from asking in
+//! a pod's name: a URL fetcher that an attacker steers cannot send PUT, nor a header that it does not know. So a token must
+//! not be guessable (HMAC-SHA256 over all of it, compared in constant time), not be of use to another pod, and end. That nothing
+//! is kept bounds what a pod can make of it: a million tokens cost no memory.
+//!
+//! Keys can outlive the agent ([`Keys::to_bytes`]). After a restart with others, the SDK for Rust would use its refused token for up to
+//! six hours: it never asks for another before the granted time is over. So whoever does not keep them grants little ([`Longest`]). A
+//! wall clock that steps forward by more than a token has left ends it as a restart does.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::{digest, hmac};
+use seawall_core::{PodUid, Secret};
+
+use super::time::UnixTime;
+use seawall_http::Refusal;
+
+/// Longest life of a token (EC2 user guide, "Use IMDSv2"): 1 to 21600 seconds may be asked for.
+pub const MAX_TTL: Duration = Duration::from_secs(21_600);
+
+/// Life of a token that is given before it is known which pod asks, and the least that [`Longest`] can be. The SDK for Rust renews
+/// two minutes early, so with much less it would ask all the time.
+pub const SHORT_TTL: Duration = Duration::from_secs(300);
+
+/// Characters of a token.
+pub const TOKEN_CHARACTERS: usize = 76;
+
+/// The refusal of a token that is none of ours. 401 has the SDKs for Go, C++ and Ruby ask for another at once; no other status does.
+pub const BAD_TOKEN: Refusal =
+    Refusal::new(401, "bad_token", "The session token is not valid here; ask for another with PUT.");
+/// The refusal of a token whose time is over.
+pub const EXPIRED_TOKEN: Refusal =
+    Refusal::new(401, "expired_token", "The session token has expired; ask for another with PUT.");
+/// The refusal of a token that another pod was given.
+pub const FOREIGN_TOKEN: Refusal =
+    Refusal::new(401, "foreign_token", "The session token was given to another pod; ask for one with PUT.");
+
+/// Whom a token was given to: a pod, or an address while nobody knew whose it is. Not the connection: clients show a token on
+/// others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Bearer([u8; BEARER]);
+
+const BEARER: usize = 17;
+const POD: u8 = b'p';
+const ADDRESS: u8 = b'a';
+
+impl Bearer {
+    /// This pod. Made once in a pod's life, and kept.
+    pub fn pod(uid: &PodUid) -> Self {
+        Self::new(POD, uid.0.as_bytes())
+    }
+
+    fn address(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::new(ADDRESS, &address.octets()),
+            IpAddr::V6(address) => Self::new(ADDRESS, &address.octets()),
+        }
+    }
+
+    /// Half of a SHA-256: a UID is 36 characters and may be any text where no API server gives it, and a token shows it to nobody.
+    fn new(kind: u8, identity: &[u8]) -> Self {
+        let mut bytes = [kind; BEARER];
+        bytes[1..].copy_from_slice(&digest::digest(&digest::SHA256, identity).as_ref()[..BEARER - 1]);
+        Self(bytes)
+    }
+
+    fn is_address(&self) -> bool {
+        self.0[0] == ADDRESS
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_address() { "Bearer(address)" } else { "Bearer(pod)" })
+    }
+}
+
+/// Who is at the other end of the connection, as far as tokens are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    pod: Option<Bearer>,
+    address: IpAddr,
+}
+
+impl Visitor {
+    /// A pod that is known, at this address.
+    pub fn pod(pod: Bearer, address: IpAddr) -> Self {
+        Self { pod: Some(pod), address }
+    }
+
+    /// An address of which it is not known, or will never be, whose it is. It gets a token all the same: a client that gets none
+    /// goes on without, and the SDK for C++ does so for the life of its process.
+    pub fn unsettled(address: IpAddr) -> Self {
+        Self { pod: None, address }
+    }
+
+    fn bearer(&self) -> Bearer {
+        self.pod.unwrap_or_else(|| Bearer::address(self.address))
+    }
+
+    /// Whether a token of this bearer's is this visitor's. A pod may show what its address was given before it was known. Nothing
+    /// is decided for who is not known, so that the token of a pod is let be until it is.
+    fn may_show(&self, bearer: Bearer) -> bool {
+        if bearer.is_address() {
+            return bearer == Bearer::address(self.address);
+        }
+        self.pod.is_none_or(|pod| pod == bearer)
+    }
+}
+
+/// The longest life that a token is granted: [`SHORT_TTL`] to [`MAX_TTL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest(Duration);
+
+impl Longest {
+    /// This long, if it may be.
+    pub fn new(ttl: Duration) -> Option<Self> {
+        (SHORT_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
+    }
+
+    /// What is granted of what was asked for. Less may be granted, as every client takes it and the answer says so, but never less
+    /// than [`SHORT_TTL`] where more was asked for. More never is: whoever asks for ten seconds has a reason.
+    fn of(self, asked: Duration, visitor: &Visitor) -> Duration {
+        let longest = if visitor.pod.is_some() { self.0 } else { SHORT_TTL };
+        asked.min(longest)
+    }
+}
+
+impl Default for Longest {
+    /// What clients ask for. Right where keys are kept: what is granted is lost with a restart else.
+    fn default() -> Self {
+        Self(MAX_TTL)
+    }
+}
+
+/// A token that was just given.
+#[derive(Debug)]
+pub struct Grant {
+    token: Secret<[u8; TOKEN_CHARACTERS]>,
+    /// Its life, in whole seconds.
+    pub ttl: Duration,
+}
+
+impl Grant {
+    /// The token; letters, digits, `-` and `_`.
+    pub fn token(&self) -> &[u8] {
+        self.token.expose()
+    }
+}
+
+/// Bytes of a key: as many as the hash has (RFC 2104 section 3).
+pub const KEY_BYTES: usize = 32;
+
+/// The keys that sign tokens: the one in use, and the one before it, whose tokens are still good.
+#[derive(Debug)]
+pub struct Keys {
+    current: Key,
+    previous: Option<Key>,
+}
+
+/// A key, as it is kept and as it is used. The second cannot be overwritten when it is dropped; it is one of the copies of which
+/// `core::secret` speaks.
+struct Key {
+    bytes: Secret<[u8; KEY_BYTES]>,
+    made: UnixTime,
+    hmac: hmac::Key,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("made", &self.made).finish_non_exhaustive()
+    }
+}
+
+/// Bytes are not keys that were kept, or not all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not kept token keys, or not the whole of them")]
+pub struct KeysError;
+
+/// After this long a key is replaced. Four times the life of a token, so that the one before it is needed no more when it goes.
+const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// What kept keys begin with: what they are, and the version of this form.
+const MAGIC: &[u8; 8] = b"swtokens";
+
+/// A key as it is kept: when it was made, big-endian, and its bytes.
+const KEPT_KEY: usize = 8 + KEY_BYTES;
+
+/// A hash at the end of kept keys, against a file that is cut or damaged.
+const CHECK: usize = 8;
+
+impl Keys {
+    /// Keys that begin with this one: random bytes that nobody else has.
+    pub fn new(bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
+        Self { current: Key::new(bytes, now), previous: None }
+    }
+
+    /// Whether the key in use is old enough to be replaced. Asked at start and every hour or so.
+    pub fn is_rotation_due(&self, now: UnixTime) -> bool {
+        now.since(self.current.made) >= KEY_LIFE
+    }
+
+    /// With a new key in use, and the one that was still taken. What it signed expires before the next is due.
+    #[must_use]
+    pub fn rotated(self, bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
+        Self { current: Key::new(bytes, now), previous: Some(self.current) }
+    }
+
+    /// What has to be kept for tokens to outlive the agent. Whoever reads it can sign tokens for this node's pods, which then helps
+    /// only who can already ask in their name: keep it as private as the agent's own memory.
+    pub fn to_bytes(&self) -> Secret<Vec<u8>> {
+        // All of the room at once: a buffer that grows leaves copies behind.
+        let mut kept = Secret::new(Vec::with_capacity(MAGIC.len() + 2 * KEPT_KEY + CHECK));
+        let out = kept.expose_mut();
+        out.extend_from_slice(MAGIC);
+        for key in std::iter::once(&self.current).chain(&self.previous) {
+            out.extend_from_slice(&key.made.0.to_be_bytes());
+            out.extend_from_slice(key.bytes.expose());
+        }
+        let check = check(out);
+        out.extend_from_slice(&check);
+        kept
+    }
+
+    /// Keys that were kept.
+    ///
+    /// # Errors
+    /// [`KeysError`].
+    pub fn from_bytes(kept: &[u8]) -> Result<Self, KeysError> {
+        let (content, end) = kept.split_last_chunk::<CHECK>().ok_or(KeysError)?;
+        let keys = content.strip_prefix(MAGIC).filter(|_| check(content) == *end).ok_or(KeysError)?;
+        let (keys, []) = keys.as_chunks::<KEPT_KEY>() else { return Err(KeysError) };
+        match keys {
+            [current] => Ok(Self { current: Key::kept(current), previous: None }),
+            [current, previous] => {
+                Ok(Self { current: Key::kept(current), previous: Some(Key::kept(previous)) })
+            }
+            _ => Err(KeysError),
+        }
+    }
+
+    /// A token for this visitor.
+    pub(super) fn grant(&self, visitor: &Visitor, asked: Duration, longest: Longest, now: UnixTime) -> Grant {
+        let ttl = longest.of(asked, visitor);
+        let signed = Signed { bearer: visitor.bearer(), expires: now.after(ttl) };
+        let mut token = Secret::new([b'-'; TOKEN_CHARACTERS]);
+        let sealed = signed.sealed(&self.current);
+        // The length is that of these bytes in base64, so this cannot fail.
+        let written = URL_SAFE_NO_PAD.encode_slice(sealed, token.expose_mut());
+        debug_assert_eq!(written, Ok(TOKEN_CHARACTERS));
+        Grant { token, ttl }
+    }
+
+    /// From which second on a token that this visitor shows is refused.
+    ///
+    /// # Errors
+    /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`FOREIGN_TOKEN`].
+    pub(super) fn open(&self, token: &[u8], visitor: &Visitor, now: UnixTime) -> Result<UnixTime, Refusal> {
+        let mut sealed = [0; SEALED];
+        // The length first: what follows is the same work for every token.
+        if token.len() != TOKEN_CHARACTERS || URL_SAFE_NO_PAD.decode_slice(token, &mut sealed) != Ok(SEALED) {
+            return Err(BAD_TOKEN);
+        }
+        let signed = self.signed(&sealed).ok_or(BAD_TOKEN)?;
+        let end = signed.end();
+        if end <= now {
+            return Err(EXPIRED_TOKEN);
+        }
+        if visitor.may_show(signed.bearer) { Ok(end) } else { Err(FOREIGN_TOKEN) }
+    }
+
+    fn signed(&self, sealed: &[u8; SEALED]) -> Option<Signed> {
+        let (content, signature) = sealed.split_first_chunk::<CONTENT>()?;
+        let is_by = |key: &Key| hmac::verify(&key.hmac, content, signature).is_ok();
+        (is_by(&self.current) || self.previous.as_ref().is_some_and(is_by)).then(|| Signed::read(content))?
+    }
+}
+
+impl Key {
+    fn new(bytes: Secret<[u8; KEY_BYTES]>, made: UnixTime) -> Self {
+        let hmac = hmac::Key::new(hmac::HMAC_SHA256, bytes.expose());
+        Self { bytes, made, hmac }
+    }
+
+    fn kept(kept: &[u8; KEPT_KEY]) -> Self {
+        let (mut made, mut bytes) = ([0; 8], Secret::new([0; KEY_BYTES]));
+        made.copy_from_slice(&kept[..8]);
+        bytes.expose_mut().copy_from_slice(&kept[8..]);
+        Self::new(bytes, UnixTime(u64::from_be_bytes(made)))
+    }
+}
+
+fn check(content: &[u8]) -> [u8; CHECK] {
+    let mut check = [0; CHECK];
+    check.copy_from_slice(&digest::digest(&digest::SHA256, content).as_ref()[..CHECK]);
+    check
+}
+
+/// What a token says.
+struct Signed {
+    bearer: Bearer,
+    /// The life that was granted, counted from the beginning of the second in which it was.
+    expires: UnixTime,
+}
+
+/// The bearer, and the end of its life in seconds, big-endian.
+const CONTENT: usize = BEARER + 8;
+
+/// The content and its signature: a multiple of three, so that base64 has no loose bits and a token one form.
+const SEALED: usize = CONTENT + 32;
+
+impl Signed {
+    /// Rounded up: a token lives at least as long as its client was told, who may have asked for one second.
+    fn end(&self) -> UnixTime {
+        self.expires.after(Duration::from_secs(1))
+    }
+
+    fn sealed(&self, key: &Key) -> [u8; SEALED] {
+        let mut sealed = [0; SEALED];
+        sealed[..BEARER].copy_from_slice(&self.bearer.0);
+        sealed[BEARER..CONTENT].copy_from_slice(&self.expires.0.to_be_bytes());
+        let signature = hmac::sign(&key.hmac, &sealed[..CONTENT]);
+        sealed[CONTENT..].copy_from_slice(signature.as_ref());
+        sealed
+    }
+
+    fn read(content: &[u8; CONTENT]) -> Option<Self> {
+        let (bearer, expires) = content.split_first_chunk::<BEARER>()?;
+        let expires = UnixTime(u64::from_be_bytes(expires.try_into().ok()?));
+        Some(Self { bearer: Bearer(*bearer), expires })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixTime = UnixTime(1_767_225_600);
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 8));
+
+    fn key(byte: u8) -> Secret<[u8; KEY_BYTES]> {
+        Secret::new([byte; KEY_BYTES])
+    }
+
+    fn keys() -> Keys {
+        Keys::new(key(1), NOW)
+    }
+
+    fn pod(uid: &str) -> Bearer {
+        Bearer::pod(&PodUid(uid.into()))
+    }
+
+    fn cart() -> Visitor {
+        Visitor::pod(pod("cart"), HERE)
+    }
+
+    fn token(keys: &Keys, visitor: &Visitor, ttl: u64) -> Vec<u8> {
+        keys.grant(visitor, Duration::from_secs(ttl), Longest::default(), NOW).token().to_vec()
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_bearer_until_its_end() {
+        let keys = keys();
+        let (token, end) = (token(&keys, &cart(), 60), UnixTime(NOW.0 + 61));
+        for now in [NOW, UnixTime(NOW.0 + 60)] {
+            assert_eq!(keys.open(&token, &cart(), now), Ok(end));
+        }
+        assert_eq!(keys.open(&token, &cart(), end), Err(EXPIRED_TOKEN));
+        assert_eq!(keys.open(&token, &Visitor::pod(pod("cart"), THERE), NOW), Ok(end), "on any connection");
+        assert_eq!(keys.open(&token, &Visitor::pod(pod("shop"), HERE), NOW), Err(FOREIGN_TOKEN));
+        assert_eq!(Keys::new(key(2), NOW).open(&token, &cart(), NOW), Err(BAD_TOKEN), "another node's");
+    }
+
+    /// One of a second used to be dead after the tenth of one that was left of the second in which it was given.
+    #[test]
+    fn a_token_lives_at_least_as_long_as_its_client_is_told() {
+        let keys = keys();
+        for (ttl, tenths) in [(1, 0), (1, 9), (300, 9), (21_600, 5)] {
+            let at = |after: Duration| {
+                let granted = Duration::from_secs(NOW.0) + Duration::from_millis(100 * tenths);
+                UnixTime::from(std::time::SystemTime::UNIX_EPOCH + granted + after)
+            };
+            let grant = keys.grant(&cart(), Duration::from_secs(ttl), Longest::default(), at(Duration::ZERO));
+            let opened = |after| keys.open(grant.token(), &cart(), at(after)).is_ok();
+            assert!(opened(grant.ttl - Duration::from_millis(1)), "{ttl} s, {tenths} tenths into a second");
+            assert!(!opened(grant.ttl + Duration::from_secs(1)), "and no more than a second longer");
+        }
+    }
+
+    #[test]
+    fn a_token_that_an_address_was_given_is_good_there_and_once_it_is_known_whose_it_is() {
+        let keys = keys();
+        let early = token(&keys, &Visitor::unsettled(HERE), 21_600);
+        for (visitor, good) in [
+            (Visitor::unsettled(HERE), true),
+            (cart(), true),
+            (Visitor::unsettled(THERE), false),
+            (Visitor::pod(pod("cart"), THERE), false),
+        ] {
+            let opened = keys.open(&early, &visitor, NOW);
+            assert_eq!(
+                opened,
+                if good { Ok(NOW.after(SHORT_TTL + Duration::from_secs(1))) } else { Err(FOREIGN_TOKEN) },
+                "{visitor:?}"
+            );
+        }
+        let mapped = Visitor::unsettled("::ffff:10.0.0.7".parse().unwrap());
+        assert!(keys.open(&early, &mapped, NOW).is_ok(), "one address in two spellings");
+        let uid_like_address = Bearer::pod(&PodUid("\u{a}\0\0\u{7}".into()));
+        assert_ne!(uid_like_address, Bearer::address(HERE));
+    }
+
+    #[test]
+    fn whatever_is_not_the_token_itself_is_refused() {
+        let keys = keys();
+        let good = token(&keys, &cart(), 60);
+        for at in 0..good.len() {
+            let mut forged = good.clone();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(keys.open(&forged, &cart(), NOW), Err(BAD_TOKEN), "character {at}");
+            assert_eq!(keys.open(&good[..at], &cart(), NOW), Err(BAD_TOKEN), "cut at {at}");
+        }
+        let twice = [&*good, &*good].concat();
+        let padded = [&*good, b"=".as_slice()].concat();
+        let spaced = [b" ", &good[1..]].concat();
+        for other in [&*twice, &padded, &spaced, b"", &[0xff; TOKEN_CHARACTERS], &vec![b'A'; 64 * 1024]] {
+            assert_eq!(keys.open(other, &cart(), NOW), Err(BAD_TOKEN));
+        }
+    }
+
+    #[test]
+    fn a_token_may_stand_in_a_header() {
+        let token = token(&keys(), &cart(), 60);
+        assert_eq!(token.len(), TOKEN_CHARACTERS);
+        assert!(token.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)));
+    }
+
+    #[test]
+    fn less_may_be_granted_and_never_more() {
+        let (short, middle) = (Longest::new(SHORT_TTL).unwrap(), Longest::new(MAX_TTL / 2).unwrap());
+        for (longest, visitor, asked, granted) in [
+            (Longest::default(), cart(), 21_600, 21_600),
+            (Longest::default(), cart(), 1, 1),
+            (middle, cart(), 21_600, 10_800),
+            (middle, cart(), 300, 300),
+            (short, cart(), 21_600, 300),
+            (short, cart(), 10, 10),
+            (Longest::default(), Visitor::unsettled(HERE), 21_600, 300),
+            (Longest::default(), Visitor::unsettled(HERE), 60, 60),
+        ] {
+            let grant = keys().grant(&visitor, Duration::from_secs(asked), longest, NOW);
+            assert_eq!(grant.ttl.as_secs(), granted, "{asked} of {longest:?}");
+        }
+        for seconds in [0, 299, 21_601] {
+            assert_eq!(Longest::new(Duration::from_secs(seconds)), None);
+        }
+    }
+
+    #[test]
+    fn the_tokens_of_the_key_before_are_good_and_of_the_one_before_that_no_more() {
+        let first = keys();
+        let token = token(&first, &cart(), 21_600);
+        let second = first.rotated(key(2), NOW);
+        assert!(second.open(&token, &cart(), NOW).is_ok());
+        let third = second.rotated(key(3), NOW);
+        assert_eq!(third.open(&token, &cart(), NOW), Err(BAD_TOKEN));
+    }
+
+    #[test]
+    fn a_key_is_replaced_when_the_one_before_it_has_no_token_left() {
+        let keys = keys();
+        assert!(!keys.is_rotation_due(NOW) && !keys.is_rotation_due(UnixTime(0)));
+        assert!(keys.is_rotation_due(NOW.after(KEY_LIFE)));
+        assert!(KEY_LIFE > MAX_TTL);
+    }
+
+    #[test]
+    fn keys_outlive_the_agent() {
+        let first = keys();
+        let token = token(&first, &cart(), 60);
+        let once = Keys::from_bytes(first.to_bytes().expose()).unwrap();
+        assert!(once.open(&token, &cart(), NOW).is_ok());
+        let twice = Keys::from_bytes(once.rotated(key(2), NOW).to_bytes().expose()).unwrap();
+        assert!(twice.open(&token, &cart(), NOW).is_ok());
+        assert!(!twice.is_rotation_due(NOW) && twice.is_rotation_due(NOW.after(KEY_LIFE)));
+    }
+
+    #[test]
+    fn damaged_keys_are_no_keys() {
+        let whole = keys().rotated(key(2), NOW).to_bytes();
+        let whole = whole.expose();
+        for at in 0..whole.len() {
+            assert!(Keys::from_bytes(&whole[..at]).is_err(), "cut at {at}");
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            assert!(Keys::from_bytes(&damaged).is_err(), "byte {at}");
+        }
+        let checked = |content: &[u8]| [content, &check(content)].concat();
+        let none = checked(MAGIC);
+        let three = checked(&[&MAGIC[..], &[0; 3 * KEPT_KEY]].concat());
+        for bytes in [&*none, &three, b"", &[0; 96]] {
+            assert_eq!(Keys::from_bytes(bytes).map(drop), Err(KeysError));
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_key_or_a_token_is_shown() {
+        let keys = keys();
+        let grant = keys.grant(&cart(), MAX_TTL, Longest::default(), NOW);
+        let shown = format!("{keys:?} {grant:?}");
+        let token = String::from_utf8(grant.token().to_vec()).unwrap();
+        assert!(!shown.contains(&token) && !shown.contains("1, 1"), "{shown}");
+    }
+}

@@ -1,0 +1,96 @@
+//! The question that client libraries ask before any other: is this a metadata server at all? Answered to everybody, because
+//! a library asks it once in its process's life and believes a refusal for good.
+//!
+//! The security argument. Only paths of [`ASKED`] are answered, and from a tree that holds no facts: no project, no zone, no
+//! account. What a caller learns is that Google's dialect is spoken here, which it learns from any refusal's headers, too.
+//! Recursion, which would be answered with more on a real server, and waiting are no part of the question.
+//!
+//! Who asks what (observed): Go's `metadata.OnGCE`, google-auth for Python and Java `GET /`; gcp-metadata for Node
+//! `GET /computeMetadata/v1/instance`, and it follows the redirect.
+
+use seawall_http::RequestHead;
+
+use super::facts::Node;
+use super::federate::{Text, Tree, What};
+use seawall_http::path;
+
+/// The paths that say nothing but what this is.
+const ASKED: [&str; 5] = [
+    "/",
+    "/computeMetadata/",
+    "/computeMetadata/v1/",
+    "/computeMetadata/v1/instance",
+    "/computeMetadata/v1/instance/",
+];
+
+/// Answers the question.
+#[derive(Debug)]
+pub struct Detection(Tree);
+
+impl Default for Detection {
+    fn default() -> Self {
+        Self(Tree::new(&Node::default(), None))
+    }
+}
+
+impl Detection {
+    /// The answer, if the request is the question and well formed; else nothing.
+    pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<Text<'t, 'b>> {
+        let target = path::canonicalise(head.target).ok()?;
+        if !ASKED.contains(&target.path.as_str()) {
+            return None;
+        }
+        let query = self.0.query(head).ok().filter(|query| query.hold.is_none())?;
+        match query.what {
+            What::Text(text) if matches!(text.route(), "probe" | "listing" | "redirect") => Some(text),
+            What::Text(_) | What::Credential(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_http::request::header_room;
+    use seawall_http::{Limits, Parsed, parse_request};
+
+    use super::*;
+
+    fn route(target: &str, headers: &str) -> Option<&'static str> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        let mut room = header_room();
+        let Ok(Parsed::Complete(head, _)) = parse_request(request.as_bytes(), &mut room, &Limits::default())
+        else {
+            panic!("{request}")
+        };
+        Detection::default().answer(&head).map(|text| text.route())
+    }
+
+    const FLAVOR: &str = "Metadata-Flavor: Google\r\n";
+
+    #[test]
+    fn the_question_of_each_library_is_answered() {
+        assert_eq!(route("/", ""), Some("probe"));
+        assert_eq!(route("/computeMetadata/", ""), Some("probe"));
+        assert_eq!(route("/computeMetadata/v1/instance", FLAVOR), Some("redirect"));
+        assert_eq!(route("/computeMetadata/v1/instance/", FLAVOR), Some("listing"));
+        assert_eq!(route("/computeMetadata/v1/", FLAVOR), Some("listing"));
+    }
+
+    #[test]
+    fn what_no_library_asks_to_find_a_server_is_not_answered() {
+        for target in [
+            "/computeMetadata/v1/?recursive=true",
+            "/computeMetadata/v1/instance/?recursive=true",
+            "/computeMetadata/v1/instance/?wait_for_change=true",
+            "/computeMetadata/v1/instance/service-accounts/",
+            "/computeMetadata/v1/instance/service-accounts/default/token",
+            "/computeMetadata/v1/project/project-id",
+            "/computeMetadata/v1/instance/zone",
+            "/0.1/meta-data/",
+        ] {
+            assert_eq!(route(target, FLAVOR), None, "{target}");
+        }
+        assert_eq!(route("/computeMetadata/v1/instance/", ""), None, "without the flavour header");
+        assert_eq!(route("/", "X-Forwarded-For: 10.0.0.1\r\n"), None, "relayed");
+    }
+}

@@ -1,0 +1,396 @@
+//! The query string: the keys this dialect knows, each at most once, each value checked.
+//!
+//! Two readers of `recursive=false&recursive=true` differ on which one counts, so a known key that comes twice is
+//! refused. Keys and values are percent-decoded once; what is left of a percent sign after that is an ordinary character
+//! that no known key and no checked value holds, so an encoding within an encoding never means anything.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::scopes::{self, Scopes};
+use seawall_http::Refusal;
+use seawall_http::path::encoded_byte;
+
+/// Longest a request is held. The real server holds without end when no `timeout_sec` is given; a bound costs a
+/// watcher one early reply with unchanged content, which the protocol has anyway, every five minutes.
+pub const MAX_HOLD: Duration = Duration::from_secs(300);
+
+/// Longest audience of an identity token. Real ones are URLs of services.
+pub const MAX_AUDIENCE: usize = 2048;
+
+/// Most `key=value` pairs looked at.
+const MAX_PAIRS: usize = 32;
+
+/// Longest `last_etag`; ours and Google's have 16 characters.
+const MAX_ETAG: usize = 64;
+
+/// The refusal of a query that breaks the form of queries.
+pub const BAD_QUERY: Refusal =
+    Refusal::new(400, "bad_query", "The query is not a short list of percent-encoded key=value pairs.");
+/// The refusal of a key given twice.
+pub const REPEATED_KEY: Refusal =
+    Refusal::new(400, "repeated_key", "A query parameter that may come once came more than once.");
+/// The refusal of a value outside its key's form.
+pub const BAD_VALUE: Refusal =
+    Refusal::new(400, "bad_value", "A query parameter has a value that it cannot have.");
+/// The refusal of a key that is not known (conceal mode only).
+pub const UNKNOWN_KEY: Refusal =
+    Refusal::new(403, "unknown_key", "A query parameter is not among those that pods may use here.");
+/// The refusal of a request whose client insists on a token bound to its certificate. An ordinary token would be taken for a
+/// bound one, which cannot be used by whoever steals it. 400 is final for every SDK, and those of Java, Go and Python put the
+/// sentence into their error; with 403 people would look for a missing permission, and of a 404 Go and Java hide the body.
+pub const BOUND_TOKEN: Refusal = Refusal::new(
+    400,
+    "bound_token",
+    "Tokens bound to a certificate are not issued here, and binding-enforcement=on asks for no other; ask without it.",
+);
+/// The refusal of an audience that cannot be one.
+pub const BAD_AUDIENCE: Refusal = Refusal::new(
+    400,
+    "bad_audience",
+    "The audience parameter must be given, not empty, visible ASCII, and at most 2048 characters.",
+);
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alt {
+    /// JSON.
+    Json,
+    /// Plain text.
+    Text,
+}
+
+/// A long poll: answer when the content changes, or with the current content when the time is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold<'b> {
+    /// The tag of the content that the client has; `None` waits for the next change. May be any word (the guest
+    /// agent sends `NONE`), which simply matches nothing.
+    pub last_etag: Option<Cow<'b, str>>,
+    /// How long to hold at most; never above [`MAX_HOLD`].
+    pub timeout: Duration,
+}
+
+/// What becomes of keys this dialect does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// They are skipped: new SDK releases add some, and nothing here depends on them.
+    Ignored,
+    /// They are refused, save [`HARMLESS`]: an upstream might act on them in a way nobody checked.
+    Refused,
+}
+
+/// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate
+/// (google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth).
+/// Dropping one yields the ordinary token that every other caller gets; refusing it would break those SDKs. So it is unless
+/// the client insists on the binding ([`BOUND_TOKEN`]).
+const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
+
+/// The known keys of one query, decoded and checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Params<'b> {
+    pub(super) recursive: Option<bool>,
+    pub(super) alt: Option<Alt>,
+    wait_for_change: Option<bool>,
+    last_etag: Option<Cow<'b, str>>,
+    timeout_sec: Option<u32>,
+    /// Decoded, not yet canonical; see [`Params::scopes`].
+    scopes: Option<Cow<'b, str>>,
+    /// Decoded, not yet checked; see [`Params::audience`].
+    audience: Option<Cow<'b, str>>,
+    /// Whether `format=full`.
+    full: Option<bool>,
+    licenses: Option<bool>,
+    /// Whether `binding-enforcement` is on.
+    insists_on_binding: bool,
+}
+
+impl<'b> Params<'b> {
+    /// Reads a raw query.
+    ///
+    /// # Errors
+    /// [`BAD_QUERY`], [`REPEATED_KEY`], [`BAD_VALUE`], [`UNKNOWN_KEY`].
+    pub(super) fn parse(raw: Option<&'b str>, unknown: Unknown) -> Result<Self, Refusal> {
+        let mut params = Self::default();
+        let Some(raw) = raw else { return Ok(params) };
+        // The wire promises visible ASCII. It is checked again because a redirect repeats the query in a header.
+        if !raw.bytes().all(|byte| byte.is_ascii_graphic()) || raw.split('&').count() > MAX_PAIRS {
+            return Err(BAD_QUERY);
+        }
+        for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            params.take(&decode(key)?, value, unknown)?;
+        }
+        Ok(params)
+    }
+
+    fn take(&mut self, key: &str, value: &'b str, unknown: Unknown) -> Result<(), Refusal> {
+        match key {
+            "recursive" => once(&mut self.recursive, flag(value)?),
+            "alt" => once(&mut self.alt, alt(value)?),
+            "wait_for_change" => once(&mut self.wait_for_change, flag(value)?),
+            "last_etag" => once(&mut self.last_etag, etag(value)?),
+            "timeout_sec" => once(&mut self.timeout_sec, seconds(value)?),
+            "scopes" => once(&mut self.scopes, decode(value)?),
+            "audience" => once(&mut self.audience, decode(value)?),
+            "format" => once(&mut self.full, format(value)?),
+            "licenses" => once(&mut self.licenses, flag(value)?),
+            "binding-enforcement" => {
+                // The other value, `iam-policy`, leaves it to the policies, and an unbound token is what they then judge.
+                self.insists_on_binding |= decode(value)?.eq_ignore_ascii_case("on");
+                Ok(())
+            }
+            _ if unknown == Unknown::Ignored || HARMLESS.contains(&key) => Ok(()),
+            _ => Err(UNKNOWN_KEY),
+        }
+    }
+
+    pub(super) fn is_recursive(&self) -> bool {
+        self.recursive == Some(true)
+    }
+
+    /// # Errors
+    /// [`BOUND_TOKEN`].
+    pub(super) fn wants_no_binding(&self) -> Result<(), Refusal> {
+        if self.insists_on_binding { Err(BOUND_TOKEN) } else { Ok(()) }
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.wait_for_change == Some(true)
+    }
+
+    /// Whether a key is there that only identity tokens have.
+    pub(super) fn concerns_identity(&self) -> bool {
+        self.audience.is_some() || self.full.is_some() || self.licenses.is_some()
+    }
+
+    /// The long poll that is asked for, whatever the content.
+    pub(super) fn hold(&self) -> Option<Hold<'b>> {
+        let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
+        self.waits().then(|| Hold {
+            last_etag: self.last_etag.clone(),
+            timeout: asked.unwrap_or(MAX_HOLD).min(MAX_HOLD),
+        })
+    }
+
+    /// The scopes asked for, canonical; `None` when none is.
+    ///
+    /// # Errors
+    /// [`scopes::BAD_SCOPES`].
+    pub(super) fn scopes(&self) -> Result<Option<String>, Refusal> {
+        self.scopes.as_deref().map_or(Ok(None), scopes::canonical)
+    }
+
+    /// The scopes asked for, or the account's own.
+    ///
+    /// # Errors
+    /// [`scopes::BAD_SCOPES`].
+    pub(super) fn scopes_or<'t>(&self, own: &'t std::sync::Arc<str>) -> Result<Scopes<'t>, Refusal> {
+        Ok(match self.scopes()? {
+            Some(asked) if *asked != **own => Scopes::Asked(asked),
+            _ => Scopes::Default(own),
+        })
+    }
+
+    /// The audience.
+    ///
+    /// # Errors
+    /// [`BAD_AUDIENCE`].
+    pub(super) fn audience(&self) -> Result<Cow<'b, str>, Refusal> {
+        let is_fit = |audience: &Cow<'_, str>| {
+            (1..=MAX_AUDIENCE).contains(&audience.len())
+                && audience.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        self.audience.clone().filter(is_fit).ok_or(BAD_AUDIENCE)
+    }
+
+    pub(super) fn includes_email(&self) -> bool {
+        self.full == Some(true)
+    }
+}
+
+fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
+    if place.replace(value).is_none() { Ok(()) } else { Err(REPEATED_KEY) }
+}
+
+/// A bare key counts as true: a filter must take every word for recursion that some server might.
+fn flag(value: &str) -> Result<bool, Refusal> {
+    let value = decode(value)?;
+    let is = |word: &&str| value.eq_ignore_ascii_case(word);
+    match &value {
+        _ if ["", "true", "1"].iter().any(is) => Ok(true),
+        _ if ["false", "0"].iter().any(is) => Ok(false),
+        _ => Err(BAD_VALUE),
+    }
+}
+
+fn alt(value: &str) -> Result<Alt, Refusal> {
+    match &*decode(value)? {
+        "json" => Ok(Alt::Json),
+        "text" => Ok(Alt::Text),
+        _ => Err(BAD_VALUE),
+    }
+}
+
+fn format(value: &str) -> Result<bool, Refusal> {
+    match &*decode(value)? {
+        "full" => Ok(true),
+        "" | "standard" => Ok(false),
+        _ => Err(BAD_VALUE),
+    }
+}
+
+fn etag(value: &str) -> Result<Cow<'_, str>, Refusal> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let value = decode(value)?;
+    if value.len() <= MAX_ETAG && value.bytes().all(is_plain) { Ok(value) } else { Err(BAD_VALUE) }
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn seconds(value: &str) -> Result<u32, Refusal> {
+    let value = decode(value)?;
+    if !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(BAD_VALUE);
+    }
+    value.parse().map_err(|_| BAD_VALUE)
+}
+
+/// Decodes percent signs and pluses, once. What comes out is visible ASCII or spaces.
+fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
+    if !raw.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let mut decoded = String::with_capacity(raw.len());
+    let mut bytes = raw.bytes();
+    while let Some(byte) = bytes.next() {
+        let byte = match byte {
+            b'%' => encoded_byte(&mut bytes).ok_or(BAD_QUERY)?,
+            b'+' => b' ',
+            byte => byte,
+        };
+        if !matches!(byte, b' '..=b'~') {
+            return Err(BAD_QUERY);
+        }
+        decoded.push(char::from(byte));
+    }
+    Ok(Cow::Owned(decoded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(raw: &str) -> Result<Params<'_>, Refusal> {
+        Params::parse(Some(raw), Unknown::Refused)
+    }
+
+    #[test]
+    fn every_spelling_of_recursion_is_recursion() {
+        for raw in [
+            "recursive",
+            "recursive=",
+            "recursive=true",
+            "recursive=TRUE",
+            "recursive=1",
+            "%72ecursive=true",
+            "recursi%76e=%74rue",
+            "alt=json&recursive=True",
+            "&&recursive&",
+        ] {
+            assert!(parse(raw).unwrap().is_recursive(), "{raw}");
+        }
+        for raw in ["", "recursive=false", "recursive=0", "recursive=%66alse"] {
+            assert!(!parse(raw).unwrap().is_recursive(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_plainly_one_value_is_refused() {
+        let pairs = ["scopes=a"; MAX_PAIRS + 1].join("&");
+        let tag = format!("last_etag={}", "a".repeat(MAX_ETAG + 1));
+        for (raw, refusal) in [
+            ("recursive=yes", BAD_VALUE),
+            ("recursive=%2574rue", BAD_VALUE),
+            ("recursive=false;recursive=true", BAD_VALUE),
+            ("recursive=+true", BAD_VALUE),
+            ("recursive=false&recursive=true", REPEATED_KEY),
+            ("recursive=true&%72ecursive=true", REPEATED_KEY),
+            ("scopes=a&scopes=a", REPEATED_KEY),
+            ("alt=xml", BAD_VALUE),
+            ("alt=", BAD_VALUE),
+            ("timeout_sec=-1", BAD_VALUE),
+            ("timeout_sec=%2B1", BAD_VALUE),
+            ("timeout_sec=1.5", BAD_VALUE),
+            ("timeout_sec=", BAD_VALUE),
+            ("timeout_sec=99999999999", BAD_VALUE),
+            ("last_etag=a%3Bb", BAD_VALUE),
+            (&tag, BAD_VALUE),
+            ("format=fuller", BAD_VALUE),
+            ("licenses=perhaps", BAD_VALUE),
+            ("Recursive=true", UNKNOWN_KEY),
+            ("recursive%00=true", BAD_QUERY),
+            ("recursive%20=true", UNKNOWN_KEY),
+            ("%2572ecursive=true", UNKNOWN_KEY),
+            ("recursive;=true", UNKNOWN_KEY),
+            ("a=b", UNKNOWN_KEY),
+            ("scopes=%", BAD_QUERY),
+            ("scopes=%C3%A9", BAD_QUERY),
+            ("scopes=a\r\nb", BAD_QUERY),
+            (&pairs, BAD_QUERY),
+        ] {
+            assert_eq!(parse(raw), Err(refusal), "{raw}");
+        }
+    }
+
+    #[test]
+    fn keys_that_newer_sdks_add_are_dropped_everywhere() {
+        let raw = "transport=mtls&binding-enforcement=iam-policy&bindCertificateFingerprint=ab%2Bc";
+        assert_eq!(parse(raw), Ok(Params::default()));
+    }
+
+    /// Whoever insisted got a token that anybody could use.
+    #[test]
+    fn whoever_insists_on_a_bound_token_is_not_given_another() {
+        for raw in [
+            "transport=mtls&binding-enforcement=on",
+            "binding-enforcement=ON&transport=alts",
+            "binding%2Denforcement=o%6E",
+            "binding-enforcement=on&binding-enforcement=iam-policy",
+        ] {
+            assert_eq!(parse(raw).unwrap().wants_no_binding(), Err(BOUND_TOKEN), "{raw}");
+        }
+        for raw in ["transport=mtls", "binding-enforcement=iam-policy", "bindCertificateFingerprint=on", ""] {
+            assert_eq!(parse(raw).unwrap().wants_no_binding(), Ok(()), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_federated_pod_may_send_keys_nobody_knows() {
+        assert_eq!(Params::parse(Some("new=%C3%A9&x"), Unknown::Ignored), Ok(Params::default()));
+    }
+
+    #[test]
+    fn a_hold_is_bounded_and_needs_wait_for_change() {
+        let hold = |raw| parse(raw).unwrap().hold().map(|hold| (hold.last_etag, hold.timeout.as_secs()));
+        assert_eq!(hold("last_etag=NONE&timeout_sec=5"), None);
+        assert_eq!(hold("wait_for_change=false"), None);
+        assert_eq!(hold("wait_for_change=true"), Some((None, 300)));
+        assert_eq!(hold("wait_for_change=TRUE&timeout_sec=4294967295"), Some((None, 300)));
+        assert_eq!(
+            hold("wait_for_change=true&last_etag=NONE&timeout_sec=60"),
+            Some((Some("NONE".into()), 60))
+        );
+    }
+
+    #[test]
+    fn an_audience_is_visible_and_bounded() {
+        let long = format!("audience={}", "a".repeat(MAX_AUDIENCE + 1));
+        for raw in ["", "audience=", "audience=a+b", "audience=%20", &long] {
+            assert_eq!(parse(raw).unwrap().audience(), Err(BAD_AUDIENCE), "{raw}");
+        }
+        let audience = parse("audience=https%3A%2F%2Fa.example%2F%3Fx%3D%C2").map(drop);
+        assert_eq!(audience, Err(BAD_QUERY));
+        let params = parse("audience=https%3A%2F%2Fa.example%2F&format=full&licenses=TRUE").unwrap();
+        assert_eq!(params.audience().as_deref(), Ok("https://a.example/"));
+        assert!(params.includes_email());
+    }
+}

@@ -1,0 +1,318 @@
+//! A metadata tree and the ways it is written: listing, leaf, recursive JSON, recursive text. Knows nothing of
+//! requests; [`super::federate`] builds it and asks it.
+//!
+//! Forms and their source: Google's own test suite of a metadata emulator (as republished in public repositories) and
+//! dumps of real servers.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::etag::ETag;
+use crate::json::write_string;
+
+/// A thing with a path. Cheap to clone: what is the node's is in the tree of each of its accounts.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    Directory(Arc<Directory>),
+    Leaf(Arc<Leaf>),
+    /// The access token: listed, never part of recursion.
+    Token,
+    /// The identity token: as [`Entry::Token`].
+    Identity,
+    /// Where the identity token would be if the account could have one: not listed, so that clients see what works,
+    /// but found, so that they are told why not.
+    NoIdentity,
+}
+
+/// A directory and its children, sorted by name.
+#[derive(Debug)]
+pub(super) struct Directory {
+    children: Vec<(Cow<'static, str>, Entry)>,
+    keys: Keys,
+    etag: ETag,
+}
+
+/// How the names of children become keys in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// `project-id` is `projectId`.
+    Camel,
+    /// As they are: below `attributes` and `service-accounts`, where names are data.
+    Verbatim,
+}
+
+/// A leaf with its text form.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    form: Form,
+    text: String,
+    etag: ETag,
+}
+
+/// What a leaf's text is in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Number,
+    /// One item per line, each with its line end; an array in JSON.
+    List,
+}
+
+impl Leaf {
+    pub(super) fn text(text: impl Into<String>) -> Entry {
+        Self::entry(Form::Text, text.into())
+    }
+
+    pub(super) fn number(number: u64) -> Entry {
+        Self::entry(Form::Number, number.to_string())
+    }
+
+    pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> Entry {
+        Self::entry(Form::List, items.into_iter().flat_map(|item| [item, "\n"]).collect())
+    }
+
+    fn entry(form: Form, text: String) -> Entry {
+        let etag = ETag::of(text.as_bytes());
+        Entry::Leaf(Arc::new(Self { form, text, etag }))
+    }
+
+    pub(super) fn as_text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn etag(&self) -> ETag {
+        self.etag
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        let mut out = String::with_capacity(self.text.len() + 2);
+        self.write_json(&mut out);
+        out
+    }
+
+    fn write_json(&self, out: &mut String) {
+        match self.form {
+            Form::Text => write_string(out, &self.text),
+            Form::Number => out.push_str(&self.text),
+            Form::List => {
+                out.push('[');
+                write_joined(out, self.text.lines(), write_string);
+                out.push(']');
+            }
+        }
+    }
+
+    fn write_text(&self, path: &str, out: &mut String) {
+        match self.form {
+            Form::List => self.text.lines().for_each(|item| out.extend([path, " ", item, "\n"])),
+            Form::Text | Form::Number => out.extend([path, " ", &self.text, "\n"]),
+        }
+    }
+}
+
+impl Directory {
+    pub(super) fn new(keys: Keys, children: impl IntoIterator<Item = (Cow<'static, str>, Entry)>) -> Self {
+        let mut children: Vec<_> = children.into_iter().collect();
+        children.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Kept as long as some pod acts as the account, one tree for each.
+        children.shrink_to_fit();
+        let mut directory = Self { children, keys, etag: ETag::of(b"") };
+        directory.etag = ETag::of(directory.to_json().as_bytes());
+        directory
+    }
+
+    /// The entry at the end of these names, from this directory on.
+    pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<Found<'_>> {
+        let mut found = Found::Directory(self);
+        for name in names {
+            let Found::Directory(directory) = found else { return None };
+            found = directory.child(name)?;
+        }
+        Some(found)
+    }
+
+    /// The real server reads `universe_domain` as `universe-domain` (gcloud and older Go clients ask for the first, newer
+    /// ones for the second), so an underscore in a key of ours stands for a dash.
+    fn child(&self, name: &str) -> Option<Found<'_>> {
+        let dashed = |byte| if byte == b'_' && self.keys == Keys::Camel { b'-' } else { byte };
+        let is_meant = |child: &str| {
+            child.len() == name.len() && (child == name || child.bytes().eq(name.bytes().map(dashed)))
+        };
+        self.children.iter().find(|(child, _)| is_meant(child)).map(|(_, entry)| match entry {
+            Entry::Directory(directory) => Found::Directory(directory),
+            Entry::Leaf(leaf) => Found::Leaf(leaf),
+            Entry::Token => Found::Token,
+            Entry::Identity => Found::Identity,
+            Entry::NoIdentity => Found::NoIdentity,
+        })
+    }
+
+    pub(super) fn etag(&self) -> ETag {
+        self.etag
+    }
+
+    /// The names of the children, one per line, directories with a slash.
+    pub(super) fn listing(&self) -> String {
+        let mut out = String::new();
+        for (name, entry) in &self.children {
+            match entry {
+                Entry::NoIdentity => {}
+                Entry::Directory(_) => out.extend([name, "/\n"]),
+                Entry::Leaf(_) | Entry::Token | Entry::Identity => out.extend([name, "\n"]),
+            }
+        }
+        out
+    }
+
+    /// The whole subtree as compact JSON.
+    pub(super) fn to_json(&self) -> String {
+        let mut out = String::new();
+        self.write_json(&mut out);
+        out
+    }
+
+    fn write_json(&self, out: &mut String) {
+        out.push('{');
+        write_joined(out, self.contents(), |out, (name, entry)| {
+            write_string(out, &self.key(name));
+            out.push(':');
+            match entry {
+                Content::Directory(directory) => directory.write_json(out),
+                Content::Leaf(leaf) => leaf.write_json(out),
+            }
+        });
+        out.push('}');
+    }
+
+    /// The whole subtree as lines of `path value`; a list has a line for each item.
+    pub(super) fn to_text(&self) -> String {
+        let mut out = String::new();
+        self.write_text("", &mut out);
+        out
+    }
+
+    fn write_text(&self, above: &str, out: &mut String) {
+        for (name, entry) in self.contents() {
+            let path = format!("{above}{name}");
+            match entry {
+                Content::Directory(directory) => directory.write_text(&format!("{path}/"), out),
+                Content::Leaf(leaf) => leaf.write_text(&path, out),
+            }
+        }
+    }
+
+    /// The children that recursion writes.
+    fn contents(&self) -> impl Iterator<Item = (&str, Content<'_>)> {
+        self.children.iter().filter_map(|(name, entry)| match entry {
+            Entry::Directory(directory) => Some((&**name, Content::Directory(directory))),
+            Entry::Leaf(leaf) => Some((&**name, Content::Leaf(leaf))),
+            Entry::Token | Entry::Identity | Entry::NoIdentity => None,
+        })
+    }
+
+    fn key<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        match self.keys {
+            Keys::Camel if name.contains('-') => camel_case(name).into(),
+            Keys::Camel | Keys::Verbatim => name.into(),
+        }
+    }
+}
+
+/// What stands at a path; the variants are those of [`Entry`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found<'t> {
+    Directory(&'t Directory),
+    Leaf(&'t Leaf),
+    Token,
+    Identity,
+    NoIdentity,
+}
+
+enum Content<'t> {
+    Directory(&'t Directory),
+    Leaf(&'t Leaf),
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('-');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
+
+fn write_joined<T>(out: &mut String, items: impl Iterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
+    for (place, item) in items.enumerate() {
+        if place > 0 {
+            out.push(',');
+        }
+        write(out, item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seawall_http::path::canonicalise;
+
+    fn sample() -> Directory {
+        let account = Directory::new(
+            Keys::Camel,
+            [
+                ("token".into(), Entry::Token),
+                ("identity".into(), Entry::NoIdentity),
+                ("email".into(), Leaf::text("a@b")),
+                ("scopes".into(), Leaf::list(["s1", "s2"])),
+            ],
+        );
+        let accounts = Directory::new(Keys::Verbatim, [("a-b@c-d".into(), Entry::Directory(account.into()))]);
+        Directory::new(
+            Keys::Camel,
+            [
+                ("service-accounts".into(), Entry::Directory(accounts.into())),
+                ("numeric-project-id".into(), Leaf::number(42)),
+                ("image".into(), Leaf::text("")),
+            ],
+        )
+    }
+
+    #[test]
+    fn a_tree_is_written_in_the_four_forms() {
+        let tree = sample();
+        assert_eq!(tree.listing(), "image\nnumeric-project-id\nservice-accounts/\n");
+        assert_eq!(
+            tree.to_json(),
+            r#"{"image":"","numericProjectId":42,"serviceAccounts":{"a-b@c-d":{"email":"a@b","scopes":["s1","s2"]}}}"#
+        );
+        assert_eq!(
+            tree.to_text(),
+            "image \nnumeric-project-id 42\nservice-accounts/a-b@c-d/email a@b\n\
+             service-accounts/a-b@c-d/scopes s1\nservice-accounts/a-b@c-d/scopes s2\n"
+        );
+    }
+
+    #[test]
+    fn tokens_are_listed_and_found_but_never_part_of_recursion() {
+        let tree = sample();
+        let target = canonicalise("/service-accounts/a-b@c-d/").unwrap();
+        let Some(Found::Directory(account)) = tree.find(target.path.segments()) else { panic!() };
+        assert_eq!(account.listing(), "email\nscopes\ntoken\n");
+        let token = canonicalise("/service-accounts/a-b@c-d/token").unwrap();
+        assert!(matches!(tree.find(token.path.segments()), Some(Found::Token)));
+        let below = canonicalise("/service-accounts/a-b@c-d/token/x").unwrap();
+        assert!(tree.find(below.path.segments()).is_none());
+    }
+
+    #[test]
+    fn a_tag_follows_the_content_of_its_subtree() {
+        let with = |name: &str| {
+            let inner = Directory::new(Keys::Verbatim, [("name".into(), Leaf::text(name))]);
+            Directory::new(Keys::Camel, [("attributes".into(), Entry::Directory(inner.into()))])
+        };
+        assert_eq!(with("a").etag(), with("a").etag());
+        assert_ne!(with("a").etag(), with("b").etag());
+    }
+}

@@ -1,0 +1,142 @@
+//! Requests and answers of tests, as bytes.
+
+pub(crate) mod aws;
+pub(crate) mod spelling;
+
+use seawall_http::{Frame, Framing, Limits, Parsed, Refusal, RequestHead, Version, parse_request, request};
+use seawall_protocols::google::{
+    self, AccessToken, Account, Credential, ETag, Forward, Node, Query, Server, Text, Tree, What,
+};
+
+/// A moment for `Date`.
+pub(crate) const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// The prefix of nearly every path.
+pub(crate) const V1: &str = "/computeMetadata/v1";
+
+/// Parses raw bytes and hands over the head.
+pub(crate) fn with_head<T>(raw: &str, look: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
+    let mut room = request::header_room();
+    match parse_request(raw.as_bytes(), &mut room, &Limits::default()) {
+        Ok(Parsed::Complete(head, _)) => look(&head),
+        other => panic!("not a request: {other:?} {raw:?}"),
+    }
+}
+
+/// What conceal mode makes of a target that the wire would not let through.
+pub(crate) fn refusal_of_target(target: &str) -> Option<Refusal> {
+    let headers = [seawall_http::Header { name: "Metadata-Flavor", value: b"Google" }];
+    let head = RequestHead {
+        method: "GET",
+        target,
+        version: Version::Http11,
+        headers: &headers,
+        framing: Framing::None,
+        keep_alive: true,
+    };
+    google::admit(&head).err()
+}
+
+/// A GET with the flavour header.
+pub(crate) fn get(target: &str) -> String {
+    with(target, "Metadata-Flavor: Google\r\n")
+}
+
+/// A GET with these header lines and Host.
+pub(crate) fn with(target: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: metadata.google.internal\r\n{headers}\r\n")
+}
+
+/// What conceal mode makes of a request: the target that goes upstream, or the code of the refusal.
+pub(crate) fn admit(raw: &str) -> Result<String, Refusal> {
+    forward(raw, |forward| forward.target.to_string())
+}
+
+/// As [`admit`], and a look at the whole.
+pub(crate) fn forward<T>(raw: &str, look: impl FnOnce(Forward<'_>) -> T) -> Result<T, Refusal> {
+    with_head(raw, |head| google::admit(head).map(look))
+}
+
+/// A node in which every fact is known.
+pub(crate) fn node() -> Node {
+    Node {
+        project_id: "shop-prod".into(),
+        numeric_project_id: 123_456_789_012,
+        zone: Some("europe-west4-a".into()),
+        instance_id: Some(8_450_900_684_160_343_118),
+        instance_name: Some("gke-shop-pool-1a2b".into()),
+        hostname: Some("gke-shop-pool-1a2b.c.shop-prod.internal".into()),
+        cluster_name: Some("shop".into()),
+        cluster_location: Some("europe-west4".into()),
+        cluster_uid: Some("0123456789abcdef".into()),
+        universe_domain: "googleapis.com".into(),
+    }
+}
+
+/// A workload that impersonates a service account.
+pub(crate) fn impersonating() -> Tree {
+    Tree::new(&node(), Some(&account("cart@shop-prod.iam.gserviceaccount.com", true)))
+}
+
+/// A workload that is its pool's own identity.
+pub(crate) fn direct() -> Tree {
+    Tree::new(&node(), Some(&account("shop-prod.svc.id.goog", false)))
+}
+
+fn account(email: &str, impersonated: bool) -> Account {
+    let scopes = google::AccountScopes::new(&google::facts::DEFAULT_SCOPES);
+    Account { email: email.into(), impersonated, scopes }
+}
+
+/// What federate mode makes of a request.
+pub(crate) fn ask<T>(tree: &Tree, raw: &str, look: impl FnOnce(Query<'_, '_>) -> T) -> Result<T, Refusal> {
+    with_head(raw, |head| tree.query(head).map(look))
+}
+
+/// Asks and answers as the agent does, with a fixed token; the whole response.
+pub(crate) fn exchange(tree: &Tree, raw: &str) -> String {
+    let mut out = Vec::new();
+    with_head(raw, |head| {
+        let frame = Frame::of(head, DATE);
+        match tree.query(head) {
+            Ok(query) => answer(&mut out, &frame, &query),
+            Err(refusal) => Server::Gke.refusal(&mut out, &frame, &refusal, 0x5ea),
+        }
+    });
+    String::from_utf8(out).expect("text")
+}
+
+/// Writes the answer to a query.
+pub(crate) fn answer(out: &mut Vec<u8>, frame: &Frame<'_>, query: &Query<'_, '_>) {
+    match &query.what {
+        What::Text(Text::Known(known)) => Server::Gke.known(out, frame, known),
+        What::Text(Text::Redirect(redirect)) => Server::Gke.redirect(out, frame, redirect),
+        What::Credential(Credential::IdToken { .. }) => Server::Gke.id_token(out, frame, "e30.e30.c2ln"),
+        What::Credential(Credential::AccessToken { alt, .. }) => {
+            let etag = Some(ETag::of(b"ya29.token"));
+            Server::Gke.token(
+                out,
+                frame,
+                &AccessToken { text: "ya29.token", expires_in: 3599, alt: *alt, etag },
+            );
+        }
+    }
+}
+
+/// The status of a response.
+pub(crate) fn status(response: &str) -> &str {
+    response.split(' ').nth(1).expect("a status line")
+}
+
+/// The value of a header of a response.
+pub(crate) fn header<'r>(response: &'r str, name: &str) -> Option<&'r str> {
+    let head = response.split("\r\n\r\n").next()?;
+    let line =
+        head.split("\r\n").find(|line| line.starts_with(name) && line[name.len()..].starts_with(": "))?;
+    Some(&line[name.len() + 2..])
+}
+
+/// The body of a response.
+pub(crate) fn body(response: &str) -> &str {
+    response.split_once("\r\n\r\n").expect("an end of the head").1
+}

@@ -1,0 +1,237 @@
+//! Attaches the programs, or replaces them by this version's, without a moment in which a pod is not captured.
+//!
+//! New links are made beside the old ones before those go: the kernel runs both meanwhile, and the second finds a connect that goes to the
+//! agent already. Maps are kept by their pins, so nobody who waits to be accepted is forgotten. Who calls it again changes nothing.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use aya::programs::links::FdLink;
+use aya::programs::{CgroupAttachMode, CgroupSockAddr, Program, ProgramError, SockOps};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+
+use crate::attach_points::Hook;
+use crate::cgroup_tree::Site;
+use crate::error::Error;
+use crate::link::Attached;
+use crate::pins::{LinkPin, MAPS, PATIENCE, Pins, unpin};
+use crate::prerequisites;
+
+/// Made from `ebpf/capture.bpf.c` by `scripts/ebpf`.
+static OBJECT: &[u8] = include_bytes_aligned!("../ebpf/capture.bpf.o");
+
+/// What attaching came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This version's programs were attached already, all of them.
+    AlreadyThere,
+    /// They were attached; no other version's were there.
+    Attached,
+    /// They were attached beside another version's (or to a new group), which were then removed.
+    Replaced,
+}
+
+/// Attaches this version's programs to the pods' group, and removes those of others. A pod that connects before any agent has written where
+/// to ([`crate::Gate`]) is refused.
+///
+/// First each group around the pods' is asked whether a program there and ours would exclude each other, by attaching one that does nothing
+/// for a moment: the kernel permits it beside nothing and beside programs that permit others, and to nobody else. (To ask for the
+/// attached programs' flags the library has no call.) Without that, a program there attached with `BPF_F_ALLOW_OVERRIDE` would be switched off for
+/// pods by ours, silently.
+///
+/// # Errors
+/// The machine, the process or another program does not permit it; nothing has changed then.
+pub fn attach(pins: &Pins, site: &Site) -> Result<Outcome, Error> {
+    prerequisites::check()?;
+    let _turn = pins.turn(PATIENCE)?;
+    pins.make()?;
+    pins.check_maps()?;
+    let wanted = Hook::ALL.map(|hook| LinkPin { hook, version: version(), group: site.id() });
+    let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
+    if !missing.is_empty() {
+        attach_all(pins, site, &missing).or_else(|error| pins.clear_unused().and(Err(error)))?;
+    }
+    let replaced = remove_others(pins, &wanted)?;
+    Ok(match (missing.is_empty(), replaced) {
+        (_, true) => Outcome::Replaced,
+        (true, false) => Outcome::AlreadyThere,
+        (false, false) => Outcome::Attached,
+    })
+}
+
+/// Which programs these are: FNV-1a over the object, 64 bits. Tells versions apart and proves nothing.
+pub(crate) fn version() -> String {
+    let hash = OBJECT.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// A pin by this name whose link is attached. One that was detached by force has no group any more.
+fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
+    Attached::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
+}
+
+fn attach_all(pins: &Pins, site: &Site, missing: &[&LinkPin]) -> Result<(), Error> {
+    let mut programs = load(pins)?;
+    ask_around(&mut programs, site)?;
+    let group = site.open()?;
+    let mut made = Vec::new();
+    for pin in missing {
+        let path = pins.path(&pin.name());
+        if let Err(error) = attach_one(&mut programs, pin, &group, site, &path) {
+            made.iter().try_for_each(|path: &std::path::PathBuf| unpin(path))?;
+            return Err(error);
+        }
+        made.push(path);
+    }
+    Ok(())
+}
+
+/// With the maps that are pinned, or new ones, pinned.
+fn load(pins: &Pins) -> Result<Ebpf, Error> {
+    let mut loader = EbpfLoader::new();
+    for (map, ..) in MAPS {
+        loader.map_pin_path(map, pins.path(map));
+    }
+    loader.load(OBJECT).map_err(|error| Error::Load(Box::new(error)))
+}
+
+fn ask_around(programs: &mut Ebpf, site: &Site) -> Result<(), Error> {
+    for hook in Hook::ALL {
+        let loaded = Loaded::of(programs, hook, hook.probe())?;
+        loaded.ask(site.around())?;
+    }
+    Ok(())
+}
+
+fn attach_one(
+    programs: &mut Ebpf,
+    pin: &LinkPin,
+    group: &File,
+    site: &Site,
+    path: &Path,
+) -> Result<(), Error> {
+    let mut loaded = Loaded::of(programs, pin.hook, pin.hook.program())?;
+    let link = loaded.attach(group, site.directory())?;
+    // What is left by this name is a link that is attached to nothing.
+    unpin(path)?;
+    let pinned = link.pin(path).map_err(|error| match error {
+        aya::pin::PinError::SyscallError(error) => Error::system("pin", path)(error.io_error),
+        other => Error::system("pin", path)(io::Error::other(other)),
+    })?;
+    // Closes this process's hold on it. The pin is another.
+    drop(pinned);
+    Ok(())
+}
+
+/// Everything that is pinned for a hook and is none of these, and other layouts. Whether there was any.
+fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
+    let mut found = false;
+    for hook in Hook::ALL {
+        for pin in pins.links(hook)?.into_iter().filter(|pin| !wanted.contains(pin)) {
+            unpin(&pins.path(&pin.name()))?;
+            found = true;
+        }
+    }
+    for layout in pins.other_layouts()? {
+        pins.clear(&layout)?;
+        found = true;
+    }
+    Ok(found)
+}
+
+/// A program that the kernel has taken.
+struct Loaded<'a> {
+    hook: Hook,
+    program: &'a mut Program,
+}
+
+impl<'a> Loaded<'a> {
+    fn of(programs: &'a mut Ebpf, hook: Hook, name: &str) -> Result<Self, Error> {
+        let refused = |source| Error::Program { hook, source: Box::new(source) };
+        let program =
+            programs.program_mut(name).ok_or_else(|| refused(ProgramError::UnexpectedProgramType))?;
+        let taken = match program {
+            Program::SockOps(program) => program.load(),
+            Program::CgroupSockAddr(program) => program.load(),
+            _ => Err(ProgramError::UnexpectedProgramType),
+        };
+        taken.map_err(refused)?;
+        Ok(Self { hook, program })
+    }
+
+    /// A link as every link to a group is, one of many: `Single` is the absence of flags, which this call refuses whatever they are
+    /// (Linux af6eea57437a, `cgroup_bpf_link_attach`).
+    fn link(&mut self, group: &File) -> Result<FdLink, ProgramError> {
+        let mode = CgroupAttachMode::Single;
+        match self.program {
+            Program::SockOps(program) => attach_sockops(program, group, mode),
+            Program::CgroupSockAddr(program) => attach_connect(program, group, mode),
+            _ => Err(ProgramError::UnexpectedProgramType),
+        }
+    }
+
+    /// Attaches it to a group, which a program there or further out may not permit.
+    fn attach(&mut self, group: &File, path: &Path) -> Result<FdLink, Error> {
+        self.link(group).map_err(|source| match &source {
+            ProgramError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::PermissionDenied => {
+                Error::Excluded { group: path.to_owned(), hook: self.hook }
+            }
+            _ => Error::Program { hook: self.hook, source: Box::new(source) },
+        })
+    }
+
+    /// Whether it could be attached to each of these groups; it is not attached to any afterwards.
+    fn ask<'p>(mut self, groups: impl Iterator<Item = &'p Path>) -> Result<(), Error> {
+        for path in groups {
+            let group = File::open(path).map_err(Error::system("open", path))?;
+            drop(self.attach(&group, path)?);
+        }
+        Ok(())
+    }
+}
+
+fn attach_sockops(
+    program: &mut SockOps,
+    group: &File,
+    mode: CgroupAttachMode,
+) -> Result<FdLink, ProgramError> {
+    let link = program.attach(group, mode)?;
+    program.take_link(link)?.try_into().map_err(not_a_link)
+}
+
+fn attach_connect(
+    program: &mut CgroupSockAddr,
+    group: &File,
+    mode: CgroupAttachMode,
+) -> Result<FdLink, ProgramError> {
+    let link = program.attach(group, mode)?;
+    program.take_link(link)?.try_into().map_err(not_a_link)
+}
+
+/// On kernels before 5.7 the library attaches in another way; [`prerequisites`] has refused those.
+fn not_a_link(error: aya::programs::links::LinkError) -> ProgramError {
+    ProgramError::IOError(io::Error::other(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_has_every_program_and_map_by_name() {
+        let text = String::from_utf8_lossy(OBJECT);
+        let programs = Hook::ALL.iter().flat_map(|hook| [hook.program(), hook.probe()]);
+        for name in programs.chain(MAPS.iter().map(|(name, ..)| *name)) {
+            assert!(text.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_a_part_of_a_name() {
+        let pin = LinkPin { hook: Hook::Sockops, version: version(), group: 1 };
+        assert_eq!(LinkPin::parse(&pin.name()), Some(pin));
+    }
+}

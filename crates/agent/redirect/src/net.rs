@@ -1,0 +1,23 @@
+//! Addresses as the programs for the kernel write them.
+
+use std::net::IpAddr;
+
+/// Any address as 16 bytes in network order, IPv4 as a mapped one: what the programs write.
+pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_and_its_mapped_form_are_the_same_bytes() {
+        let plain: IpAddr = "10.1.2.3".parse().unwrap();
+        let mapped: IpAddr = "::ffff:10.1.2.3".parse().unwrap();
+        assert_eq!(octets(plain), octets(mapped));
+    }
+}

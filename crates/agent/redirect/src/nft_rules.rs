@@ -1,0 +1,260 @@
+//! Rules for netfilter: a net beside the programs, and a way without them.
+//!
+//! Text for the program `nft`, which whoever loads rules has at hand and can read before; a library that speaks netfilter's netlink would be
+//! a second writer of the same thing, and those for Rust wrap C or are not kept. Loaded as one transaction, which replaces what was there.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use seawall_core::PodUid;
+use seawall_core::endpoint::{DNS, Endpoint, PORT};
+
+use crate::cgroup_pods::directory;
+use crate::cgroup_tree::Site;
+use crate::error::Error;
+use crate::target::Agent;
+
+/// The table, of the families IPv4 and IPv6 together. All of ours is in it.
+const TABLE: &str = "inet seawall";
+
+/// For the node's own network namespace, beside the programs: drops what others send to metadata addresses, but DNS. It is what did not
+/// pass `connect`: packets written by hand (CAP_NET_RAW is among containers' default rights), and pods with a kernel of their own (gVisor,
+/// Kata). What the node itself sends does not pass here.
+#[must_use]
+pub fn safety_net() -> String {
+    // Before connection tracking and every translation of addresses.
+    table(&net("raw"))
+}
+
+/// Instead of the programs: translates the addresses. Pods by what they send, and hostNetwork pods, which send from the node itself, by
+/// their sockets' group. Then the net for what is left. With control groups of version 1 alone there is no site, and rules know no
+/// group: hostNetwork pods are then as the node. `own` is the agent's pod, which is as the node, too: it would ask itself for what the real
+/// server has.
+///
+/// # Errors
+/// The agent has no address or no port, or its pod no group.
+pub fn translation(agent: &Agent, site: Option<&Site>, own: Option<&PodUid>) -> Result<String, Error> {
+    let rules = rules(agent);
+    if rules.is_empty() {
+        return Err(Error::Nowhere);
+    }
+    let own = site.zip(own).map(|(site, pod)| match directory(site, pod)? {
+        Some((group, _)) => Ok(sockets_of(site, &group)),
+        None => Err(Error::NoGroupOf(pod.clone())),
+    });
+    let pods = site.map(|site| sockets_of(site, site.kubepods()));
+    Ok(translated(&rules, pods.as_deref(), own.transpose()?.as_deref()))
+}
+
+fn sockets_of(site: &Site, of: &Path) -> String {
+    let (level, below_root) = site.below_root(of);
+    socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
+}
+
+/// Matches what sockets send that were made in this group.
+fn socket_of(level: u32, path: &str) -> String {
+    format!("socket cgroupv2 level {level} \"{path}\"")
+}
+
+fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>) -> String {
+    let mut chains = chain("pods", "nat hook prerouting priority dstnat - 1", rules);
+    if let Some(socket) = socket_of_pods {
+        let passed = own.map(|own| format!("{own} accept"));
+        let of_pods = rules.iter().map(|rule| format!("{socket} {rule}"));
+        // A number, because nft 1.0.6 refuses the name on this hook.
+        chains += &chain(
+            "hostpods",
+            "nat hook output priority -101",
+            &passed.into_iter().chain(of_pods).collect::<Vec<_>>(),
+        );
+    }
+    // Behind the translation, or it would drop what is to be translated.
+    chains += &net("dstnat + 50");
+    table(&chains)
+}
+
+/// Takes all of them away; nothing happens where there are none.
+#[must_use]
+pub fn removal() -> String {
+    // Added first, because removing what is not there is a mistake to nft.
+    format!("add table {TABLE}\ndelete table {TABLE}\n")
+}
+
+/// Hands rules to the program `nft`.
+///
+/// # Errors
+/// There is no such program, or it refuses them.
+pub fn apply(rules: &str) -> Result<(), Error> {
+    let started = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let child = started.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NoNft,
+        _ => Error::system("run", "nft")(error),
+    })?;
+    let output = feed(child, rules).map_err(Error::system("run", "nft"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Rules { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() }),
+    }
+}
+
+fn feed(mut child: Child, rules: &str) -> io::Result<std::process::Output> {
+    if let Some(mut stdin) = child.stdin.take() {
+        // A reader that has gone says why on its standard error.
+        let _ = stdin.write_all(rules.as_bytes());
+    }
+    child.wait_with_output()
+}
+
+fn table(chains: &str) -> String {
+    format!("{}table {TABLE} {{\n{chains}}}\n", removal())
+}
+
+fn chain(name: &str, hook: &str, rules: &[String]) -> String {
+    let mut text = format!("  chain {name} {{\n    type {hook}; policy accept;\n");
+    for rule in rules {
+        let _ = writeln!(text, "    {rule}");
+    }
+    text + "  }\n"
+}
+
+fn net(priority: &str) -> String {
+    let rules = [Family::Four, Family::Six].map(|family| {
+        let addresses = Endpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
+        let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
+        // DNS accepted rather than all but DNS dropped: a later piece of a packet has no port.
+        [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS} accept"), format!("{to} counter drop")]
+    });
+    chain("net", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
+}
+
+/// A rule for each address that the agent answers.
+fn rules(agent: &Agent) -> Vec<String> {
+    let ports = [(Endpoint::Metadata, agent.metadata), (Endpoint::Containers, agent.containers)];
+    let mut rules = Vec::new();
+    for (endpoint, port) in ports.into_iter().filter_map(|(endpoint, port)| Some((endpoint, port?))) {
+        for (family, address) in
+            [(Family::Four, agent.v4.map(IpAddr::V4)), (Family::Six, agent.v6.map(IpAddr::V6))]
+        {
+            rules.extend(address.map(|address| rule(family, endpoint, address, port)));
+        }
+    }
+    rules
+}
+
+fn rule(family: Family, endpoint: Endpoint, agent: IpAddr, port: NonZeroU16) -> String {
+    let addresses = family.of(endpoint.addresses()).collect::<Vec<_>>().join(", ");
+    let word = family.word();
+    let agent = match agent {
+        IpAddr::V4(agent) => agent.to_string(),
+        IpAddr::V6(agent) => format!("[{agent}]"),
+    };
+    format!("{word} daddr {{ {addresses} }} tcp dport {PORT} dnat {word} to {agent}:{port}")
+}
+
+/// `nft` looks a path up below `/sys/fs/cgroup`, where version 2's tree is `unified` beside version 1's; the level counts from the tree.
+fn group(beside_version_one: bool, below_root: &str) -> String {
+    if beside_version_one { format!("unified/{below_root}") } else { below_root.to_owned() }
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    Four,
+    Six,
+}
+
+impl Family {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Four => "ip",
+            Self::Six => "ip6",
+        }
+    }
+
+    fn of(self, addresses: &[IpAddr]) -> impl Iterator<Item = String> {
+        let wanted = matches!(self, Self::Four);
+        addresses.iter().filter(move |address| address.is_ipv4() == wanted).map(IpAddr::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent() -> Agent {
+        let port = NonZeroU16::new;
+        Agent {
+            v4: "10.0.0.1".parse().ok(),
+            v6: "fd00::1".parse().ok(),
+            metadata: port(8988),
+            containers: port(8987),
+            ..Agent::default()
+        }
+    }
+
+    #[test]
+    fn the_net_drops_all_but_dns_to_every_address() {
+        let rules = safety_net();
+        for endpoint in Endpoint::ALL {
+            for address in endpoint.addresses() {
+                assert_eq!(rules.matches(&format!("{address}")).count(), 2, "{address} in {rules}");
+            }
+        }
+        assert_eq!(rules.matches("th dport 53 accept").count(), 2);
+        assert_eq!(rules.matches("counter drop").count(), 2);
+    }
+
+    #[test]
+    fn each_endpoint_is_translated_to_its_port_in_each_family() {
+        let rules = rules(&agent());
+        assert_eq!(
+            rules,
+            [
+                "ip daddr { 169.254.169.254 } tcp dport 80 dnat ip to 10.0.0.1:8988",
+                "ip6 daddr { fd20:ce::254, fd00:ec2::254 } tcp dport 80 dnat ip6 to [fd00::1]:8988",
+                "ip daddr { 169.254.170.23 } tcp dport 80 dnat ip to 10.0.0.1:8987",
+                "ip6 daddr { fd00:ec2::23 } tcp dport 80 dnat ip6 to [fd00::1]:8987",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_net() {
+        let agent = Agent { v6: None, containers: None, ..agent() };
+        let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
+        assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
+        assert!(rules.contains("fd20:ce::254, fd00:ec2::254, fd00:ec2::23 } counter drop"), "{rules}");
+    }
+
+    #[test]
+    fn pods_on_the_nodes_network_are_told_by_their_group() {
+        let path = group(true, "kubelet/kubepods");
+        let rules = translated(&rules(&agent()), Some(&socket_of(2, &path)), None);
+        assert_eq!(
+            rules.matches("socket cgroupv2 level 2 \"unified/kubelet/kubepods\" ip").count(),
+            4,
+            "{rules}"
+        );
+        assert_eq!(group(false, "kubepods.slice"), "kubepods.slice");
+    }
+
+    #[test]
+    fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
+        let rules = translation(&agent(), None, None).unwrap();
+        assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
+        assert!(!rules.contains("cgroupv2") && rules.contains("chain net"), "{rules}");
+    }
+
+    #[test]
+    fn rules_replace_what_was_there() {
+        assert!(safety_net().starts_with(&removal()));
+    }
+}

@@ -1,0 +1,288 @@
+//! Where links and maps are kept while no process of ours has them open: a directory of a BPF file system.
+//!
+//! `PLACE/seawall/v2/` holds the maps by name, and links by hook, version of the programs and group. The directory's `v2` is the layout's:
+//! programs of another layout are attached beside, with maps of their own, never to maps they would misread.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aya::maps::{MapData, MapError};
+use aya::programs::links::PinnedLink;
+use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::io::Errno;
+
+use crate::attach_points::Hook;
+use crate::error::Error;
+use crate::target;
+
+/// Bytes of a key and of a value of the map [`CALLERS`]: a connection, and whose it is.
+pub(crate) const CALLERS_KEY: usize = 48;
+pub(crate) const CALLERS_VALUE: usize = 24;
+
+pub(crate) const TARGET: &str = "target";
+pub(crate) const CALLERS: &str = "callers";
+pub(crate) const COUNTS: &str = "counts";
+pub(crate) const LISTENERS: &str = "listeners";
+const MINE: &str = "mine";
+
+/// The maps, with the sizes of their keys and values in bytes.
+pub(crate) const MAPS: [(&str, usize, usize); 5] = [
+    (TARGET, 4, target::SIZE),
+    (CALLERS, CALLERS_KEY, CALLERS_VALUE),
+    (COUNTS, 4, 8),
+    (LISTENERS, 4, 8),
+    (MINE, 4, CALLERS_KEY + CALLERS_VALUE),
+];
+
+/// Linux, `BPF_FS_MAGIC` in `include/uapi/linux/magic.h`.
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+const FAMILY: &str = "seawall";
+const LAYOUT: &str = "v2";
+
+/// A place for pins.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    bpffs: PathBuf,
+}
+
+/// While one is held, no other process attaches, removes or changes the target.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held for its lock")] File);
+
+/// How long another process is waited for by an operator's command, and by an agent that starts.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two tries.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+impl Turn {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for the lock that has an end is none of the kernel's"
+    )]
+    fn take(directory: &Path, patience: Duration) -> Result<Self, Error> {
+        let doing = "lock";
+        let file = File::open(directory).map_err(Error::system(doing, directory))?;
+        let mut tries = patience.as_millis() / TRY_AGAIN.as_millis();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::WOULDBLOCK) if tries > 0 => {
+                    tries -= 1;
+                    std::thread::sleep(TRY_AGAIN);
+                }
+                Err(Errno::WOULDBLOCK) => return Err(Error::Busy { path: directory.to_owned() }),
+                Err(error) => return Err(Error::system(doing, directory)(error.into())),
+            }
+        }
+    }
+}
+
+impl Pins {
+    /// Pins below the mount point of a BPF file system, `/sys/fs/bpf` on most nodes.
+    ///
+    /// # Errors
+    /// Nothing can be pinned there.
+    pub fn at(bpffs: &Path) -> Result<Self, Error> {
+        let found = statfs(bpffs).map_err(io::Error::from).map_err(Error::system("look at", bpffs))?;
+        let magic = u64::try_from(found.f_type).unwrap_or_default() & 0xffff_ffff;
+        match magic {
+            BPF_FS_MAGIC => Ok(Self { bpffs: bpffs.to_owned() }),
+            _ => Err(Error::NoBpffs { path: bpffs.to_owned() }),
+        }
+    }
+
+    /// The directory of this layout.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        self.bpffs.join(FAMILY).join(LAYOUT)
+    }
+
+    /// Waits until no other process is about to change anything here, and for so long at most. On the mount point, because all below
+    /// comes and goes.
+    pub(crate) fn turn(&self, patience: Duration) -> Result<Turn, Error> {
+        Turn::take(&self.bpffs, patience)
+    }
+
+    pub(crate) fn make(&self) -> Result<(), Error> {
+        let directory = self.directory();
+        fs::create_dir_all(&directory).map_err(Error::system("make", directory))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory().join(name)
+    }
+
+    /// A map as it is pinned. It must be as this version would make it: the loader does not compare.
+    pub(crate) fn map(&self, name: &'static str) -> Result<MapData, Error> {
+        let path = self.path(name);
+        let map = MapData::from_pin(&path).map_err(|error| match error {
+            MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::NotFound => {
+                Error::NotAttached { path }
+            }
+            error => Error::map(name)(error),
+        })?;
+        check(name, &map)?;
+        Ok(map)
+    }
+
+    /// The maps that are there are as this version would make them.
+    pub(crate) fn check_maps(&self) -> Result<(), Error> {
+        for (name, ..) in MAPS {
+            match self.map(name) {
+                Ok(_) | Err(Error::NotAttached { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Links that are pinned for a hook, of whatever version.
+    pub(crate) fn links(&self, hook: Hook) -> Result<Vec<LinkPin>, Error> {
+        let names = names(&self.directory())?;
+        Ok(names.iter().filter_map(|name| LinkPin::parse(name)).filter(|pin| pin.hook == hook).collect())
+    }
+
+    /// Directories of other layouts, by name.
+    pub(crate) fn other_layouts(&self) -> Result<Vec<String>, Error> {
+        let mut names = names(&self.bpffs.join(FAMILY))?;
+        names.retain(|name| name != LAYOUT);
+        Ok(names)
+    }
+
+    /// Unpins all of a layout: what captures before what notes, so that nothing is captured that nobody would note.
+    pub(crate) fn clear(&self, layout: &str) -> Result<(), Error> {
+        let directory = self.bpffs.join(FAMILY).join(layout);
+        let mut names = names(&directory)?;
+        names.sort_by_key(|name| !name.starts_with("connect"));
+        for name in names {
+            unpin(&directory.join(name))?;
+        }
+        gone(fs::remove_dir(&directory), "remove", directory)
+    }
+
+    /// Unpins the maps of this layout if no link is there to use them: what an attempt that failed has left.
+    pub(crate) fn clear_unused(&self) -> Result<(), Error> {
+        for hook in Hook::ALL {
+            if !self.links(hook)?.is_empty() {
+                return Ok(());
+            }
+        }
+        self.clear(LAYOUT)?;
+        if self.other_layouts()?.is_empty() { self.clear_all() } else { Ok(()) }
+    }
+
+    /// Unpins everything of every layout.
+    pub(crate) fn clear_all(&self) -> Result<(), Error> {
+        let family = self.bpffs.join(FAMILY);
+        for layout in names(&family)? {
+            self.clear(&layout)?;
+        }
+        gone(fs::remove_dir(&family), "remove", family)
+    }
+}
+
+/// Removes a pin, if it is there. Holds what is pinned meanwhile: a link goes off when its last holder lets it go, at once if that is a
+/// process and some time later if it is a pin.
+pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
+    let held = PinnedLink::from_pin(path);
+    gone(fs::remove_file(path), "unpin", path)?;
+    drop(held);
+    Ok(())
+}
+
+/// What was to go and is not there has gone.
+fn gone(result: io::Result<()>, doing: &'static str, path: impl Into<PathBuf>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::system(doing, path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn check(name: &'static str, map: &MapData) -> Result<(), Error> {
+    let info = map.info().map_err(Error::map(name))?;
+    let found = format!("{}+{}", info.key_size(), info.value_size());
+    let wanted = MAPS.iter().find(|(map, ..)| *map == name);
+    let wanted = wanted.map(|(_, key, value)| format!("{key}+{value}")).unwrap_or_default();
+    if found == wanted { Ok(()) } else { Err(Error::Layout { map: name, found, wanted }) }
+}
+
+/// The names in a directory, none if it is not there.
+fn names(directory: &Path) -> Result<Vec<String>, Error> {
+    let doing = "list";
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::system(doing, directory)(error)),
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    let mut names = names.collect::<io::Result<Vec<_>>>().map_err(Error::system(doing, directory))?;
+    names.sort();
+    Ok(names)
+}
+
+/// A pinned link by its name: `HOOK-VERSION-GROUP`. (A dot would be refused: the file system keeps names with one for itself.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkPin {
+    pub(crate) hook: Hook,
+    pub(crate) version: String,
+    pub(crate) group: u64,
+}
+
+impl LinkPin {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let hook = parts.next()?;
+        let hook = Hook::ALL.into_iter().find(|known| known.name() == hook)?;
+        let (version, group) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+        parts.next().is_none().then_some(Self { hook, version, group })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{}-{}-{}", self.hook.name(), self.version, self.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_links_name_says_hook_version_and_group() {
+        let pin = LinkPin { hook: Hook::Connect6, version: "00ff".to_owned(), group: 177 };
+        assert_eq!(pin.name(), "connect6-00ff-177");
+        assert_eq!(LinkPin::parse("connect6-00ff-177"), Some(pin));
+    }
+
+    /// Waiting had no end: a stopped `redirect attach` stopped the agent's control thread, and with it every renewal.
+    #[test]
+    fn a_process_that_holds_the_lock_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Turn::take(folder.path(), Duration::ZERO).unwrap();
+        for patience in [Duration::ZERO, TRY_AGAIN * 2] {
+            let error = Turn::take(folder.path(), patience).unwrap_err();
+            assert!(matches!(error, Error::Busy { .. }), "{error}");
+        }
+        drop(held);
+        assert!(Turn::take(folder.path(), Duration::ZERO).is_ok());
+    }
+
+    #[test]
+    fn names_of_maps_are_no_links() {
+        for name in
+            ["target", "callers", "connect4", "connect4-1", "connect4-1-x", "connect4-1-2-3", "connect5-1-2"]
+        {
+            assert_eq!(LinkPin::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_bpf_file_system_is_refused_by_name() {
+        let error = Pins::at(Path::new("/proc")).unwrap_err();
+        assert!(matches!(error, Error::NoBpffs { .. }), "{error}");
+        assert!(Pins::at(Path::new("/no/such/place")).unwrap_err().to_string().contains("/no/such/place"));
+    }
+}

@@ -1,0 +1,194 @@
+//! What is attached, by which version, and what it has done.
+
+use std::fmt;
+
+use crate::attach::version;
+use crate::attach_points::Hook;
+use crate::cgroup_tree::Site;
+use crate::connection_owners::Callers;
+use crate::counts::{Connects, Counts};
+use crate::error::Error;
+use crate::link::Attached;
+use crate::pins::{LinkPin, Pins};
+use crate::target::Target;
+use crate::target_map::Gate;
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Each hook's.
+    pub hooks: Vec<HookStatus>,
+    /// What the programs are told; nothing before the first agent, and then they refuse.
+    pub target: Option<Target>,
+    /// What they counted.
+    pub counts: Counts,
+    /// Connections that are written down and not taken.
+    pub waiting: usize,
+    /// Layouts of other versions that have pins.
+    pub other_layouts: Vec<String>,
+}
+
+/// What is pinned for a hook: one link, or two while one replaces another, or none.
+#[derive(Clone, Debug)]
+pub struct HookStatus {
+    /// Which.
+    pub hook: Hook,
+    /// Its links.
+    pub links: Vec<LinkStatus>,
+}
+
+/// A pinned link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// Which programs.
+    pub version: String,
+    /// Whether these are the programs that this build has.
+    pub ours: bool,
+    /// Whether it is attached to the pods' group that was asked about.
+    pub attached: bool,
+    /// The program's id, as `bpftool prog` shows it; 0 if it cannot be read.
+    pub program: u32,
+}
+
+impl Status {
+    /// Whether every hook has this build's program attached to the pods' group, and nothing else.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let complete = |hook: &HookStatus| matches!(&hook.links[..], [link] if link.ours && link.attached);
+        self.other_layouts.is_empty() && self.hooks.iter().all(complete)
+    }
+}
+
+/// Reads it.
+///
+/// # Errors
+/// Nothing is attached, or this process may not read it.
+pub fn status(pins: &Pins, site: &Site) -> Result<Status, Error> {
+    let hook = |hook| -> Result<HookStatus, Error> {
+        let links = pins.links(hook)?.iter().map(|pin| link(pins, site, pin)).collect();
+        Ok(HookStatus { hook, links })
+    };
+    Ok(Status {
+        hooks: Hook::ALL.into_iter().map(hook).collect::<Result<_, _>>()?,
+        target: Gate::open(pins, site)?.target()?,
+        counts: Counts::read(pins)?,
+        waiting: Callers::open(pins)?.waiting(),
+        other_layouts: pins.other_layouts()?,
+    })
+}
+
+fn link(pins: &Pins, site: &Site, pin: &LinkPin) -> LinkStatus {
+    let attached = Attached::at(&pins.path(&pin.name())).ok();
+    LinkStatus {
+        ours: pin.version == version(),
+        attached: attached.is_some_and(|attached| attached.group == site.id()),
+        program: attached.map_or(0, |attached| attached.program),
+        version: pin.version.clone(),
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for hook in &self.hooks {
+            write!(f, "{hook}")?;
+        }
+        writeln!(f, "IPv4 sockets: {}", Line(&self.counts.connect4))?;
+        writeln!(f, "IPv6 sockets: {}", Line(&self.counts.connect6))?;
+        let Counts { noted, ended, lost, .. } = self.counts;
+        let waiting = self.waiting;
+        writeln!(
+            f,
+            "connections: {noted} noted, {waiting} waiting, {ended} ended before they were taken, {lost} lost"
+        )?;
+        match &self.target {
+            Some(target) => write!(f, "{target}"),
+            None => writeln!(f, "target: none, so that every pod is refused"),
+        }?;
+        self.other_layouts
+            .iter()
+            .try_for_each(|layout| writeln!(f, "another layout is pinned, too: {layout}"))
+    }
+}
+
+impl fmt::Display for HookStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.links.is_empty() {
+            writeln!(f, "{}: NOT ATTACHED", self.hook)?;
+        }
+        for LinkStatus { version, ours, attached, program } in &self.links {
+            let whose = if *ours { "this version" } else { "another version" };
+            let place = if *attached { "attached to the pods' group" } else { "ATTACHED TO NO POD" };
+            writeln!(f, "{}: {place}, program {program}, {whose} ({version})", self.hook)?;
+        }
+        Ok(())
+    }
+}
+
+/// A family's counts as a line.
+struct Line<'a>(&'a Connects);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Connects { captured, direct, exempt, no_agent, no_pod, no_service } = self.0;
+        write!(
+            f,
+            "{captured} captured, {direct} straight to the agent, {exempt} an agent's own, {} refused",
+            self.0.refused()
+        )?;
+        write!(f, " ({no_agent} without an agent, {no_pod} of no pod, {no_service} at another port)")
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let agent = &self.agent;
+        let address = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let port = |port: Option<std::num::NonZeroU16>| {
+            port.map_or_else(|| "refused".to_owned(), |port| port.to_string())
+        };
+        write!(
+            f,
+            "target: IPv4 {}, IPv6 {}",
+            address(agent.v4.map(|v4| v4.to_string())),
+            address(agent.v6.map(|v6| v6.to_string()))
+        )?;
+        writeln!(
+            f,
+            "; port for metadata {}, for containers {}",
+            port(agent.metadata),
+            port(agent.containers)
+        )?;
+        let known = if self.node == 0 { "NOT KNOWN, so that hostNetwork pods are nobody" } else { "known" };
+        writeln!(f, "node's network namespace: {known}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(links: &[LinkStatus]) -> Status {
+        let hooks = Hook::ALL.into_iter().map(|hook| HookStatus { hook, links: links.to_vec() }).collect();
+        Status { hooks, target: None, counts: Counts::default(), waiting: 0, other_layouts: Vec::new() }
+    }
+
+    fn link() -> LinkStatus {
+        LinkStatus { version: "00ff".to_owned(), ours: true, attached: true, program: 7 }
+    }
+
+    #[test]
+    fn complete_is_one_link_of_this_version_on_each_hook() {
+        assert!(with(&[link()]).is_complete());
+        assert!(!with(&[]).is_complete());
+        assert!(!with(&[link(), link()]).is_complete());
+        assert!(!with(&[LinkStatus { ours: false, ..link() }]).is_complete());
+        assert!(!with(&[LinkStatus { attached: false, ..link() }]).is_complete());
+    }
+
+    #[test]
+    fn what_is_missing_is_said_loudly() {
+        let text = with(&[]).to_string();
+        assert!(text.contains("connect4: NOT ATTACHED\n"), "{text}");
+        assert!(text.contains("every pod is refused"), "{text}");
+    }
+}

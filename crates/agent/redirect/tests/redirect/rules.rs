@@ -1,0 +1,103 @@
+//! Rules for netfilter: the net beside the programs, and the translation without them.
+
+use std::sync::Arc;
+
+use seawall_core::PodUid;
+use seawall_redirect::nft_rules;
+
+use crate::support::agent::{at_node, gate};
+use crate::support::*;
+
+fn load(rules: &str) {
+    within("node", || nft_rules::apply(rules)).unwrap_or_else(|error| panic!("{error}\n{rules}"));
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
+    assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
+    // A second time changes nothing.
+    load(&nft_rules::safety_net());
+    load(&nft_rules::safety_net());
+    for port in [80, 443, 8080] {
+        assert_eq!(one.ask(&format!("ask raw_syn 169.254.169.254 {port}")), "nothing", "{port}");
+    }
+    assert_eq!(one.ask("ask raw_syn 169.254.170.23 80"), "nothing");
+    // All else is as before.
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert_eq!(one.get("fd20:ce::254"), "agent:one");
+    assert_eq!(host.get("169.254.169.254"), "agent:host");
+    assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
+    assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
+    assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
+    assert_eq!(lab.outside().get("169.254.169.254"), "real");
+    load(&nft_rules::removal());
+    load(&nft_rules::removal());
+    assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real_server() {
+    let lab = Arc::new(Lab::attached());
+    // Programs for the maps that the agent opens; the pods' are detached.
+    let agent = Agent::beside(&lab);
+    let other = Agent::saying(&lab, "containers");
+    gate(&lab).close().unwrap();
+    for name in lab.pin_names().iter().filter(|name| name.contains('-')) {
+        std::fs::remove_file(lab.pins.directory().join(name)).unwrap();
+    }
+    let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
+    until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
+    load(
+        &nft_rules::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+    );
+    for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
+        assert_eq!(one.get(to), "agent:nobody", "{to}");
+        assert_eq!(host.get(to), "agent:nobody", "{to}");
+        assert_eq!(outside.get(to), "real", "{to}");
+    }
+    assert_eq!(one.get("169.254.170.23"), "containers:nobody");
+    assert_eq!(host.get("fd00:ec2::23"), "containers:nobody");
+    // The agent's own pod asks the real server for what it passes on.
+    load(
+        &nft_rules::translation(
+            &at_node(Some(agent.port), None),
+            Some(&lab.site),
+            Some(&PodUid(HOST.into())),
+        )
+        .unwrap(),
+    );
+    assert_eq!(host.get("169.254.169.254"), "real");
+    assert_eq!(one.get("169.254.169.254"), "agent:nobody");
+    let of_nobody = nft_rules::translation(
+        &at_node(Some(agent.port), None),
+        Some(&lab.site),
+        Some(&PodUid("gone".into())),
+    );
+    assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
+    load(
+        &nft_rules::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+    );
+    // What is not translated does not pass either.
+    assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
+    assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
+    drop(agent);
+    assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(host.get("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(outside.get("169.254.169.254"), "real");
+    load(&nft_rules::removal());
+    assert_eq!(one.get("169.254.169.254"), "real");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn what_nft_says_of_bad_rules_is_told() {
+    let _lab = Lab::new();
+    let refused =
+        within("node", || nft_rules::apply("table inet seawall { nonsense }\n")).unwrap_err().to_string();
+    assert!(refused.contains("nonsense"), "{refused}");
+}

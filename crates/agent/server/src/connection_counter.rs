@@ -1,0 +1,109 @@
+//! Counts of open connections and of requests that wait, with their caps: one for the process, one for each client.
+//!
+//! Knows no connection. Permits are taken when a connection is accepted and given back when it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use seawall_core::fair_share;
+
+/// A count of open connections with a cap; one for the process, one per caller. Permits give back on drop.
+#[derive(Debug, Default)]
+pub struct Cap {
+    open: AtomicU32,
+    /// Set once, when the caller is gone: no more are let in, and those that are in are ended.
+    closed: AtomicBool,
+}
+
+impl Cap {
+    /// Whether one more is within its share, while the process has so many open of `most`.
+    ///
+    /// The last quarter is for callers with a few: whoever comes finds room, even if everybody else hoards and gives nothing back.
+    /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::fair_share`], with places an eighth as
+    /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
+    pub fn may_take(&self, process: &Self, most: u32) -> bool {
+        const FEW: u32 = 8;
+        let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
+        self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
+    }
+
+    /// Counts one more if that stays within `most`.
+    pub fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
+        if self.is_closed() {
+            return None;
+        }
+        let taken =
+            self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
+        taken.is_ok().then(|| Permit(self.clone()))
+    }
+
+    /// How many are open.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Nobody may come any more, and whoever is in must go: the next sweep of each thread sees to it.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// One counted connection.
+#[derive(Debug)]
+pub struct Permit(Arc<Cap>);
+
+impl Permit {
+    /// How many are open that were counted with this one.
+    pub(crate) fn open(&self) -> u32 {
+        self.0.open()
+    }
+
+    /// Whether whoever is counted with this one must go.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hoarders_leave_connections_for_others_and_a_few_are_never_refused() {
+        let process = Arc::new(Cap::default());
+        let mut permits = Vec::new();
+        let mut open = |cap: &Arc<Cap>| {
+            let taken =
+                cap.may_take(&process, 1600).then(|| (cap.take(1600).unwrap(), process.take(1600).unwrap()));
+            taken.map(|pair| permits.push(pair)).is_some()
+        };
+        let hoarders: [Arc<Cap>; 9] = Default::default();
+        // One after the other, and none gives anything back.
+        hoarders.iter().for_each(|hoarder| while open(hoarder) {});
+        assert!((1000..1200).contains(&hoarders[0].open()), "{hoarders:?}");
+        let callers: [Arc<Cap>; 32] = std::array::from_fn(|_| Arc::default());
+        assert!(callers.iter().all(|quiet| (0..8).all(|_| open(quiet))), "{callers:?}");
+    }
+
+    #[test]
+    fn a_cap_gives_back_what_is_dropped() {
+        let cap = Arc::new(Cap::default());
+        let first = cap.take(2).unwrap();
+        let _second = cap.take(2).unwrap();
+        assert!(cap.take(2).is_none());
+        drop(first);
+        assert_eq!(cap.open(), 1);
+        assert!(cap.take(2).is_some());
+    }
+}

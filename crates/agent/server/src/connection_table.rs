@@ -1,0 +1,418 @@
+//! The open connections of one traffic thread: who holds them, what each is waiting for, since when.
+//!
+//! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. One sweep a
+//! quarter of a second looks at this table and ends what is overdue. The same table answers "which connection is needed least"
+//! when a cap is reached. What stands in it is the thread's ([`Entered`]): the table knows how long it waits and for what.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use seawall_core::Moment;
+use slab::Slab;
+
+use super::client::ClientId;
+use super::connection_counter::Permit;
+
+/// Names a connection of the thread, for as long as it stands in the table.
+pub(crate) type Key = usize;
+
+/// How often overdue connections are looked for. Timeouts are late by at most this.
+pub(crate) const SWEEP: Duration = Duration::from_millis(250);
+
+/// A response that a client does not read is abandoned after this long without progress.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Candidates among which the least needed connection is chosen: nearly the oldest of all, for a fraction of the cost (Redis
+/// evicts so, too).
+const LOOKED_AT: usize = 64;
+
+/// Places of the table that are walked for them at most, where few connections are candidates.
+const WALKED: usize = 2048;
+
+/// What a connection is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The first byte.
+    Silent,
+    /// The rest of a request head.
+    Head,
+    /// The next request.
+    Idle,
+    /// An answer that is being made (it has its own deadline).
+    Busy,
+    /// The client to read the answer.
+    Write,
+}
+
+/// How long a connection may stay in each state.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For the rest of a request's head, and for its first byte.
+    pub head: Duration,
+    /// For the next request.
+    pub idle: Duration,
+}
+
+impl Timeouts {
+    fn allowed(&self, state: State) -> Option<Duration> {
+        match state {
+            State::Silent | State::Head => Some(self.head),
+            State::Idle => Some(self.idle),
+            State::Write => Some(WRITE_TIMEOUT),
+            State::Busy => None,
+        }
+    }
+}
+
+/// Whose a connection is, and the permits that it holds: one of the process's cap, one of its client's.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) process: Permit,
+    pub(crate) caller: Permit,
+    pub(crate) client: ClientId,
+}
+
+/// What a connection waits for, and since when. It stands with the connection and not in the table, because it is noted at every
+/// turn, when the connection is in the cache and the table is not.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    state: Cell<State>,
+    since: Cell<Moment>,
+}
+
+impl Waits {
+    /// For the first byte.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self { state: Cell::new(State::Silent), since: Cell::new(now) }
+    }
+
+    /// For this from now on.
+    pub(crate) fn note(&self, state: State, now: Moment) {
+        // A partial head keeps the instant of its first byte, or a byte a second would never time out.
+        if !matches!((self.state.get(), state), (State::Head | State::Silent, State::Head)) {
+            self.since.set(now);
+        }
+        self.state.set(state);
+    }
+
+    /// Which is ended first of those at which nobody waits: the silent, and of those the oldest.
+    fn order(&self) -> (bool, Moment) {
+        (self.state.get() != State::Silent, self.since.get())
+    }
+
+    /// Whether it is between two requests.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.get() == State::Idle
+    }
+
+    /// Whether nobody waits at it.
+    fn is_spare(&self) -> bool {
+        matches!(self.state.get(), State::Silent | State::Idle)
+    }
+}
+
+/// What stands in the table. The thread's connections do, and the thread has the table: this trait inverts the arrow between the two.
+pub(crate) trait Entered {
+    /// What it waits for.
+    fn waits(&self) -> &Waits;
+
+    /// Ends what it has under way. Whether somebody still works at it, who will say when that is over
+    /// ([`Connections::leave`]): until then its key must not become another's.
+    fn end(&self) -> bool;
+}
+
+#[derive(Debug)]
+struct Row<C> {
+    /// Gone once it was ended: the row then only waits for who still works at it.
+    connection: Option<C>,
+    permits: Option<Permits>,
+}
+
+/// One thread's connections.
+#[derive(Debug)]
+pub(crate) struct Connections<C> {
+    rows: Slab<Row<C>>,
+    /// Where the next look for a connection that is needed little begins.
+    looked: Key,
+}
+
+impl<C> Default for Connections<C> {
+    fn default() -> Self {
+        Self { rows: Slab::new(), looked: 0 }
+    }
+}
+
+impl<C: Entered> Connections<C> {
+    /// Enters a connection that was just accepted, and is made with its key.
+    pub(crate) fn enter(&mut self, permits: Permits, make: impl FnOnce(Key) -> C) -> Key {
+        let place = self.rows.vacant_entry();
+        let key = place.key();
+        place.insert(Row { connection: Some(make(key)), permits: Some(permits) });
+        key
+    }
+
+    /// A connection that was not ended.
+    pub(crate) fn get(&self, key: Key) -> Option<&C> {
+        self.rows.get(key)?.connection.as_ref()
+    }
+
+    /// Counts a connection against the client that it turned out to be of.
+    pub(crate) fn settle(&mut self, key: Key, client: ClientId, permit: Permit) {
+        if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
+            (permits.client, permits.caller) = (client, permit);
+        }
+    }
+
+    /// Takes a connection out; its permits are given back.
+    pub(crate) fn leave(&mut self, key: Key) {
+        if self.rows.contains(key) {
+            self.rows.remove(key);
+        }
+    }
+
+    /// Ends a connection that this client needs little: one that never said anything before one that is idle, and of those the
+    /// oldest. False if it has none such.
+    pub(crate) fn end_least_of(&mut self, client: ClientId) -> bool {
+        let own = self.spare().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
+        let least = own.min_by_key(|(_, waits, _)| waits.order());
+        let key = least.map(|(key, ..)| key);
+        key.is_some_and(|key| self.end(key))
+    }
+
+    /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
+    pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
+        let others = self.spare().filter(|(_, _, permits)| permits.caller.open() > own).take(LOOKED_AT);
+        let least = others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
+        let key = least.map(|(key, ..)| key);
+        key.is_some_and(|key| self.end(key))
+    }
+
+    /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
+    /// look at all of them each time would cost more than accepting them.
+    fn spare(&mut self) -> impl Iterator<Item = (Key, &Waits, &Permits)> {
+        let rows = &self.rows;
+        let (begin, places) = (self.looked, rows.capacity().max(1));
+        self.looked = (begin + LOOKED_AT) % places;
+        let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
+        keys.filter_map(move |key| {
+            let row = rows.get(key)?;
+            let waits = row.connection.as_ref()?.waits();
+            waits.is_spare().then_some((key, waits, row.permits.as_ref()?))
+        })
+    }
+
+    /// Ends connections that waited longer than their state allows, so many at most; how many.
+    pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
+        let is_overdue = |Waits { state, since }: &Waits| {
+            timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
+        };
+        let keys: Vec<Key> = self.waiting(is_overdue).take(most).collect();
+        keys.into_iter().filter(|key| self.end(*key)).count()
+    }
+
+    /// Ends every connection whose caller is gone, whatever it waits for; how many.
+    pub(crate) fn end_closed(&mut self) -> usize {
+        let is_closed = |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.is_closed());
+        let keys: Vec<Key> = self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
+        keys.into_iter().filter(|key| self.end(*key)).count()
+    }
+
+    /// Every connection between two requests.
+    pub(crate) fn idle(&self) -> Vec<C>
+    where
+        C: Clone,
+    {
+        self.waiting(Waits::is_idle).filter_map(|key| self.get(key).cloned()).collect()
+    }
+
+    /// Ends every connection.
+    pub(crate) fn end_all(&mut self) {
+        let keys: Vec<Key> = self.rows.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.end(key);
+        }
+    }
+
+    /// Those that were not ended and wait in such a way.
+    fn waiting(&self, so: impl Fn(&Waits) -> bool) -> impl Iterator<Item = Key> {
+        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.waits()));
+        self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
+    }
+
+    /// How many are open on this thread.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Ends a connection and frees its permits at once. False if it is not there, or was ended already.
+    fn end(&mut self, key: Key) -> bool {
+        let Some(row) = self.rows.get_mut(key) else { return false };
+        let Some(connection) = row.connection.take() else { return false };
+        row.permits = None;
+        if !connection.end() {
+            self.rows.remove(key);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::connection_counter::Cap;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Says whether it was ended, and that nobody works at it.
+    #[derive(Debug)]
+    struct Seen {
+        waits: Waits,
+        is_ended: Cell<bool>,
+    }
+
+    impl Seen {
+        fn is_ended(&self) -> bool {
+            self.is_ended.get()
+        }
+    }
+
+    impl Entered for Rc<Seen> {
+        fn waits(&self) -> &Waits {
+            &self.waits
+        }
+
+        fn end(&self) -> bool {
+            self.is_ended.set(true);
+            false
+        }
+    }
+
+    fn enter(table: &mut Connections<Rc<Seen>>, caller: &Arc<Cap>, state: State, since: Moment) -> Rc<Seen> {
+        enter_of(table, ClientId::unique(), caller, state, since)
+    }
+
+    fn enter_of(
+        table: &mut Connections<Rc<Seen>>,
+        client: ClientId,
+        caller: &Arc<Cap>,
+        state: State,
+        since: Moment,
+    ) -> Rc<Seen> {
+        let process = Arc::new(Cap::default());
+        let permits =
+            Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap(), client };
+        let seen = Rc::new(Seen { waits: Waits::new(since), is_ended: Cell::new(false) });
+        seen.waits.note(state, since);
+        table.enter(permits, |_| seen.clone());
+        seen
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
+        let mut table = Connections::default();
+        let (own, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let mine = ClientId::unique();
+        let foreign = enter(&mut table, &other, State::Idle, at(1));
+        let newer = enter_of(&mut table, mine, &own, State::Idle, at(3));
+        let older = enter_of(&mut table, mine, &own, State::Idle, at(2));
+        let busy = enter_of(&mut table, mine, &own, State::Busy, at(0));
+        assert!(table.end_least_of(mine));
+        assert!(older.is_ended());
+        assert!(table.end_least_of(mine));
+        assert!(newer.is_ended());
+        assert!(!table.end_least_of(mine), "the rest is busy");
+        assert!(!foreign.is_ended() && !busy.is_ended());
+    }
+
+    #[test]
+    fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
+        let mut table = Connections::default();
+        let (hoarder, quiet) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let oldest = enter(&mut table, &quiet, State::Idle, at(1));
+        let idle = enter(&mut table, &hoarder, State::Idle, at(2));
+        let silent = enter(&mut table, &hoarder, State::Silent, at(3));
+        assert!(table.end_least_of_the_largest(1));
+        assert!(silent.is_ended() && !idle.is_ended());
+        assert!(!table.end_least_of_the_largest(1), "nobody has more than one any more");
+        assert!(!oldest.is_ended());
+    }
+
+    #[test]
+    fn a_slow_head_times_out_though_bytes_keep_coming() {
+        let mut table = Connections::default();
+        let cap = Arc::new(Cap::default());
+        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let one = enter(&mut table, &cap, State::Head, at(0));
+        one.waits.note(State::Head, at(1));
+        one.waits.note(State::Head, at(2));
+        assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
+        let mut table = Connections::default();
+        let cap = Arc::new(Cap::default());
+        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let one = enter(&mut table, &cap, State::Write, at(0));
+        one.waits.note(State::Write, at(9));
+        assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
+        let busy = enter(&mut table, &cap, State::Busy, at(0));
+        assert_eq!(table.end_overdue(&timeouts, at(3600), 8), 0);
+        assert!(!busy.is_ended(), "an answer in the making has its own deadline");
+    }
+
+    #[test]
+    fn a_caller_that_is_gone_takes_its_connections_along_and_no_others() {
+        let mut table = Connections::default();
+        let (gone, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let idle = enter(&mut table, &gone, State::Idle, at(1));
+        let busy = enter(&mut table, &gone, State::Busy, at(1));
+        let foreign = enter(&mut table, &other, State::Idle, at(1));
+        gone.close();
+        assert_eq!(table.end_closed(), 2);
+        assert!(idle.is_ended() && busy.is_ended() && !foreign.is_ended());
+        assert!(gone.take(10).is_none());
+        assert_eq!(gone.open(), 0);
+    }
+
+    /// Somebody works at it until it is told to leave.
+    struct Busy(Waits);
+
+    impl Entered for Busy {
+        fn waits(&self) -> &Waits {
+            &self.0
+        }
+
+        fn end(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_key_is_nobodys_until_who_works_at_its_connection_has_left() {
+        let (process, caller) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let enter = |table: &mut Connections<Busy>| {
+            let client = ClientId::unique();
+            let permits =
+                Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap(), client };
+            table.enter(permits, |_| Busy(Waits::new(at(1))))
+        };
+        let mut table = Connections::default();
+        let first = enter(&mut table);
+        table.end_all();
+        assert!(table.get(first).is_none());
+        assert_eq!(process.open(), 0, "its permits are free at once");
+        assert_ne!(enter(&mut table), first);
+        table.leave(first);
+        assert_eq!(enter(&mut table), first);
+    }
+}

@@ -1,0 +1,192 @@
+//! Bytes that connections hold while they wait, and whose they are. Used by the thread only.
+//!
+//! A head that arrived in part and an answer that its client does not read are the only bytes a connection keeps. Both are
+//! rare on a node: a metadata client's head is one segment, and its answer fits the socket. So a bound far below what
+//! all connections could hold troubles nobody, and without it a few hostile pods with a thousand half heads each would
+//! take more memory than the whole agent may have.
+//!
+//! The bound is shared. Its last quarter is for callers that hold a few: whoever comes finds room, even if everybody else hoards
+//! and gives nothing back. Of the rest a caller may hold as much as it leaves free ([`seawall_core::fair_share`]).
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use seawall_core::fair_share;
+
+/// What every caller may hold where anything is left at all: one head of the largest size, or an answer with the socket's buffer.
+const FEW: usize = 40 * 1024;
+
+/// All bytes held on one thread.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    most: usize,
+    used: Cell<usize>,
+}
+
+/// The bytes of one caller.
+#[derive(Debug)]
+pub(crate) struct Share {
+    own: Cell<usize>,
+    all: Rc<Budget>,
+}
+
+/// What one connection holds; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bytes: Vec<u8>,
+    /// Bytes that the kernel holds because these are held.
+    beside: usize,
+    share: Rc<Share>,
+}
+
+impl Budget {
+    pub(crate) fn new(most: usize) -> Rc<Self> {
+        Rc::new(Self { most, used: Cell::new(0) })
+    }
+}
+
+impl Share {
+    /// A caller that holds nothing yet.
+    pub(crate) fn of(all: &Rc<Budget>) -> Rc<Self> {
+        Rc::new(Self { own: Cell::new(0), all: all.clone() })
+    }
+
+    /// Holds nothing yet, and no buffer.
+    pub(crate) fn nothing(self: &Rc<Self>) -> Held {
+        Held { bytes: Vec::new(), beside: 0, share: self.clone() }
+    }
+
+    fn fits(&self, more: usize) -> bool {
+        let Budget { most, used } = &*self.all;
+        let (own, used) = (self.own.get() + more, used.get() + more);
+        let free = fair_share::free_for_many(*most as u64, used as u64);
+        own as u64 <= free || (own <= FEW && used <= *most)
+    }
+
+    fn give(&self, bytes: usize) {
+        self.own.set(self.own.get() - bytes);
+        self.all.used.set(self.all.used.get() - bytes);
+    }
+
+    fn take(&self, bytes: usize) {
+        self.own.set(self.own.get() + bytes);
+        self.all.used.set(self.all.used.get() + bytes);
+    }
+}
+
+impl Held {
+    /// Holds these bytes instead. False, and nothing is held, if that is too much for the caller.
+    ///
+    /// Nothing is held without a buffer, not even an empty one that once was large.
+    pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
+        bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
+    }
+
+    /// The same for an answer of which the socket took no more: its buffer of `beside` bytes is full, and as much ours as these.
+    pub(crate) fn replace_unsent(&mut self, bytes: &[u8], beside: usize) -> bool {
+        bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
+    }
+
+    /// From now on they are this caller's. False, and nothing is held, if that is too much for it.
+    pub(crate) fn pass_to(&mut self, share: &Rc<Share>) -> bool {
+        let bytes = self.release();
+        self.share = share.clone();
+        self.hold(bytes, 0)
+    }
+
+    fn hold(&mut self, bytes: Vec<u8>, beside: usize) -> bool {
+        self.release();
+        let beside = if bytes.is_empty() { 0 } else { beside };
+        let fits = self.share.fits(bytes.len() + beside);
+        if fits {
+            self.share.take(bytes.len() + beside);
+            (self.bytes, self.beside) = (bytes, beside);
+        }
+        fits
+    }
+
+    fn release(&mut self) -> Vec<u8> {
+        self.share.give(self.bytes.len() + self.beside);
+        self.beside = 0;
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = 3 << 20;
+
+    #[test]
+    fn what_is_given_back_can_be_held_again() {
+        let share = Share::of(&Budget::new(MOST));
+        let (mut one, mut two) = (share.nothing(), share.nothing());
+        // Half of what is not set aside for callers with a few.
+        const HALF: usize = MOST / 8 * 3;
+        assert!(one.replace(&[1; HALF - 10]));
+        assert!(two.replace(&[2; 10]));
+        assert!(!two.replace(&[2; 11]));
+        assert!(two.is_empty(), "what does not fit is not held in part");
+        assert!(two.replace(&[2; 10]) && one.replace(&[1; 5]) && two.replace(&[2; HALF - 5]));
+        drop(two);
+        assert!(one.replace(&[1; HALF]));
+        assert!(one.replace(&[]) && share.own.get() == 0 && share.all.used.get() == 0);
+    }
+
+    /// Slow readers and half heads of one pod used to leave no room for another pod's head in two segments.
+    #[test]
+    fn callers_that_hoard_leave_room_for_one_that_does_not() {
+        let all = Budget::new(MOST);
+        let hoarders: Vec<Vec<Held>> = (0..9)
+            .map(|_| {
+                let share = Share::of(&all);
+                let mut held: Vec<Held> = Vec::new();
+                loop {
+                    let mut next = share.nothing();
+                    if !next.replace(&[0; 4096]) {
+                        return held;
+                    }
+                    held.push(next);
+                }
+            })
+            .collect();
+        assert!(hoarders.iter().filter(|held| held.len() >= 8).count() >= 6, "the first have something");
+        assert!(Share::of(&all).nothing().replace(&[0; 16 * 1024]));
+    }
+
+    #[test]
+    fn a_full_socket_counts_as_long_as_its_answer_waits() {
+        let share = Share::of(&Budget::new(MOST));
+        let mut held = share.nothing();
+        assert!(held.replace_unsent(&[1; 100], 16_384));
+        assert_eq!(share.own.get(), 16_484);
+        assert!(held.replace_unsent(&[], 16_384));
+        assert_eq!(share.own.get(), 0);
+    }
+
+    #[test]
+    fn bytes_that_change_hands_count_for_their_new_owner() {
+        let all = Budget::new(MOST);
+        let (stranger, pod) = (Share::of(&all), Share::of(&all));
+        let mut held = stranger.nothing();
+        assert!(held.replace(&[1; 1000]) && held.pass_to(&pod));
+        assert_eq!((stranger.own.get(), pod.own.get(), all.used.get()), (0, 1000, 1000));
+        assert_eq!(held.len(), 1000);
+    }
+}

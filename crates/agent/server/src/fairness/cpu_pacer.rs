@@ -1,0 +1,96 @@
+//! Keeps a storm from using up the CPU quota. Used by the thread only; told the time and the CPU time, asks for neither.
+//!
+//! The kernel stops a process that has used up its quota until the period's end, up to 100 ms, and then everybody waits, whoever
+//! used it up (Linux, Documentation/scheduler/sched-bwc.rst). So while several callers are there, a thread looks for those who have
+//! something to do, and begins a round for those who wait, only when the process has used less than [`PART`] of what the quota gave
+//! it. A caller that is alone is not held back: there is nobody whom that would help.
+
+use std::time::Duration;
+
+use seawall_core::Moment;
+
+/// The part of the quota that storms may use. What is left is for callers with few requests, for renewals and for the admin port.
+const PART: f64 = 0.85;
+
+/// Unused quota that may be used at once: far less than a period's, so that what is used in any period stays below its quota.
+const BURST: Duration = Duration::from_millis(5);
+
+/// Largest debt, as the rest that would pay for it: even where another thread used all there was, those who wait go on.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// The pace of one thread's rounds.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// CPU seconds a second.
+    rate: f64,
+    /// CPU seconds that may still be used; below zero is owed.
+    credit: f64,
+    last: Option<(Moment, Duration)>,
+}
+
+impl Pace {
+    /// For a quota of so many cores.
+    pub(crate) fn new(cores: f64) -> Self {
+        Self { rate: (cores * PART).max(0.001), credit: 0.0, last: None }
+    }
+
+    /// How long to rest before the next round, by the CPU time that the process has used.
+    pub(crate) fn rest(&mut self, now: Moment, used: Duration) -> Duration {
+        let (then, before) = self.last.replace((now, used)).unwrap_or((now, used));
+        let earned = now.since(then).as_secs_f64() * self.rate;
+        let spent = used.saturating_sub(before).as_secs_f64();
+        let most = BURST.as_secs_f64() * self.rate;
+        let least = -LONGEST.as_secs_f64() * self.rate;
+        self.credit = (self.credit + earned - spent).clamp(least, most);
+        Duration::from_secs_f64((-self.credit / self.rate).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that computes whenever it may, in rounds of 2 ms: the CPU time it used in a second.
+    fn used_in_a_second(cores: f64) -> Vec<f64> {
+        let mut pace = Pace::new(cores);
+        let (mut now, mut cpu) = (Duration::ZERO, Duration::ZERO);
+        let mut in_period = vec![0.0; 11];
+        while now < Duration::from_secs(1) {
+            let at = Moment::from_nanos(u64::try_from(now.as_nanos()).unwrap());
+            now += pace.rest(at, cpu);
+            let round = Duration::from_millis(2);
+            in_period[(now.as_millis() / 100).min(10) as usize] += round.as_secs_f64();
+            now += round;
+            cpu += round;
+        }
+        in_period.pop();
+        in_period
+    }
+
+    #[test]
+    fn no_period_uses_up_its_quota_and_little_of_it_is_wasted() {
+        for cores in [0.25, 0.5, 0.8] {
+            let quota = cores * 0.1;
+            for used in used_in_a_second(cores) {
+                assert!(used < quota, "{used} of {quota}");
+                assert!(used > quota * 0.6, "{used} of {quota}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_round_within_the_quota_begins_at_once() {
+        let mut pace = Pace::new(0.5);
+        for step in 1..100 {
+            let now = Moment::from_nanos(step * 10_000_000);
+            assert_eq!(pace.rest(now, Duration::from_millis(step)), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_rest_is_bounded_whoever_used_the_quota_up() {
+        let mut pace = Pace::new(0.03);
+        pace.rest(Moment::from_nanos(0), Duration::ZERO);
+        assert!(pace.rest(Moment::from_nanos(1), Duration::from_secs(9)) <= LONGEST);
+    }
+}

@@ -1,0 +1,248 @@
+//! Binds the traffic listeners: for each address several sockets, its *lanes*, dealt to the traffic threads.
+//!
+//! The kernel puts a new connection into the lane that the caller's address says ([`lane_of_address`]). So a caller that opens
+//! connections faster than they are accepted fills its own lane's backlog, and connections of others wait in lanes that
+//! [`shards`] empties in turn; with one backlog for all, everybody would wait behind the storm. All connections of a caller are
+//! on one thread, too. Two callers whose addresses end alike share a lane: there are as many lanes as a node's pod addresses
+//! usually differ in their last bits, and where two meet, the rest of the shares still keeps them apart.
+
+mod port_guard;
+pub mod shards;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::libc;
+use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use self::port_guard::Seal;
+
+/// Connections that may wait in a lane to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
+const BACKLOG: i32 = 256;
+
+/// How long an answer may stay without acknowledgement, or its reader without room for it, before the kernel gives it up.
+/// The same as `connections::WRITE_TIMEOUT`, which counts a client's progress.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// The kernel's buffers of each connection, which it doubles for its own bookkeeping (socket(7)). They count as the agent's memory
+/// (cgroup v2), and by default grow to several MiB for whoever sends or does not read. An answer fits, and a head but for the
+/// longest, which comes in pieces.
+const RECEIVE_BUFFER: usize = 4 * 1024;
+const SEND_BUFFER: usize = 8 * 1024;
+
+/// What a connection's unread answers take in the kernel at most.
+pub const UNREAD: usize = 2 * SEND_BUFFER;
+
+/// One of a listener's sockets.
+#[derive(Debug)]
+pub struct Lane {
+    /// The socket, which listens.
+    pub(crate) socket: TcpListener,
+    /// The number of the address that it is bound to.
+    pub(crate) listener: usize,
+    /// Keeps other processes out, for as long as the last lane of the address.
+    _seal: Option<Arc<Seal>>,
+}
+
+/// The lanes of each thread, and the addresses they are bound to.
+#[derive(Debug)]
+pub struct Listeners {
+    /// By thread.
+    pub of_thread: Vec<Vec<Lane>>,
+    /// By the number of the listener, with ports as they are bound.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    /// A socket of the first listener with this port.
+    pub fn at(&self, port: u16) -> Option<&TcpListener> {
+        let lanes = || self.of_thread.iter().flatten();
+        let listener = self.addresses.iter().position(|address| address.port() == port)?;
+        lanes().find(|lane| lane.listener == listener).map(|lane| &lane.socket)
+    }
+}
+
+/// Binds every address, `lanes` (a power of two, at least one for each thread) times.
+///
+/// # Errors
+/// The first address that cannot be bound, with the reason: in use, not this machine's, not permitted.
+pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::Result<Listeners> {
+    let mut of_thread: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut bound = Vec::new();
+    for (listener, address) in addresses.iter().enumerate() {
+        let failed = || format!("cannot listen on {address}");
+        let address = guard(*address).with_context(failed)?;
+        let lanes = lanes.max(threads);
+        let sockets = (0..lanes).map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
+        let sockets = sockets.with_context(failed)?;
+        if let [first, _, ..] = &*sockets {
+            deal_by_address(first, lanes);
+        }
+        let seal = (lanes > 1).then(|| sealed(address)).flatten();
+        for (lane, socket) in sockets.into_iter().enumerate() {
+            of_thread[lane % threads].push(Lane { socket, listener, _seal: seal.clone() });
+        }
+        bound.push(address);
+    }
+    Ok(Listeners { of_thread, addresses: bound })
+}
+
+/// Makes room for so many descriptors: raises the soft limit as far as the hard one allows, and gives what it is then. The
+/// soft one is 1,024 wherever nobody thought of it (systemd explains in systemd.exec(5): for programs that use select(2),
+/// which this one does not); a lower hard limit is the operator's word, and the caps follow it.
+///
+/// # Errors
+/// The kernel refuses what it should allow.
+pub fn make_room(wanted: u64) -> anyhow::Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    // None is no limit.
+    let Some(current) = limit.current.filter(|current| *current < wanted) else { return Ok(wanted) };
+    let raised = limit.maximum.map_or(wanted, |most| most.min(wanted)).max(current);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit })
+        .context("cannot raise the limit on open files")?;
+    Ok(raised)
+}
+
+/// Makes sure that nobody listens here already. SO_REUSEPORT would let a second agent of the same user bind the
+/// same address in silence and take every other connection; an ordinary bind is refused instead. Gives the address
+/// with its port decided.
+fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
+    open(address, false)?.local_addr()
+}
+
+/// Nobody else may share what the lanes share. Where that cannot be had, everybody is served, and it is said.
+fn sealed(address: SocketAddr) -> Option<Arc<Seal>> {
+    let seal = Seal::of(address).inspect_err(|error| {
+        tracing::warn!(%address, %error, "another process of this user could listen here, too, and take connections");
+    });
+    seal.ok().map(Arc::new)
+}
+
+fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Accepted sockets inherit all of these. An answer is one write and must not wait for the last one's acknowledgement.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    // This, too, for sockets that are closed already: an answer to a pod that died before it acknowledged it must not be sent
+    // to its address until the next pod is there. A pod on this node acknowledges within microseconds.
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Has the kernel deal connections to an address's lanes by their source. Where it refuses (a kernel that is none of Linux's
+/// own), it deals them by a hash of addresses and ports: everybody is served, and a storm of connections is everybody's.
+fn deal_by_address(listener: &TcpListener, lanes: usize) {
+    let mut program = lane_of_address(lanes);
+    let length = u16::try_from(program.len()).unwrap_or_default();
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    if let Err(error) = setsockopt(listener, AttachReusePortCbpf, &program) {
+        tracing::warn!(%error, "connections are not dealt by their source address here");
+    }
+}
+
+/// The last byte of a packet's source address, modulo the lanes: the number of the socket in the order in which they began to
+/// listen. Classic BPF (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). On a listener for
+/// both families the packet says which it is.
+fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
+    /// Loads are relative to the network header from here (SKF_NET_OFF in linux/filter.h).
+    const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
+    let mask = u32::try_from(lanes.max(1)).map_or(0, |lanes| lanes - 1);
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    vec![
+        step(load_byte, 0, 0, NETWORK),
+        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 2, 4),
+        // IPv4 (RFC 791, section 3.1): the source address is in bytes 12 to 15.
+        step(load_byte, 0, 0, NETWORK.wrapping_add(15)),
+        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 1),
+        // IPv6 (RFC 8200, section 3): in bytes 8 to 23.
+        step(load_byte, 0, 0, NETWORK.wrapping_add(23)),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask),
+        step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn any() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    #[test]
+    fn every_thread_listens_on_the_same_port() {
+        let listeners = bind(&[any()], 2, 8).unwrap();
+        let ports = listeners.of_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
+        assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 8]);
+    }
+
+    #[test]
+    fn a_second_agent_cannot_share_the_port_in_silence() {
+        let first = bind(&[any()], 2, 8).unwrap();
+        let error = bind(&first.addresses, 2, 8).unwrap_err();
+        assert!(format!("{error:#}").contains("in use"), "{error:#}");
+    }
+
+    #[test]
+    fn nobody_of_the_same_user_can_join_the_lanes_however_willing_to_share() {
+        for address in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
+            let listeners = bind(&[address.parse().unwrap()], 2, 8).unwrap();
+            let (at, port) = (listeners.addresses[0], listeners.addresses[0].port());
+            let wildcard = if at.is_ipv6() { "[::]" } else { "0.0.0.0" };
+            let wildcard = format!("{wildcard}:{port}").parse().unwrap();
+            // What is bound elsewhere on the port, and willing to share, opens no way in either.
+            let _elsewhere = open(SocketAddr::from(([127, 0, 0, 5], port)), true);
+            for joined in [at, wildcard] {
+                let error = open(joined, true).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{address} {joined}");
+            }
+            let mut of_thread = listeners.of_thread;
+            of_thread[0].clear();
+            assert!(open(at, true).is_err(), "{address}: the other thread's lanes are there");
+            drop(of_thread);
+            bind(&[at], 2, 8).unwrap();
+        }
+    }
+
+    /// A caller's storm of connections fills its own lane and no other.
+    #[test]
+    fn a_connection_is_in_the_lane_of_its_source_address() {
+        for (listen, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {
+            let listeners = bind(&[listen.parse().unwrap()], 2, 8).unwrap();
+            let port = listeners.addresses[0].port();
+            for last in if to == "::1" { 1..=1 } else { 2..=40u8 } {
+                let from = if to == "::1" { "::1".parse().unwrap() } else { IpAddr::from([127, 0, 0, last]) };
+                let socket =
+                    Socket::new(Domain::for_address(SocketAddr::new(from, 0)), Type::STREAM, None).unwrap();
+                socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+                socket.connect(&SocketAddr::new(to.parse().unwrap(), port).into()).unwrap();
+                // Lane n is the thread n % 2's n / 2th.
+                let lane = &listeners.of_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
+                assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_on_open_files_that_is_high_enough_is_left_alone() {
+        assert_eq!(make_room(1).unwrap(), 1);
+    }
+}

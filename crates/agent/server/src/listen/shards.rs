@@ -1,0 +1,183 @@
+//! One thread's listening sockets, and which of them have connections to accept. Used by the thread only.
+//!
+//! They stand in a poller of their own. What is not accepted waits in the kernel, each lane's in a backlog of its own.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+
+use rustix::event::epoll::EventFlags;
+use rustix::net::{SocketFlags, acceptfrom_with};
+
+use super::Lane;
+use crate::epoll::{AT_ONCE, Poller};
+
+/// A thread's lanes.
+#[derive(Debug)]
+pub struct Lanes {
+    poller: Poller,
+    lanes: Vec<Lane>,
+    /// Connections may wait of which the poller does not tell: more lanes had some than it tells of at once, or not all
+    /// of a lane's were accepted.
+    may_have_more: bool,
+}
+
+impl Lanes {
+    /// Takes the sockets over. Must be called inside the thread's runtime.
+    ///
+    /// # Errors
+    /// The kernel gives no poller, or does not take a socket into it.
+    pub fn new(lanes: Vec<Lane>) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        for (number, lane) in lanes.iter().enumerate() {
+            poller.add(&lane.socket, number as u64, EventFlags::IN)?;
+        }
+        Ok(Self { poller, lanes, may_have_more: false })
+    }
+
+    /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::leave_some`] said.
+    ///
+    /// # Errors
+    /// The poller failed.
+    pub async fn ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
+        found.clear();
+        while found.is_empty() {
+            if !self.may_have_more {
+                poll_fn(|context| self.poller.poll_told(context)).await?;
+            }
+            let ready = self.poller.look(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+            self.may_have_more = ready == AT_ONCE;
+        }
+        Ok(())
+    }
+
+    /// The lanes in which connections wait at this moment.
+    ///
+    /// # Errors
+    /// The poller failed.
+    pub fn ready_now(&self, found: &mut Vec<usize>) -> io::Result<()> {
+        found.clear();
+        self.poller.look(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+        Ok(())
+    }
+
+    /// Not all were accepted of the lanes that were ready.
+    pub fn leave_some(&mut self) {
+        self.may_have_more = true;
+    }
+
+    /// The number of the listener that a lane is one of.
+    pub fn listener(&self, lane: usize) -> usize {
+        self.lanes[lane].listener
+    }
+
+    /// Accepts one connection, if one waits. It does not block.
+    ///
+    /// # Errors
+    /// What `accept` failed with.
+    pub fn accept(&self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = match acceptfrom_with(&self.lanes[lane].socket, flags) {
+            Ok((socket, Some(peer))) => (socket, SocketAddr::try_from(peer)?),
+            Ok((_, None)) => return Ok(None),
+            Err(error) if error == rustix::io::Errno::AGAIN => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some((socket.into(), peer)))
+    }
+}
+
+/// The lanes in which somebody known was accepted lately. Time is counted in sweeps: a look at the clock for each connection would
+/// cost more than the whole list.
+#[derive(Debug, Default)]
+pub struct KnownLanes {
+    /// For each lane the sweep after which that was; zero is never.
+    last: Vec<u32>,
+    sweeps: u32,
+}
+
+impl KnownLanes {
+    /// A minute of sweeps (`connections::SWEEP`).
+    const LATELY: u32 = 240;
+
+    /// Somebody known was accepted in it just now.
+    pub fn note(&mut self, lane: usize) {
+        if self.last.len() <= lane {
+            self.last.resize(lane + 1, 0);
+        }
+        self.last[lane] = self.sweeps + 1;
+    }
+
+    /// Whether that was lately.
+    pub fn is_known(&self, lane: usize) -> bool {
+        self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
+    }
+
+    /// Time goes on by a sweep.
+    pub fn sweep(&mut self) {
+        self.sweeps += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn lanes(count: usize) -> (Lanes, Vec<SocketAddr>) {
+        let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
+        let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+        let lanes = listeners.into_iter().map(|socket| Lane { socket, listener: 0, _seal: None }).collect();
+        (Lanes::new(lanes).unwrap(), addresses)
+    }
+
+    async fn ready(lanes: &mut Lanes) -> Vec<usize> {
+        let mut found = Vec::new();
+        lanes.ready(&mut found).await.unwrap();
+        found.sort_unstable();
+        found
+    }
+
+    #[tokio::test]
+    async fn what_is_left_in_a_lane_is_told_again_and_an_emptied_one_is_quiet() {
+        let (mut lanes, addresses) = lanes(3);
+        let _clients = [0, 0, 2].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
+        assert_eq!(ready(&mut lanes).await, [0, 2]);
+        assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(2).unwrap().is_some());
+        lanes.leave_some();
+        assert_eq!(ready(&mut lanes).await, [0]);
+        assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(0).unwrap().is_none());
+        let mut found = Vec::new();
+        assert!(pin!(lanes.ready(&mut found)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn a_lane_is_known_for_a_minute_from_when_somebody_known_was_last_accepted_in_it() {
+        let mut known = KnownLanes::default();
+        known.note(3);
+        assert!(known.is_known(3) && !known.is_known(2) && !known.is_known(1000));
+        for _ in 1..KnownLanes::LATELY {
+            known.sweep();
+        }
+        assert!(known.is_known(3));
+        known.note(5);
+        known.sweep();
+        assert!(!known.is_known(3) && known.is_known(5));
+    }
+
+    #[tokio::test]
+    async fn more_lanes_than_fit_one_look_are_all_told() {
+        let (mut lanes, addresses) = lanes(AT_ONCE * 2 + 5);
+        let clients: Vec<_> = addresses.iter().map(|at| TcpStream::connect(at).unwrap()).collect();
+        let mut accepted = 0;
+        while accepted < clients.len() {
+            for lane in ready(&mut lanes).await {
+                accepted += usize::from(lanes.accept(lane).unwrap().is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Answers that take time: a cold lease, a long poll, the real metadata server.
+//!
+//! Each is a future that the connection's own task awaits; the traffic thread goes on with everybody else. What comes is a
+//! [`Reply`], which writes itself in the dialect that it is of: this module knows none.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use seawall_core::Moment;
+use seawall_http::{Frame, Length};
+
+use super::route::Route;
+use super::upstream::Rest;
+
+/// An answer to come.
+pub struct Later {
+    /// What was asked.
+    pub route: &'static Route,
+    /// Whether it waits for a change. Then a client that ends its side is taken for gone, because its place is worth
+    /// more than its answer. Any other answer comes soon, and whoever ended only the sending side still reads it.
+    pub is_poll: bool,
+    /// Brings the answer.
+    pub reply: Pin<Box<dyn Future<Output = Box<dyn Reply>>>>,
+}
+
+impl Later {
+    /// The answer that this future brings.
+    pub fn new(
+        route: &'static Route,
+        is_poll: bool,
+        reply: impl Future<Output = Box<dyn Reply>> + 'static,
+    ) -> Self {
+        Self { route, is_poll, reply: Box::pin(reply) }
+    }
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Later({})", self.route.name())
+    }
+}
+
+/// An answer that has come and writes itself.
+pub trait Reply {
+    /// Appends the response, or its beginning.
+    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written;
+}
+
+/// The moment at which an answer is written, and the request that it answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing<'a> {
+    /// What the answer needs to know of its request.
+    pub frame: &'a Frame<'a>,
+    /// The request's number.
+    pub request: u64,
+    /// The moment.
+    pub now: Moment,
+}
+
+/// What was written of an answer, and what is still to come.
+pub struct Written {
+    /// The status of the answer.
+    pub status: u16,
+    /// The rest of the body, and how its end is told.
+    pub rest: Option<(Box<Rest>, Length)>,
+}
+
+impl Written {
+    /// All of an answer.
+    pub fn whole(status: u16) -> Self {
+        Self { status, rest: None }
+    }
+}

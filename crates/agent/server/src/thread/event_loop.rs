@@ -1,0 +1,88 @@
+//! The loops of a traffic thread: the one that has connections go on, the keeper of rounds, and the drain.
+//!
+//! Which connections have something to do, [`mod@super::ready_queue`] says; what one of them does is its own ([`ActiveConnection`]).
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+
+use super::connection_task::ActiveConnection;
+use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, Thread};
+use crate::client::ServedPod;
+use crate::connection_table::Key;
+use crate::epoll::AT_ONCE;
+
+impl<P: ServedPod> Thread<P> {
+    /// Does what there is to do; between two looks everything else on this thread has its turn. Ends only if the poller fails.
+    pub(super) async fn work(self: Rc<Self>) -> io::Result<()> {
+        loop {
+            poll_fn(|context| self.work.poll_some(context)).await?;
+            self.do_what_there_is()?;
+            // A look costs, even if nobody it tells of has a turn left.
+            self.rest();
+            if self.work.is_left() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn do_what_there_is(self: &Rc<Self>) -> io::Result<()> {
+        let waiting = self.work.queue.borrow().len();
+        for _ in 0..waiting {
+            let next = self.work.queue.borrow_mut().pop_front();
+            self.go_on(next, None);
+        }
+        let told = self.work.poller.look(|key, flags| self.go_on(usize::try_from(key).ok(), Some(flags)))?;
+        self.work.may_have_more.set(told == AT_ONCE);
+        Ok(())
+    }
+
+    fn go_on(self: &Rc<Self>, key: Option<Key>, told: Option<EventFlags>) {
+        let find = |key| self.connections.borrow().get(key).cloned();
+        if let Some(connection) = key.and_then(find) {
+            ActiveConnection { thread: self.clone(), connection }.go_on(told);
+        }
+    }
+
+    /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
+    /// the CPU quota allows while others are there.
+    pub(super) async fn keep_rounds(self: Rc<Self>) {
+        loop {
+            self.turns.wanted().await;
+            tokio::task::yield_now().await;
+            if self.is_accept_failing.take() {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            let rest = self.owed_rest();
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
+            let find = |key| self.connections.borrow().get(key).cloned();
+            self.turns.begin(|key, of| {
+                find(key).is_some_and(|connection| {
+                    ActiveConnection { thread: self.clone(), connection }.unpark(of)
+                })
+            });
+        }
+    }
+
+    /// Lets requests finish that are under way or have arrived; everything else is closed. Where another agent has taken over, idle
+    /// connections have some time to ask once more before that: a client whose connection ends between two requests sees no error, unless
+    /// its next request is on the way by then, and with this answer it is told to come anew. Where there is no other agent, that would only
+    /// keep the next one waiting.
+    pub(super) async fn drain(self: &Rc<Self>) {
+        let waited = if self.is_patient.get() { LAST_ANSWERS } else { Duration::ZERO };
+        let _ = tokio::time::timeout(waited, self.all_gone()).await;
+        self.is_patient.set(false);
+        let idle = self.connections.borrow().idle();
+        // Used up here: whoever holds one keeps its socket open.
+        idle.into_iter()
+            .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.end_or_go_on());
+        if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {
+            tracing::warn!(open = self.connections.borrow().len(), "cutting connections that did not finish");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a connection waits for after a turn: its response, its client's identity, a client that reads slowly. Each is awaited by a task of
+//! the connection's own, which ends with it, while its thread serves everybody else.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use super::READ;
+use super::connection_task::{ActiveConnection, poll_turn_to_read};
+use super::request::After;
+use super::socket::Found;
+use crate::client::ServedPod;
+use crate::connection_table::State;
+use crate::fairness::buffer_budget::Held;
+
+impl<P: ServedPod> ActiveConnection<P> {
+    /// Waits for what a turn left to be waited for. Whether the next turn looks at what is kept, or reads; nothing when the
+    /// connection is over.
+    pub(super) async fn wait(&self, unsent: Option<Held>, after: After) -> Option<bool> {
+        if let Some(unsent) = unsent {
+            if !self.flush(&unsent).await {
+                return None;
+            }
+            // What it waits for now, not what the writing made of it: half a head keeps its time.
+            self.waits.note(after.state(self.keeps()), self.now());
+        }
+        match after {
+            After::Read => Some(false),
+            After::Look => Some(true),
+            // In a box, as the other waits that few connections ever come to: within, they would be memory of each.
+            After::Later(pending) => {
+                let goes_on = Box::pin(self.answer_later(*pending)).await;
+                goes_on.then(|| self.keeps())
+            }
+            After::Settle(cloud, patience) => {
+                let caller = Box::pin(self.settle(cloud, patience)).await;
+                self.who.borrow_mut().caller = caller;
+                // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
+                self.pass_kept_on().then_some(true)
+            }
+            After::Close => None,
+            After::Linger => {
+                Box::pin(self.linger()).await;
+                None
+            }
+        }
+    }
+
+    /// Writes what the socket did not take at once. False when the client is gone.
+    pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
+        while !unsent.is_empty() {
+            self.waits.note(State::Write, self.now());
+            if poll_fn(|context| self.poll_writable(context)).await.is_err() {
+                return false;
+            }
+            match self.socket.send(unsent) {
+                Some(n) => unsent = &unsent[n..],
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_writable(context, &self.thread.work.poller, self.key)
+    }
+
+    /// Writes an answer, and holds of it what the socket does not take at once. False when the client is gone, or may not hold so much.
+    pub(super) async fn write(&self, out: Vec<u8>) -> bool {
+        let Some(sent) = self.socket.send(&out) else { return false };
+        if sent == out.len() {
+            return true;
+        }
+        let Some(unsent) = self.hold(&out[sent..]) else { return false };
+        drop(out);
+        self.flush(&unsent).await
+    }
+
+    /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
+    async fn linger(&self) {
+        const MOST: usize = 256 * 1024;
+        if self.socket.finish().is_err() {
+            return;
+        }
+        let mut discarded = 0;
+        while discarded < MOST {
+            match poll_fn(|context| self.poll_discard(context)).await {
+                0 => return,
+                n => discarded += n,
+            }
+        }
+    }
+
+    /// Reads into the thread's buffer and forgets it: one of its own would be part of every connection's task. A failed
+    /// read gives nothing, as the end does.
+    fn poll_discard(&self, context: &mut Context<'_>) -> Poll<usize> {
+        loop {
+            if ready!(poll_turn_to_read(self, context)).is_err() {
+                return Poll::Ready(0);
+            }
+            match self.socket.read(&mut self.thread.scratch.borrow_mut().read[..READ]) {
+                Found::End => return Poll::Ready(0),
+                Found::Nothing => self.thread.turns.take(&self.who.borrow().tenant.turns),
+                Found::Bytes(n) => {
+                    self.thread.turns.take(&self.who.borrow().tenant.turns);
+                    return Poll::Ready(n);
+                }
+            }
+        }
+    }
+}

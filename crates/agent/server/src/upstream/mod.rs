@@ -1,0 +1,280 @@
+//! The way to a cloud's real metadata server. What goes there, and whether it may, is the dialect's to say.
+//!
+//! Each traffic thread has its own pool of upstream connections. Long polls have places of their own and cannot starve short
+//! requests.
+//!
+//! Of an answer no more is held than a [`WINDOW`]: what is larger is passed on piece by piece, as fast as the client reads, and
+//! keeps its place for so long. So what all answers on their way cost is bounded by the places, and the places are shared by
+//! caller ([`permits`]).
+
+pub mod long_polls;
+pub mod permits;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Incoming};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use seawall_http::Refusal;
+
+use self::long_polls::{LongPolls, PollPlace};
+use self::permits::{Place, Places};
+use super::client::{ClientId, ClientShares};
+
+/// How long the real server may take to go on with an answer that it has begun.
+const GO_ON: Duration = Duration::from_secs(10);
+
+/// The real server is on this node's own network: a connection takes microseconds or does not come.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Bytes of an answer that are held at once. Nearly every real answer is smaller (the largest, a service-account subtree read
+/// recursively, has a few KiB); and the smaller it is, the more requests may be at the real server at once, which a slow one needs:
+/// 13 pods that ask 20 times a second need 26 places at 100 ms, and some for what comes unevenly.
+const WINDOW: usize = 8 * 1024;
+
+/// How long more is waited for to fill a window once something has come: a server that sends byte by byte would else cost a
+/// system call for each.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// The kernel's buffer of what the real server has sent and nobody has read yet.
+const RECEIVE_BUFFER: usize = WINDOW;
+
+/// Largest body passed on.
+const BODY: u64 = 1024 * 1024;
+
+const UNREACHABLE: Refusal = Refusal::new(
+    503,
+    "upstream_unreachable",
+    "The real metadata server could not be reached; try again shortly.",
+);
+/// The refusal of what the real server did not answer in time.
+pub const SLOW: Refusal =
+    Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
+const STOPPING: Refusal = Refusal::new(
+    503,
+    "stopping",
+    "The agent is being stopped, and its successor will know of changes; try again shortly.",
+);
+const TOO_LARGE: Refusal =
+    Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
+
+/// What is to be asked of the real server.
+#[derive(Clone, Debug)]
+pub struct Forward<'a> {
+    /// Path and query, built by the dialect.
+    pub target: &'a str,
+    /// Which method the real server is asked with.
+    pub method: Method,
+    /// The headers that go along: the dialect's own, none of the client's.
+    pub headers: &'a [(&'static str, &'a str)],
+    /// How long the real server may take, waiting for a place included: the caller's to say, because it is as long as its clients wait.
+    pub patience: Duration,
+    /// How long the real server will hold it beside that, for a long poll.
+    pub hold: Option<Duration>,
+}
+
+/// What the real server answered.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The status.
+    pub status: u16,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// The body, or its beginning.
+    pub body: Vec<u8>,
+    /// What comes after the beginning.
+    pub rest: Option<Box<Rest>>,
+}
+
+/// The part of an answer that is passed on as the client reads it.
+#[derive(Debug)]
+pub struct Rest {
+    /// Length of the whole body, if the real server told it.
+    pub length: Option<u64>,
+    /// Bytes that may still come.
+    left: u64,
+    body: Incoming,
+    _place: Option<Place>,
+    _poll: Option<PollPlace>,
+}
+
+/// A part of an answer.
+#[derive(Debug)]
+pub struct Part {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// How many pieces it came in: what it cost to read.
+    pub pieces: u32,
+    /// Whether the answer ends with it.
+    pub is_last: bool,
+}
+
+impl Rest {
+    /// The next part; nothing if the real server broke off, or goes on for too long.
+    pub async fn next(&mut self) -> Option<Part> {
+        let part = tokio::time::timeout(GO_ON, gather(&mut self.body)).await.ok()?.ok()?;
+        self.left = self.left.checked_sub(part.bytes.len() as u64)?;
+        Some(part)
+    }
+}
+
+/// Reads until a window is full, the body has ended, or nothing more comes for a moment.
+async fn gather(body: &mut Incoming) -> hyper::Result<Part> {
+    let mut part = Part { bytes: Vec::new(), pieces: 0, is_last: false };
+    take(body, &mut part).await?;
+    let more = async {
+        while !part.is_last && part.bytes.len() < WINDOW {
+            take(body, &mut part).await?;
+        }
+        hyper::Result::Ok(())
+    };
+    tokio::time::timeout(GATHER, more).await.unwrap_or(Ok(()))?;
+    Ok(part)
+}
+
+/// Takes the next piece. It is copied, because a piece of one byte would keep the whole buffer alive that it was read into.
+async fn take(body: &mut Incoming, part: &mut Part) -> hyper::Result<()> {
+    match body.frame().await.transpose()? {
+        Some(frame) => {
+            part.bytes.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+            part.pieces += 1;
+        }
+        None => part.is_last = true,
+    }
+    Ok(())
+}
+
+/// One thread's client of the real metadata server; the places are all threads'. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Forwarder {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    upstream: Arc<str>,
+    places: Arc<Places>,
+    long_polls: LongPolls,
+}
+
+impl Forwarder {
+    /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each, and which keeps at
+    /// most `idle` connections.
+    pub fn new(upstream: &str, places: Arc<Places>, idle: usize, long_polls: LongPolls) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        connector.set_recv_buffer_size(Some(RECEIVE_BUFFER));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(idle)
+            .http1_max_buf_size(WINDOW)
+            .build(connector);
+        Self { client, upstream: upstream.into(), places, long_polls }
+    }
+
+    /// Whether this is a long poll, and the answer that will come, or why none came.
+    ///
+    /// # Errors
+    /// Too many long polls.
+    pub fn forward(
+        &self,
+        shares: ClientShares<'_>,
+        forward: &Forward<'_>,
+    ) -> Result<(bool, impl Future<Output = Result<Forwarded, Refusal>> + use<>), Refusal> {
+        let poll = forward.hold.map(|_| self.long_polls.enter(shares.long_polls)).transpose()?;
+        Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
+    }
+
+    /// The answer to a request that is no long poll, in this client's share.
+    ///
+    /// # Errors
+    /// What is to be asked fits no request.
+    pub fn short(
+        &self,
+        client: ClientId,
+        forward: &Forward<'_>,
+    ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
+        self.asked(client, None, forward)
+    }
+
+    fn asked(
+        &self,
+        client: ClientId,
+        poll: Option<PollPlace>,
+        forward: &Forward<'_>,
+    ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
+        let deadline = forward.patience + forward.hold.unwrap_or_default();
+        let request = self.request(forward)?;
+        let is_poll = poll.is_some();
+        let (server, places, mut stop) =
+            (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
+        Ok(async move {
+            let asked = async {
+                let place = if is_poll { None } else { places.enter(client).await };
+                ask(&server, request).await?.whole_or_rest(place, poll).await
+            };
+            let asked = tokio::time::timeout(deadline, asked);
+            tokio::select! {
+                answered = asked => answered.unwrap_or(Err(SLOW)),
+                () = stop.begun(), if is_poll => Err(STOPPING),
+            }
+        })
+    }
+
+    fn request(&self, forward: &Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
+        let uri: Uri = format!("{}{}", self.upstream, forward.target).parse().map_err(|_| UNREACHABLE)?;
+        let request = Request::builder().method(forward.method.clone()).uri(uri);
+        let request =
+            forward.headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(Empty::new()).map_err(|_| UNREACHABLE)
+    }
+}
+
+async fn ask(
+    client: &Client<HttpConnector, Empty<Bytes>>,
+    request: Request<Empty<Bytes>>,
+) -> Result<Begun, Refusal> {
+    let response = client.request(request).await.map_err(|error| {
+        tracing::debug!(%error, "the real metadata server could not be reached");
+        UNREACHABLE
+    })?;
+    let (head, body) = response.into_parts();
+    Ok(Begun { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+/// An answer whose head has come.
+struct Begun {
+    status: u16,
+    headers: HeaderMap,
+    body: Incoming,
+}
+
+impl Begun {
+    /// The whole answer, and the place given back, if it fits a window; else its beginning.
+    async fn whole_or_rest(
+        self,
+        place: Option<Place>,
+        poll: Option<PollPlace>,
+    ) -> Result<Forwarded, Refusal> {
+        let Self { status, headers, mut body } = self;
+        let length = body.size_hint().exact();
+        if length.is_some_and(|length| length > BODY) {
+            return Err(TOO_LARGE);
+        }
+        let mut first = Vec::new();
+        loop {
+            let part = gather(&mut body).await.map_err(|_| UNREACHABLE)?;
+            first.extend_from_slice(&part.bytes);
+            if part.is_last {
+                return Ok(Forwarded { status, headers, body: first, rest: None });
+            }
+            if first.len() >= WINDOW {
+                let left = BODY - first.len() as u64;
+                let rest = Rest { length, left, body, _place: place, _poll: poll };
+                return Ok(Forwarded { status, headers, body: first, rest: Some(Box::new(rest)) });
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Places at the real metadata server, and whose they are: how many requests are there at once, all threads together.
+//!
+//! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
+//! for long. They are shared by dynamic thresholds ([`seawall_core::fair_share::may_take_and_keep`]): one caller whose requests all hang
+//! keeps eight of 64, and in whatever order such callers come, fifteen find one each. Those who wait are served in turn, caller by caller.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use seawall_core::fair_share;
+use tokio::sync::oneshot;
+
+use crate::client::ClientId;
+
+/// All places.
+#[derive(Debug)]
+pub struct Places(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    free: u64,
+    clients: HashMap<ClientId, Own>,
+    /// Clients with somebody who waits, in turn.
+    turns: VecDeque<ClientId>,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    taken: u64,
+    waiting: VecDeque<oneshot::Sender<Place>>,
+}
+
+/// One place; given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Arc<Places>,
+    client: ClientId,
+}
+
+/// A place and who waits for it.
+type Grant = (oneshot::Sender<Place>, Place);
+
+impl Places {
+    /// So many.
+    pub fn new(most: u32) -> Arc<Self> {
+        let state = State { free: most.max(1).into(), clients: HashMap::new(), turns: VecDeque::new() };
+        Arc::new(Self(Mutex::new(state)))
+    }
+
+    /// A place for this client, in its turn.
+    pub async fn enter(self: &Arc<Self>, client: ClientId) -> Option<Place> {
+        let (sender, place) = oneshot::channel();
+        self.state().wait(client, sender);
+        self.grant();
+        place.await.ok()
+    }
+
+    fn grant(self: &Arc<Self>) {
+        let grants = self.state().grants(self);
+        // Sent without the lock: a place whose waiter has just gone comes back by its drop, which takes it.
+        grants.into_iter().for_each(|(waiter, place)| drop(waiter.send(place)));
+    }
+
+    /// A lock, because threads share the places; held for a few instructions.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wait(&mut self, client: ClientId, waiter: oneshot::Sender<Place>) {
+        let own = self.clients.entry(client).or_default();
+        if own.waiting.is_empty() {
+            self.turns.push_back(client);
+        }
+        own.waiting.push_back(waiter);
+    }
+
+    /// Everything that may be given now.
+    fn grants(&mut self, places: &Arc<Places>) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        let mut refused_in_a_row = 0;
+        while refused_in_a_row < self.turns.len() {
+            let Some(client) = self.turns.pop_front() else { break };
+            let granted = self.next_of(client);
+            let is_granted = granted.is_some();
+            grants.extend(granted.map(|waiter| (waiter, Place { places: places.clone(), client })));
+            match self.clients.get(&client) {
+                Some(own) if !own.waiting.is_empty() => {
+                    self.turns.push_back(client);
+                    refused_in_a_row = if is_granted { 0 } else { refused_in_a_row + 1 };
+                }
+                _ => self.forget_if_unused(client),
+            }
+        }
+        grants
+    }
+
+    /// The client's next waiter, if it may have a place; the place is taken.
+    fn next_of(&mut self, client: ClientId) -> Option<oneshot::Sender<Place>> {
+        let own = self.clients.get_mut(&client)?;
+        while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
+            own.waiting.pop_front();
+        }
+        if !fair_share::may_take_and_keep(own.taken, self.free) {
+            return None;
+        }
+        let waiter = own.waiting.pop_front()?;
+        own.taken += 1;
+        self.free -= 1;
+        Some(waiter)
+    }
+
+    fn leave(&mut self, client: ClientId) {
+        self.free += 1;
+        if let Some(own) = self.clients.get_mut(&client) {
+            own.taken -= 1;
+        }
+        self.forget_if_unused(client);
+    }
+
+    fn forget_if_unused(&mut self, client: ClientId) {
+        if self.clients.get(&client).is_some_and(|own| own.taken == 0 && own.waiting.is_empty()) {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.state().leave(self.client);
+        self.places.grant();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    type Entering = Pin<Box<dyn Future<Output = Option<Place>>>>;
+
+    fn entering(places: &Arc<Places>, client: ClientId) -> Entering {
+        let places = places.clone();
+        let mut entering: Entering = Box::pin(async move { places.enter(client).await });
+        // Queued by its first look.
+        if let Some(place) = look(&mut entering) {
+            return Box::pin(std::future::ready(Some(place)));
+        }
+        entering
+    }
+
+    fn look(entering: &mut Entering) -> Option<Place> {
+        match entering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(place) => place,
+            Poll::Pending => None,
+        }
+    }
+
+    fn entered(all: &mut [Entering]) -> Vec<Place> {
+        all.iter_mut().filter_map(look).collect()
+    }
+
+    fn caller() -> ClientId {
+        ClientId::unique()
+    }
+
+    #[test]
+    fn whose_requests_hang_keeps_an_eighth_and_the_next_caller_finds_a_place_at_once() {
+        let (places, hostile, quiet) = (Places::new(64), caller(), caller());
+        let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, hostile)).collect();
+        let held = entered(&mut storm[..100]);
+        assert_eq!(held.len(), 8);
+        let mut asked = entering(&places, quiet);
+        assert!(look(&mut asked).is_some());
+    }
+
+    /// The first five of eight took all 26 places of an agent in 25 MiB, and everybody else waited until theirs gave up.
+    #[test]
+    fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
+        let places = Places::new(26);
+        let mut hanging = Vec::new();
+        for _ in 0..9 {
+            let hostile = caller();
+            let mut storm: Vec<_> = (0..128).map(|_| entering(&places, hostile)).collect();
+            hanging.push((entered(&mut storm), storm));
+        }
+        assert!(look(&mut entering(&places, caller())).is_some());
+    }
+
+    #[test]
+    fn those_who_wait_are_served_caller_by_caller() {
+        let (places, hostile, quiet) = (Places::new(2), caller(), caller());
+        let first = look(&mut entering(&places, hostile)).unwrap();
+        let mut storm: Vec<_> = (0..10).map(|_| entering(&places, hostile)).collect();
+        let second = look(&mut entering(&places, quiet)).unwrap();
+        let mut quiets = entering(&places, quiet);
+        assert!(look(&mut quiets).is_none() && entered(&mut storm).is_empty());
+        drop(first);
+        let held = entered(&mut storm);
+        assert_eq!(held.len(), 1);
+        drop(second);
+        assert!(look(&mut quiets).is_some());
+    }
+
+    /// A place stayed free where the first in turn had given up waiting.
+    #[test]
+    fn callers_that_gave_up_waiting_keep_no_place_from_those_behind_them() {
+        let (places, first) = (Places::new(1), caller());
+        let held = look(&mut entering(&places, first)).unwrap();
+        let gone: Vec<_> = (0..3).map(|_| caller()).collect();
+        drop(gone.iter().map(|caller| entering(&places, *caller)).collect::<Vec<_>>());
+        let waits = caller();
+        let mut waiting = entering(&places, waits);
+        drop(held);
+        assert!(look(&mut waiting).is_some());
+    }
+
+    #[test]
+    fn who_went_while_it_waited_takes_no_place_and_nothing_is_left_of_anybody() {
+        let (places, hostile) = (Places::new(1), caller());
+        let held = look(&mut entering(&places, hostile)).unwrap();
+        drop((0..10).map(|_| entering(&places, hostile)).collect::<Vec<_>>());
+        let mut alive = entering(&places, hostile);
+        drop(held);
+        let held = look(&mut alive).unwrap();
+        drop(held);
+        let state = places.state();
+        assert!(state.clients.is_empty() && state.turns.is_empty() && state.free == 1);
+    }
+}

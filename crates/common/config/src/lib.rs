@@ -1,0 +1,418 @@
+//! Reads a YAML or JSON document and reports *every* mistake in it, not the first.
+//!
+//! A derive would stop at the first wrong field. Here each read either gives a value or notes a mistake
+//! (where, what, what was expected) and goes on, so that an operator mends a file once. Keys that nobody read are
+//! mistakes, too. Opens no file but those that a configuration names ([`values`]), and knows no key by name. Used by the agent's configuration and by `identity`'s identity
+//! file; apart from `core`, so that who reads no document compiles no YAML.
+
+pub mod values;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
+use serde_saphyr::UserMessageFormatter;
+
+/// One mistake in a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where: a path such as `pods[2].address`.
+    pub path: String,
+    /// What stands there, shortened.
+    pub found: String,
+    /// What was expected.
+    pub expected: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: found {}, expected {}", self.path, self.found, self.expected)
+    }
+}
+
+/// All mistakes of one document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for mistake in &self.0 {
+            writeln!(f, "  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+type Notes = Rc<RefCell<Vec<Mistake>>>;
+
+/// A YAML (or JSON) file of somebody else's making, of which a few fields are wanted and none must be shown.
+///
+/// # Errors
+/// Where it is not YAML, without a word of what stands there.
+pub fn foreign(text: &str) -> Result<Value, String> {
+    serde_saphyr::from_str(text).map_err(|error| match error.location() {
+        Some(place) => {
+            format!("is not YAML with each key once, at line {}, column {}", place.line(), place.column())
+        }
+        None => "is not YAML with each key once".into(),
+    })
+}
+
+/// A document being read, and the mistakes found so far.
+#[derive(Debug)]
+pub struct Document {
+    root: Value,
+    notes: Notes,
+}
+
+impl Document {
+    /// Parses YAML (JSON is YAML).
+    ///
+    /// # Errors
+    /// One mistake, when the text is not YAML at all; its path is the line and column.
+    pub fn parse(text: &str) -> Result<Self, Mistakes> {
+        match serde_saphyr::from_str::<Value>(text) {
+            Ok(root) => Ok(Self { root, notes: Notes::default() }),
+            Err(error) => Err(Mistakes(vec![Mistake {
+                path: "the document".into(),
+                found: shorten(&syntax(&error)),
+                expected: "valid YAML with each key once".into(),
+            }])),
+        }
+    }
+
+    /// The outermost table.
+    pub fn root(&self) -> Table<'_> {
+        Node { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
+    }
+
+    /// The result of reading: `value` if no mistake was noted.
+    ///
+    /// # Errors
+    /// Every mistake, in document order of reading.
+    pub fn finish<T>(self, value: T) -> Result<T, Mistakes> {
+        let notes = self.notes.take();
+        if notes.is_empty() { Ok(value) } else { Err(Mistakes(notes)) }
+    }
+}
+
+/// A place in the document, present or not.
+#[derive(Debug, Clone)]
+pub struct Node<'d> {
+    value: Option<&'d Value>,
+    path: String,
+    notes: Notes,
+}
+
+impl<'d> Node<'d> {
+    /// Whether anything stands here. `null` counts as nothing.
+    pub fn is_present(&self) -> bool {
+        self.value.is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether a table stands here.
+    pub fn is_table(&self) -> bool {
+        self.value.is_some_and(Value::is_object)
+    }
+
+    /// Where this is, as mistakes name it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Notes that what stands here is not what was expected.
+    pub fn mistake(&self, expected: impl Into<String>) {
+        let found = match self.value {
+            None | Some(Value::Null) => "nothing".to_owned(),
+            Some(value) => shorten(&value.to_string()),
+        };
+        self.note(found, expected);
+    }
+
+    /// Whether a mistake has been noted here, or below: of a table's unknown keys once it is dropped.
+    pub fn has_mistakes(&self) -> bool {
+        let is_below = |path: &str| {
+            path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.notes.borrow().iter().any(|mistake| is_below(&mistake.path))
+    }
+
+    fn note(&self, found: String, expected: impl Into<String>) {
+        let path = if self.path.is_empty() { "the document".to_owned() } else { shorten(&self.path) };
+        let mut notes = self.notes.borrow_mut();
+        match notes.len() {
+            0..MOST => notes.push(Mistake { path, found, expected: expected.into() }),
+            MOST => notes.push(Mistake {
+                path: "the document".into(),
+                found: "more mistakes".into(),
+                expected: "these to be mended first".into(),
+            }),
+            _ => {}
+        }
+    }
+
+    /// The table here; a mistake and an empty table when something else stands here.
+    pub fn table(&self) -> Table<'d> {
+        let map = match self.value {
+            Some(Value::Object(map)) => Some(map),
+            None | Some(Value::Null) => None,
+            Some(_) => {
+                self.mistake("a table of keys");
+                None
+            }
+        };
+        Table { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
+    }
+
+    /// The elements here; none when absent, a mistake when it is not a list.
+    pub fn list(&self) -> Vec<Node<'d>> {
+        match self.value {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(items)) => items
+                .iter()
+                .enumerate()
+                .map(|(i, value)| Node {
+                    value: Some(value),
+                    path: format!("{}[{i}]", self.path),
+                    notes: self.notes.clone(),
+                })
+                .collect(),
+            Some(_) => {
+                self.mistake("a list");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Text here, converted. `None` when absent or (with a mistake noted) not convertible.
+    pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let converted = match self.value {
+            None | Some(Value::Null) => return None,
+            Some(Value::String(text)) => convert(text),
+            // YAML reads 8080 and 1.5 as numbers; a port or a version may be meant as text.
+            Some(Value::Number(number)) => convert(&number.to_string()),
+            Some(_) => None,
+        };
+        if converted.is_none() {
+            self.mistake(expected);
+        }
+        converted
+    }
+
+    /// A whole number within `range`. `None` when absent or (with a mistake noted) anything else.
+    pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        match self.value {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let number = value.as_u64().filter(|n| range.contains(n));
+                if number.is_none() {
+                    self.mistake(format!("a whole number from {} to {}", range.start(), range.end()));
+                }
+                number
+            }
+        }
+    }
+
+    /// `true` or `false`. `None` when absent or (with a mistake noted) anything else.
+    pub fn boolean(&self) -> Option<bool> {
+        match self.value {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(value)) => Some(*value),
+            Some(_) => {
+                self.mistake("true or false");
+                None
+            }
+        }
+    }
+}
+
+/// A table being read. Dropping it notes every key that nobody asked for.
+#[derive(Debug)]
+pub struct Table<'d> {
+    map: Option<&'d Map<String, Value>>,
+    node: Node<'d>,
+    read: RefCell<BTreeSet<&'static str>>,
+    /// Keys that stood here once: known, and not offered to whoever mistypes one.
+    moved: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'d> Table<'d> {
+    /// The place under `key`, present or not.
+    pub fn key(&self, key: &'static str) -> Node<'d> {
+        self.read.borrow_mut().insert(key);
+        self.place(key)
+    }
+
+    fn place(&self, key: &'static str) -> Node<'d> {
+        let path =
+            if self.node.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.node.path) };
+        Node { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
+    }
+
+    /// As [`Table::key`], and a mistake when nothing stands there.
+    pub fn required(&self, key: &'static str, expected: &str) -> Node<'d> {
+        let node = self.key(key);
+        if !node.is_present() {
+            node.mistake(expected);
+        }
+        node
+    }
+
+    /// Refuses a key that stands elsewhere now, `now` being what is said of that; whether it was there.
+    pub fn moved(&self, key: &'static str, now: &str) -> bool {
+        self.moved.borrow_mut().insert(key);
+        let node = self.place(key);
+        if node.is_present() {
+            node.mistake(format!("nothing: {now}"));
+        }
+        node.is_present()
+    }
+
+    /// Every key with its place, for tables whose keys are the user's own.
+    pub fn entries(&self) -> Vec<(&'d str, Node<'d>)> {
+        let Some(map) = self.map else { return Vec::new() };
+        map.iter()
+            .map(|(key, value)| {
+                let path = format!("{}.{key}", self.node.path);
+                (key.as_str(), Node { value: Some(value), path, notes: self.node.notes.clone() })
+            })
+            .collect()
+    }
+}
+
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
+        let read = self.read.borrow();
+        // A table read through `entries` asks for no key by name; all of its keys were seen.
+        let Some(map) = self.map.filter(|_| !read.is_empty()) else { return };
+        let moved = self.moved.borrow();
+        let is_known = |key: &str| read.contains(key) || moved.contains(key);
+        for key in map.keys().filter(|key| !is_known(key)) {
+            let known = read.iter().copied().collect::<Vec<_>>().join(", ");
+            self.node.note(format!("the unknown key {:?}", shorten(key)), format!("one of: {known}"));
+        }
+    }
+}
+
+/// Where and what, without the lines of the file that follow, and without advice for whoever calls the library.
+fn syntax(error: &serde_saphyr::Error) -> String {
+    let told = error.render_with_formatter(&UserMessageFormatter);
+    let first = told.lines().next().unwrap_or_default();
+    first.strip_prefix("error: ").unwrap_or(first).to_owned()
+}
+
+/// Longest part of a wrong value, of a key or of a place that a message repeats, in characters.
+const SHOWN: usize = 80;
+
+/// Most mistakes that are told of. A file of another kind can hold hundreds of thousands.
+const MOST: usize = 100;
+
+fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).map(visible).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// Of what changes the direction of a line, a mark: it would show another text than stands in the file.
+fn visible(c: char) -> char {
+    // Unicode Standard Annex 9, section 2: explicit and implicit directional formatting characters.
+    let turns =
+        matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if turns { '\u{fffd}' } else { c }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_yaml_is_told_in_a_line_for_whoever_wrote_it() {
+        let told = |text: &str| Document::parse(text).unwrap_err().to_string();
+        for (text, why) in [
+            ("a: 1\na: 2\n", "line 2 column 1: duplicate mapping key: a"),
+            ("a: 1\n---\nb: 2\n", "line 3 column 1: "),
+            ("a: [\n", "line 1 column 4: "),
+        ] {
+            let told = told(text);
+            assert!(told.contains(&format!("found {why}")) && told.trim().lines().count() == 1, "{told}");
+            assert!(!told.contains("Policy") && !told.contains("from_str"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_turns_a_line_round_is_not_shown() {
+        let document = Document::parse("key: \"a\u{202e}b\"\n").unwrap();
+        document.root().key("key").mistake("something else");
+        let shown = document.finish(()).unwrap_err().to_string();
+        assert!(shown.contains("a\u{fffd}b"), "{shown:?}");
+    }
+
+    #[test]
+    fn a_key_that_moved_is_told_of_and_not_offered() {
+        let document = Document::parse("old: 1\ntypo: 2\n").unwrap();
+        {
+            let root = document.root();
+            assert!(root.moved("old", "this key is now new.old"));
+            assert!(!root.moved("older", "this key is gone"));
+            let _ = root.key("new");
+        }
+        let shown = document.finish(()).unwrap_err().to_string();
+        assert!(shown.contains("old: found 1, expected nothing: this key is now new.old"), "{shown}");
+        assert!(shown.contains("\"typo\", expected one of: new\n"), "{shown}");
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_once() {
+        let document = Document::parse("port: many\nlist: [1, x]\nflag: 3\ntypo: 1\n").unwrap();
+        {
+            let root = document.root();
+            assert_eq!(root.key("port").number(1..=65535), None);
+            for item in root.key("list").list() {
+                let _ = item.number(0..=9);
+            }
+            assert_eq!(root.key("flag").boolean(), None);
+            assert!(root.required("name", "a name").text("a name", |t| Some(t.to_owned())).is_none());
+        }
+        let mistakes = document.finish(()).unwrap_err();
+        let text = mistakes.to_string();
+        assert_eq!(mistakes.0.len(), 5, "{text}");
+        for part in ["port: found \"many\"", "list[1]", "flag: found 3", "name: found nothing", "\"typo\""] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    /// A key of five megabytes was printed whole.
+    #[test]
+    fn what_is_told_of_a_mistake_is_bounded_whatever_the_document_holds() {
+        let long = "k".repeat(1 << 20);
+        let document = Document::parse(&format!("? {long}\n: 1\nown:\n  ? {long}\n  : {long}\n")).unwrap();
+        {
+            let root = document.root();
+            for (_, node) in root.key("own").table().entries() {
+                node.number(0..=1);
+            }
+        }
+        let mistakes = document.finish(()).unwrap_err();
+        assert_eq!(mistakes.0.len(), 2);
+        assert!(mistakes.to_string().len() < 1000, "{mistakes}");
+
+        let many: String = (0..10_000).map(|n| format!("k{n}: 1\n")).collect();
+        let document = Document::parse(&many).unwrap();
+        document.root().key("known");
+        let mistakes = document.finish(()).unwrap_err();
+        assert_eq!(mistakes.0.len(), MOST + 1);
+        assert!(mistakes.to_string().contains("more mistakes"), "{mistakes}");
+    }
+
+    #[test]
+    fn text_that_is_not_yaml_is_one_clear_mistake() {
+        let mistakes = Document::parse("a: [1, 2").unwrap_err();
+        assert_eq!(mistakes.0.len(), 1);
+    }
+}

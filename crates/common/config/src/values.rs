@@ -1,0 +1,131 @@
+//! What values of the agent's configuration may be: text to checked values, or nothing; and the files that it names.
+//!
+//! Knows no keys; what was expected is said where a key is read. Used by each section of the agent's configuration.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use seawall_core::names::{is_dns_subdomain, is_loopback};
+use seawall_core::{ServiceAccount, file};
+use serde::Serializer;
+
+/// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
+/// take a quarter of it.
+pub const LARGEST: usize = 1024 * 1024;
+
+/// Longest name or URL part that is accepted; clouds' own names are far shorter.
+const NAME_LENGTH: usize = 253;
+
+/// A name, or a part of a URL: letters, digits, `-`, `_`, `.` and `:`.
+pub fn name(text: &str) -> Option<String> {
+    let fits = !text.is_empty()
+        && text.len() <= NAME_LENGTH
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+    fits.then(|| text.to_owned())
+}
+
+/// A path, relative ones from `base`.
+pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| base.join(text))
+}
+
+/// An upstream's base URL. A Kubernetes token or a cloud credential travels in every request to it, so plain http is
+/// accepted only where the traffic cannot leave the machine.
+pub fn sealed_url(text: &str) -> Option<String> {
+    let is_sealed = |url: &http::Uri| match url.scheme_str() {
+        Some("https") => true,
+        Some("http") => url.host().is_some_and(is_loopback),
+        _ => false,
+    };
+    base_url(text, is_sealed)
+}
+
+/// A base URL of plain http: a metadata server's, which never leaves the node, or a proxy's.
+pub fn plain_url(text: &str) -> Option<String> {
+    base_url(text, |url| url.scheme_str() == Some("http"))
+}
+
+fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
+    let url: http::Uri = text.parse().ok()?;
+    let no_path = matches!(url.path(), "" | "/") && url.query().is_none();
+    // A password would be shown by `check`, and nobody is asked with it.
+    let nobody = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    (nobody && url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
+}
+
+/// Whether the URL's host is this machine's loopback.
+pub fn is_near(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
+}
+
+/// Whether a URL is at one of these listeners. An agent that is its own upstream would ask itself for each answer, until no
+/// place is left.
+pub fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
+    let is_own = |own: &SocketAddr| {
+        let is_same = host.trim_matches(['[', ']']).parse() == Ok(own.ip());
+        own.port() == port && (is_same || is_loopback(host) && own.ip().is_unspecified())
+    };
+    listeners.iter().any(is_own)
+}
+
+/// `namespace/name`.
+pub fn service_account(text: &str) -> Option<ServiceAccount> {
+    let (namespace, name) = text.split_once('/')?;
+    let (namespace, name) = (dns_name(namespace)?, dns_name(name)?);
+    Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
+}
+
+/// A name as Kubernetes has them.
+pub fn dns_name(text: &str) -> Option<String> {
+    is_dns_subdomain(text).then(|| text.to_owned())
+}
+
+/// A positive duration with one unit, up to a day.
+pub fn duration(text: &str) -> Option<Duration> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let span = matches!(unit, "ms" | "s" | "m" | "h").then(|| seawall_core::duration::parse(text))??;
+    (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span).then_some(span)
+}
+
+/// Writes a duration as [`duration`] reads it.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{}ms", span.as_millis()))
+}
+
+/// The text of a file that the configuration names.
+///
+/// # Errors
+/// Which file cannot be read, and why.
+pub fn named_file(path: &Path) -> anyhow::Result<String> {
+    let text = file::read(path, LARGEST)
+        .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
+    Ok(text.expose().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_kubernetes_takes() {
+        assert_eq!(service_account("shop/cart").unwrap().to_string(), "shop/cart");
+        for wrong in ["shop", "shop/", "/cart", "shop/cart/x", "Shop/cart", "shop:cart", ""] {
+            assert!(service_account(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn durations_have_one_unit_and_a_bound() {
+        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Some(Duration::from_secs(120)));
+        for bad in ["", "5", "s", "0s", "-1s", "25h", "1d", "99999999999999999999s", "1s1s"] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+    }
+}

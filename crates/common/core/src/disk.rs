@@ -1,0 +1,83 @@
+//! Work that a disk can hold up, done on a thread of its own, so that the thread that asks for it serves others meanwhile.
+//!
+//! A hung disk or network file system keeps a thread in the kernel for as long as it likes, and no limit ends that. So the one who asks
+//! stops waiting after [`PATIENCE`], and at most [`THREADS`] such threads hang in the process. Not tokio's blocking threads: look-ups of
+//! names run there, and need them when a disk hangs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// How long the work is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Threads that may hang at once.
+pub const THREADS: usize = 4;
+
+static BUSY: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts one thread for as long as it works.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let more = |busy: usize| (busy < THREADS).then_some(busy + 1);
+        BUSY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok().then_some(Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        BUSY.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Does this work on a thread of its own and waits for it for at most [`PATIENCE`].
+///
+/// # Errors
+/// It takes longer (the thread goes on by itself), or [`THREADS`] others hang already, or no thread can be made.
+pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    let place = Place::take().ok_or_else(|| format!("{THREADS} threads already wait for a disk"))?;
+    let (done, is_done) = oneshot::channel();
+    let body = move || {
+        let _place = place;
+        // The one who asked may have stopped waiting.
+        let _ = done.send(work());
+    };
+    let thread = std::thread::Builder::new().name("disk".into());
+    thread.spawn(body).map_err(|error| format!("cannot start a thread: {error}"))?;
+    match tokio::time::timeout(PATIENCE, is_done).await {
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(_)) => Err("the thread that worked ended in a panic".into()),
+        Err(_) => Err(format!("the disk did not answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// One test, because the count is the process's.
+    #[tokio::test(start_paused = true)]
+    async fn a_hung_disk_holds_up_the_work_and_nobody_else() {
+        let (ends, hangs) = mpsc::channel::<()>();
+        let hangs = std::sync::Arc::new(std::sync::Mutex::new(hangs));
+        for _ in 0..THREADS {
+            let hangs = hangs.clone();
+            let work = move || drop(hangs.lock().map(|hangs| hangs.recv()));
+            let error = aside(work).await.unwrap_err();
+            assert!(error.contains("within 5 s"), "{error}");
+        }
+        let error = aside(|| ()).await.unwrap_err();
+        assert!(error.contains("already wait"), "{error}");
+        drop(ends);
+        while BUSY.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        tokio::time::resume();
+        assert_eq!(aside(|| 7).await, Ok(7));
+    }
+}

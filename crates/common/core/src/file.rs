@@ -1,0 +1,100 @@
+//! Reads small files without trusting that they are small, or files. Called for every file that a configuration names: by
+//! `identity` for identity files and tokens, by `kube` for what leads to the API server, by the agent for the rest.
+//!
+//! A path in a configuration may name a FIFO, a device or a folder, by mistake or because a mount is not there yet. Opening must not
+//! wait, reading must not go on for ever, and what was looked at must be what is read: so the file is opened first, without
+//! blocking, and the descriptor is asked what it is. Links are followed: Kubernetes mounts ConfigMaps, Secrets and tokens as
+//! links to regular files, and renews them so.
+
+use std::fs::{File, FileType, Metadata};
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use crate::Secret;
+use rustix::fs::{Mode, OFlags};
+
+/// The text of a regular file of at most `largest` bytes.
+///
+/// # Errors
+/// What was found and what was expected; never a byte of the content. The path is the caller's to name.
+pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
+    let bytes = read_bytes(path, largest)?;
+    let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
+    Ok(Secret::new(text.to_owned()))
+}
+
+/// The bytes of a regular file of at most `largest` bytes.
+///
+/// # Errors
+/// As [`read`], but that any bytes will do.
+pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String> {
+    let (file, about) = open(path, largest)?;
+    // Room for all of it at once: a buffer that grows leaves copies behind that nobody overwrites.
+    let room = usize::try_from(about.len()).unwrap_or(largest).min(largest) + 1;
+    let mut bytes = Secret::new(Vec::with_capacity(room));
+    file.take(largest as u64 + 1).read_to_end(bytes.expose_mut()).map_err(|error| error.to_string())?;
+    if bytes.expose().len() > largest {
+        return Err(too_large(largest));
+    }
+    Ok(bytes)
+}
+
+fn open(path: &Path, largest: usize) -> Result<(File, Metadata), String> {
+    // O_NONBLOCK: opening a FIFO without a writer would block for ever.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file: File = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| error.to_string())?.into();
+    let about = file.metadata().map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err(format!("is {}, expected a regular file", kind(about.file_type())));
+    }
+    if about.len() > largest as u64 {
+        return Err(too_large(largest));
+    }
+    Ok((file, about))
+}
+
+fn too_large(largest: usize) -> String {
+    format!("is larger than {largest} bytes")
+}
+
+fn kind(kind: FileType) -> &'static str {
+    match () {
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_char_device() || kind.is_block_device() => "a device",
+        () => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_small_regular_file_is_named_and_neither_waited_for_nor_read() {
+        let folder = std::env::temp_dir().join(format!("seawall-file-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let fifo = folder.join("fifo");
+        let rights = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rights, 0).unwrap();
+        std::fs::write(folder.join("large"), [b'a'; 101]).unwrap();
+        std::fs::write(folder.join("right"), [b'a'; 100]).unwrap();
+        std::os::unix::fs::symlink("right", folder.join("link")).unwrap();
+        std::os::unix::fs::symlink(&fifo, folder.join("link-to-fifo")).unwrap();
+        let found = |path: &Path| read(path, 100).map(drop);
+        for (name, what) in [
+            ("fifo", "is a FIFO, expected a regular file"),
+            ("link-to-fifo", "is a FIFO, expected a regular file"),
+            (".", "is a directory, expected a regular file"),
+            ("/dev/zero", "is a device, expected a regular file"),
+            ("large", "is larger than 100 bytes"),
+        ] {
+            assert_eq!(found(&folder.join(name)), Err(what.to_owned()), "{name}");
+        }
+        for name in ["right", "link"] {
+            assert_eq!(found(&folder.join(name)), Ok(()), "{name}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

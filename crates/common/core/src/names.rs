@@ -1,0 +1,70 @@
+//! Names as Kubernetes and URLs have them: what may be one.
+
+use std::net::IpAddr;
+
+/// Whether this is an RFC 1123 label, as Kubernetes demands of namespaces (apimachinery `IsDNS1123Label`): at most 63 of a-z, 0-9, `-`.
+pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+/// Whether this is an RFC 1123 subdomain, as Kubernetes demands of pods, nodes and ServiceAccounts (`IsDNS1123Subdomain`): at most
+/// 253 in all. Unlike the RFC, Kubernetes sets its parts no limit of their own.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let bytes = text.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+}
+
+/// Whether a URL's host is this machine's loopback: only there may a token pass in plain http.
+pub fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether this is visible ASCII of at most `longest` bytes that stands in JSON and in a header as it is: no quote and no backslash.
+pub fn needs_no_escape(text: &str, longest: usize) -> bool {
+    let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
+    (1..=longest).contains(&text.len()) && plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of a name were held to 63 characters, which Kubernetes does not ask.
+    #[test]
+    fn names_are_as_long_as_kubernetes_allows() {
+        let long = |n| "a".repeat(n);
+        assert!(is_dns_label(&long(63)) && !is_dns_label(&long(64)));
+        assert!(is_dns_subdomain(&long(253)) && !is_dns_subdomain(&long(254)));
+    }
+
+    #[test]
+    fn names_are_those_that_kubernetes_takes() {
+        for good in ["a", "cart-0", "0", "a--b"] {
+            assert!(is_dns_label(good) && is_dns_subdomain(good), "{good}");
+        }
+        for wrong in ["", "-a", "a-", "A", "a_b", "a b", "a,b", "é"] {
+            assert!(!is_dns_label(wrong) && !is_dns_subdomain(wrong), "{wrong:?}");
+        }
+        assert!(is_dns_subdomain("a.b-1.c") && !is_dns_label("a.b"));
+        assert!(!is_dns_subdomain("a..b") && !is_dns_subdomain(".a") && !is_dns_subdomain("a."));
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for near in ["localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]"] {
+            assert!(is_loopback(near), "{near}");
+        }
+        for far in ["", "localhost.example", "10.0.0.1", "0.0.0.0", "[::]", "128.0.0.1", "127.0.0.1.example"]
+        {
+            assert!(!is_loopback(far), "{far}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! HTTP/1.1 heads as bytes: in comes a buffer, out comes a head, "more", or a reason to refuse. And what every server of ours
+//! says in the same way: a canonical [`path`], the [`Frame`] of a response, a [`Refusal`].
+//!
+//! No sockets, no clock, no allocation while parsing. The agent reads requests with it, the load engine
+//! responses. Of a request it refuses everything on which two parsers could disagree (RFC 9112 sections 2.2, 5
+//! and 6): what is in front of a credential must not guess. Of a response it refuses what makes its end uncertain.
+
+pub mod body;
+mod bytes;
+mod fields;
+pub mod limits;
+pub mod path;
+mod refusal;
+pub mod request;
+pub mod response;
+mod response_frame;
+pub mod write;
+
+pub use body::{Body, BodyDecoder, BodyError, Framing};
+pub use httparse::Header;
+pub use limits::Limits;
+pub use refusal::Refusal;
+pub use request::{HeaderRoom, RequestError, RequestFlaw, RequestHead, parse_request};
+pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response};
+pub use response_frame::{Frame, Length};
+
+/// The HTTP version of a head. Anything else is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0: connections close unless both sides say keep-alive.
+    Http10,
+    /// HTTP/1.1: connections stay open unless one side says close.
+    Http11,
+}
+
+/// What parsing a buffer gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<T> {
+    /// A whole head and how many bytes of the buffer it took.
+    Complete(T, usize),
+    /// The buffer holds the start of a head and no reason to refuse it yet.
+    Partial,
+}

@@ -1,0 +1,688 @@
+//! Request heads. Called by the agent for every request of every connection.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Status};
+use memchr::{memchr, memchr_iter, memchr2, memchr3, memmem};
+
+use crate::body::Framing;
+use crate::fields::{Ambiguous, Fields};
+use crate::limits::{Limits, MAX_HEADERS};
+use crate::{Parsed, Version, bytes};
+
+/// Room for the headers of one head; lives on the caller's stack.
+pub type HeaderRoom<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
+
+/// Empty [`HeaderRoom`].
+pub const fn header_room<'b>() -> HeaderRoom<'b> {
+    [const { MaybeUninit::uninit() }; MAX_HEADERS]
+}
+
+/// A request head that passed every rule.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'h, 'b> {
+    /// The method as sent; a token.
+    pub method: &'b str,
+    /// The target as sent: origin form (`/path?query`) or absolute form. Visible ASCII.
+    pub target: &'b str,
+    /// The version.
+    pub version: Version,
+    /// The headers as sent, in order.
+    pub headers: &'h [Header<'b>],
+    /// How the body that follows is framed.
+    pub framing: Framing,
+    /// Whether the client wants the connection kept (version and `Connection` considered).
+    pub keep_alive: bool,
+}
+
+impl<'b> RequestHead<'_, 'b> {
+    /// The first header of this name (any case).
+    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
+        self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+    }
+}
+
+/// Why a request head is refused. The connection closes after any of them: what follows cannot be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Not an HTTP/1.x request line, a bare CR or LF, a control character, folding, a bad header.
+    #[error("the request is not valid HTTP/1.1: {0}")]
+    Malformed(RequestFlaw),
+    /// The head exceeds [`Limits::head`] or has too many headers.
+    #[error("the request head is larger than this server accepts")]
+    TooLarge,
+    /// The target exceeds [`Limits::target`].
+    #[error("the request target is longer than this server accepts")]
+    TargetTooLong,
+    /// A method and a target and nothing else, as in HTTP/0.9. Not [`Self::Version`]: no version was named that
+    /// could be refused, so this is an invalid request line (RFC 9112 section 3).
+    #[error("the request line names no version of HTTP")]
+    NoVersion,
+    /// Another version of HTTP, in a request line that is otherwise whole: HTTP/2 prior knowledge, HTTP/3.
+    #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
+    Version,
+    /// Two lengths, a length and a transfer coding, or a coding other than chunked.
+    #[error("the length of the request body is ambiguous")]
+    Framing,
+}
+
+/// Which rule of HTTP/1.1 a malformed request breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFlaw {
+    /// A space in front of the method.
+    #[error("it begins with a space")]
+    LeadingSpace,
+    /// The first word is no token: another protocol, most often.
+    #[error("it does not begin with a method")]
+    NoMethod,
+    /// Not a method, a target and a version with one space between.
+    #[error("a broken request line")]
+    RequestLine,
+    /// A byte outside visible ASCII, a fragment or a backslash.
+    #[error("a character that no target may hold")]
+    TargetCharacter,
+    /// Neither origin form nor absolute form.
+    #[error("the target is neither a path nor an http URL")]
+    TargetForm,
+    /// LF without CR before it.
+    #[error("a line ends with LF instead of CRLF")]
+    BareLf,
+    /// CR without LF behind it.
+    #[error("a CR without LF")]
+    BareCr,
+    /// A header name that is no token, space before its colon, or a folded line.
+    #[error("a header name, or a folded line")]
+    HeaderName,
+    /// A header value with a control character.
+    #[error("a control character in a header value")]
+    HeaderValue,
+    /// HTTP/1.1 without `Host`.
+    #[error("no Host header")]
+    NoHost,
+    /// A `Host` with bytes that no host has.
+    #[error("a Host that is no host")]
+    BadHost,
+    /// `Host` twice.
+    #[error("more than one Host header")]
+    ManyHosts,
+}
+
+impl From<RequestFlaw> for RequestError {
+    fn from(flaw: RequestFlaw) -> Self {
+        Self::Malformed(flaw)
+    }
+}
+
+impl RequestError {
+    /// The status to answer with (RFC 9110 section 15, RFC 6585 section 5).
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Malformed(_) | Self::NoVersion | Self::Framing => 400,
+            Self::TooLarge => 431,
+            Self::TargetTooLong => 414,
+            Self::Version => 505,
+        }
+    }
+}
+
+/// Parses one request head from the start of `buf`. One empty line before it is skipped (RFC 9112 section 2.2).
+///
+/// A line ends with CRLF and nothing else. RFC 9112 section 2.2 would allow a bare LF, but then a reader that
+/// wants CRLF sees one header where this one sees two, which is a smuggled header. Space before a colon, folded
+/// lines and control characters are refused for the same reason.
+///
+/// A peer that sends its head byte by byte costs a vectorised search per byte; the head is parsed only when a line
+/// ends, and the number of lines is bounded.
+///
+/// # Errors
+/// The first rule broken. A buffer that already breaks a rule is refused without waiting for the rest: bytes that
+/// are no method at once, any other broken rule at the end of its line.
+pub fn parse_request<'h, 'b>(
+    buf: &'b [u8],
+    room: &'h mut HeaderRoom<'b>,
+    limits: &Limits,
+) -> Result<Parsed<RequestHead<'h, 'b>>, RequestError> {
+    let rest = after_empty_line(buf);
+    let window = &rest[..rest.len().min(limits.head)];
+    starts_with_method(window)?;
+    if !is_worth_parsing(window) {
+        return unfinished(window, limits);
+    }
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(window, room) {
+        Ok(Status::Complete(length)) => {
+            let head = checked(request, &window[..length], limits)?;
+            Ok(Parsed::Complete(head, buf.len() - rest.len() + length))
+        }
+        Ok(Status::Partial) => unfinished(window, limits),
+        Err(error) => Err(refusal(window, error, limits)),
+    }
+}
+
+/// Skips one CRLF. A lone CR may become one: then nothing is left to look at yet.
+fn after_empty_line(buf: &[u8]) -> &[u8] {
+    match buf {
+        [b'\r'] => &[],
+        [b'\r', b'\n', rest @ ..] => rest,
+        _ => buf,
+    }
+}
+
+/// Refuses other protocols by their first bytes: a TLS ClientHello, a second empty line, binary noise.
+fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
+    let method = window.iter().take(METHOD_PROBE).take_while(|&&byte| byte != b' ');
+    match window.first() {
+        Some(b' ') => Err(RequestFlaw::LeadingSpace.into()),
+        _ if method.copied().all(bytes::is_token) => Ok(()),
+        _ => Err(RequestFlaw::NoMethod.into()),
+    }
+}
+
+/// Longer than any registered method (IANA's longest, `UPDATEREDIRECTREF`, has 17 letters).
+const METHOD_PROBE: usize = 20;
+
+/// Whether parsing can tell more than [`unfinished`] does: a line just ended or the whole head is here. Without
+/// this, a head sent byte by byte would be parsed once per byte.
+fn is_worth_parsing(window: &[u8]) -> bool {
+    window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
+}
+
+/// The answer to a head without an end: more, unless a limit or a line end is broken already. The loop ends at
+/// the first line too many.
+fn unfinished<T>(window: &[u8], limits: &Limits) -> Result<Parsed<T>, RequestError> {
+    if target_so_far(window) > limits.target {
+        return Err(RequestError::TargetTooLong);
+    }
+    for (line, end) in memchr_iter(b'\n', window).enumerate() {
+        if !window[..end].ends_with(b"\r") {
+            return Err(RequestFlaw::BareLf.into());
+        }
+        if line > MAX_HEADERS {
+            return Err(RequestError::TooLarge);
+        }
+    }
+    if window.len() >= limits.head { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
+}
+
+/// The length of the target as far as it is here.
+fn target_so_far(window: &[u8]) -> usize {
+    let Some(space) = memchr(b' ', window) else { return 0 };
+    let from_target = &window[space + 1..];
+    memchr3(b' ', b'\r', b'\n', from_target).unwrap_or(from_target.len())
+}
+
+/// The rules that the tokenizer leaves to us.
+fn checked<'h, 'b>(
+    request: httparse::Request<'h, 'b>,
+    head: &[u8],
+    limits: &Limits,
+) -> Result<RequestHead<'h, 'b>, RequestError> {
+    let httparse::Request { method: Some(method), path: Some(target), version: Some(minor), headers } =
+        request
+    else {
+        return Err(RequestFlaw::RequestLine.into());
+    };
+    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    check_line_ends(head, headers.len())?;
+    check_target(target, limits)?;
+    let fields = Fields::read(headers)?;
+    check_host(&fields, version)?;
+    let framing = fields.framing(version)?.unwrap_or(Framing::None);
+    let keep_alive = fields.keep_alive(version);
+    Ok(RequestHead { method, target, version, headers, framing, keep_alive })
+}
+
+/// The tokenizer takes LF for a line end, and CR only in front of LF. So every line ends with CRLF exactly if
+/// there are as many CRs as lines: the request line, the headers, the empty line.
+fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
+    if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(RequestFlaw::BareLf.into()) }
+}
+
+/// A path or an `http` URL in visible ASCII. `*` and CONNECT's authority have no meaning here. A fragment and a
+/// backslash are refused because readers differ on what they make of the path (RFC 9112 section 3.2).
+fn check_target(target: &str, limits: &Limits) -> Result<(), RequestError> {
+    if target.len() > limits.target {
+        return Err(RequestError::TargetTooLong);
+    }
+    if !target.is_ascii() || memchr2(b'#', b'\\', target.as_bytes()).is_some() {
+        return Err(RequestFlaw::TargetCharacter.into());
+    }
+    if target.starts_with('/') || is_absolute_form(target) {
+        return Ok(());
+    }
+    Err(RequestFlaw::TargetForm.into())
+}
+
+fn is_absolute_form(target: &str) -> bool {
+    let Some((scheme, rest)) = target.split_once("://") else { return false };
+    let authority = rest.split(['/', '?']).next().unwrap_or("");
+    (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
+        && !authority.is_empty()
+        && authority.bytes().all(bytes::is_host)
+}
+
+/// Exactly one in HTTP/1.1, at most one in HTTP/1.0, and only what a host may hold (RFC 9112 section 3.2).
+fn check_host(fields: &Fields<'_>, version: Version) -> Result<(), RequestError> {
+    match (fields.hosts, version) {
+        (0, Version::Http11) => Err(RequestFlaw::NoHost.into()),
+        (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host) => Ok(()),
+        (0 | 1, _) => Err(RequestFlaw::BadHost.into()),
+        _ => Err(RequestFlaw::ManyHosts.into()),
+    }
+}
+
+impl From<Ambiguous> for RequestError {
+    fn from(_: Ambiguous) -> Self {
+        Self::Framing
+    }
+}
+
+/// Names the rule that the tokenizer found broken. Off the warm path.
+#[cold]
+fn refusal(window: &[u8], error: httparse::Error, limits: &Limits) -> RequestError {
+    use httparse::Error;
+    if target_so_far(window) > limits.target {
+        return RequestError::TargetTooLong;
+    }
+    match error {
+        Error::TooManyHeaders => RequestError::TooLarge,
+        Error::HeaderName => RequestFlaw::HeaderName.into(),
+        Error::HeaderValue => RequestFlaw::HeaderValue.into(),
+        Error::NewLine => RequestFlaw::BareCr.into(),
+        Error::Token | Error::Version | Error::Status => line_refusal(window),
+    }
+}
+
+/// Tells what broke a request line: HTTP/0.9 has two words, and only a line that is whole but for its version is refused for that
+/// (RFC 9110 section 15.6.6). Any other is the client's mistake, and none of the server's to be counted.
+fn line_refusal(window: &[u8]) -> RequestError {
+    let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
+    let mut words = line.split(|&byte| byte == b' ').skip(1);
+    let (target, version) = (words.next().unwrap_or_default(), words.next());
+    if target.is_empty() || words.next().is_some() {
+        return RequestFlaw::RequestLine.into();
+    }
+    if !target.iter().all(u8::is_ascii_graphic) {
+        return RequestFlaw::TargetCharacter.into();
+    }
+    match version {
+        None => RequestError::NoVersion,
+        Some(version) if is_other_version(version) => RequestError::Version,
+        Some(_) => RequestFlaw::RequestLine.into(),
+    }
+}
+
+/// `HTTP/` and digits (RFC 9112 section 2.3; the later versions are also written without the second), and not one that is spoken here.
+fn is_other_version(version: &[u8]) -> bool {
+    match version.strip_prefix(b"HTTP/") {
+        Some(b"1.0" | b"1.1") => false,
+        Some([b'0'..=b'9'] | [b'0'..=b'9', b'.', b'0'..=b'9']) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a test compares: (method, target, version, framing, keep-alive, bytes taken).
+    type Seen = (String, String, Version, Framing, bool, usize);
+
+    fn parse_with(input: &[u8], limits: &Limits) -> Result<Option<Seen>, RequestError> {
+        let mut room = header_room();
+        Ok(match parse_request(input, &mut room, limits)? {
+            Parsed::Partial => None,
+            Parsed::Complete(head, taken) => Some((
+                head.method.to_owned(),
+                head.target.to_owned(),
+                head.version,
+                head.framing,
+                head.keep_alive,
+                taken,
+            )),
+        })
+    }
+
+    fn parse(input: &[u8]) -> Result<Option<Seen>, RequestError> {
+        parse_with(input, &Limits::default())
+    }
+
+    /// A request with these header lines besides `Host`.
+    fn with(lines: &str) -> Result<Option<Seen>, RequestError> {
+        parse(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes())
+    }
+
+    fn framing(lines: &str) -> Result<Framing, RequestError> {
+        with(lines).map(|seen| seen.expect("a whole head").3)
+    }
+
+    fn keeps(version: &str, lines: &str) -> bool {
+        let head = format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
+        parse(head.as_bytes()).expect("valid").expect("whole").4
+    }
+
+    fn is_malformed(result: &Result<Option<Seen>, RequestError>) -> bool {
+        matches!(result, Err(RequestError::Malformed(_)))
+    }
+
+    const GOOGLE_AUTH: &[u8] = b"GET /computeMetadata/v1/instance/service-accounts/default/token HTTP/1.1\r\n\
+        Host: metadata.google.internal\r\nUser-Agent: python-requests/2.32.3\r\nAccept-Encoding: gzip, deflate\r\n\
+        Accept: */*\r\nConnection: keep-alive\r\nmetadata-flavor: Google\r\n\
+        x-goog-api-client: gl-python/3.12.3 auth/2.35.0 auth-request-type/at cred-type/mds\r\n\r\n";
+
+    #[test]
+    fn reads_a_whole_head_and_takes_exactly_it() {
+        let mut input = GOOGLE_AUTH.to_vec();
+        input.extend_from_slice(b"GET /next");
+        let mut room = header_room();
+        let Ok(Parsed::Complete(head, taken)) = parse_request(&input, &mut room, &Limits::default()) else {
+            panic!("refused")
+        };
+        assert_eq!(taken, GOOGLE_AUTH.len());
+        assert_eq!(head.target, "/computeMetadata/v1/instance/service-accounts/default/token");
+        assert_eq!(head.headers.len(), 7);
+        assert_eq!(head.header("Metadata-Flavor"), Some(&b"Google"[..]));
+        assert!(head.keep_alive);
+    }
+
+    #[test]
+    fn one_empty_line_before_the_request_is_skipped_and_a_second_is_refused() {
+        let taken = parse(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("valid").expect("whole").5;
+        assert_eq!(taken, 29);
+        assert_eq!(parse(b"\r"), Ok(None));
+        assert_eq!(parse(b"\r\n"), Ok(None));
+        assert!(is_malformed(&parse(b"\r\n\r")));
+        assert!(is_malformed(&parse(b"\n")));
+    }
+
+    #[test]
+    fn other_protocols_are_refused_by_their_first_bytes() {
+        assert!(is_malformed(&parse(&[0x16, 0x03, 0x01])), "TLS ClientHello");
+        assert!(is_malformed(&parse(&[0, 0, 0, 8])), "PostgreSQL");
+        assert!(is_malformed(&parse(b" GET /")), "leading space");
+        assert!(is_malformed(&parse(b"\tGET /")), "leading tab");
+        assert!(is_malformed(&parse(b"SSH-2.0-OpenSSH_9.6\r\n")), "SSH");
+        assert!(is_malformed(&parse(b"*1\r\n$4\r\nPING\r\n")), "Redis");
+    }
+
+    #[test]
+    fn other_versions_of_http_get_a_version_refusal() {
+        assert_eq!(parse(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(RequestError::Version), "HTTP/2 preface");
+        assert_eq!(parse(b"GET / HTTP/1.2\r\n"), Err(RequestError::Version));
+        assert_eq!(parse(b"GET / HTTP/3\r\n"), Err(RequestError::Version));
+        assert_eq!(RequestError::Version.status(), 505);
+    }
+
+    /// It used to be answered 505, as if the client had named a version.
+    #[test]
+    fn a_request_line_without_a_version_is_the_clients_mistake() {
+        for line in ["GET /\r\n", "GET /\n", "GET /a?b\r\nHost: a\r\n\r\n", "GET HTTP/1.1\r\n", "get *\r\n"] {
+            assert_eq!(parse(line.as_bytes()), Err(RequestError::NoVersion), "{line:?}");
+        }
+        assert_eq!(RequestError::NoVersion.status(), 400);
+    }
+
+    /// They used to be answered 505, which counts as the server's failure: any pod could bring about as many as it liked.
+    #[test]
+    fn a_version_that_is_spoken_here_is_never_what_is_refused() {
+        for (line, flaw) in [
+            (&b"GET /a\tb HTTP/1.1\r\n"[..], RequestFlaw::TargetCharacter),
+            (b"GET \t/ HTTP/1.1\r\n", RequestFlaw::TargetCharacter),
+            (b"GET /\xff HTTP/1.1\r\n", RequestFlaw::TargetCharacter),
+            (b"GET /\x01 HTTP/1.0\r\n", RequestFlaw::TargetCharacter),
+            (b"GET /\xff HTTP/2.0\r\n", RequestFlaw::TargetCharacter),
+            (b"GET  HTTP/1.1\r\n", RequestFlaw::RequestLine),
+            (b"GET  HTTP/2.0\r\n", RequestFlaw::RequestLine),
+            (b"GET\t / HTTP/1.1\r\n", RequestFlaw::NoMethod),
+            (b"GET /\tHTTP/1.1\r\n", RequestFlaw::TargetCharacter),
+        ] {
+            let whole = [line, b"Host: a\r\n\r\n"].concat();
+            for input in [line, &whole] {
+                let refused = parse(input);
+                assert_eq!(refused, Err(flaw.into()), "{:?}", String::from_utf8_lossy(input));
+                assert_eq!(refused.unwrap_err().status(), 400);
+            }
+        }
+    }
+
+    #[test]
+    fn broken_request_lines_are_malformed() {
+        for line in [
+            "GET  / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            "GET / a HTTP/1.1",
+            "GET\t/ HTTP/1.1",
+            "GET / http/1.1",
+            "GET / HTTP/1.1\0",
+            "GET / HTTP/1.1x",
+            "GET /\0",
+            "GET ",
+        ] {
+            assert!(is_malformed(&parse(format!("{line}\r\n").as_bytes())), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_request_is_told_by_the_rule_that_it_breaks() {
+        use RequestFlaw as F;
+        for (input, flaw) in [
+            (" GET / HTTP/1.1\r\n", F::LeadingSpace),
+            ("\u{16}\u{3}\u{1}", F::NoMethod),
+            ("GET / a HTTP/1.1\r\n", F::RequestLine),
+            ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", F::TargetCharacter),
+            ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", F::TargetForm),
+            ("GET / HTTP/1.1\r\nHost: a\n", F::BareLf),
+            ("GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", F::BareCr),
+            ("GET / HTTP/1.1\r\nX : a\r\n", F::HeaderName),
+            ("GET / HTTP/1.1\r\nX: a\0\r\n", F::HeaderValue),
+            ("GET / HTTP/1.1\r\n\r\n", F::NoHost),
+            ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", F::BadHost),
+            ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", F::ManyHosts),
+        ] {
+            assert_eq!(parse(input.as_bytes()), Err(RequestError::Malformed(flaw)), "{input:?}");
+        }
+    }
+
+    #[test]
+    fn lf_without_cr_is_refused_as_soon_as_it_is_seen() {
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\nX")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\n\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\r\n\n")));
+    }
+
+    #[test]
+    fn a_line_is_not_parsed_before_it_ends() {
+        assert_eq!(
+            parse(b"GET / HTTP/1.1\r\nX : a"),
+            Ok(None),
+            "or a head byte by byte costs a parse per byte"
+        );
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nX : a\r\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nX : a\r\n\r\nbody")));
+    }
+
+    #[test]
+    fn cr_without_lf_is_refused() {
+        assert!(is_malformed(&with("X: a\rb\r\n")));
+        assert!(is_malformed(&with("X: a\r\r\n")));
+        assert!(is_malformed(&with("\r")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\r\nHost: a\r\n\r\n")));
+    }
+
+    #[test]
+    fn headers_that_two_readers_split_differently_are_refused() {
+        for lines in [
+            "X : a\r\n",
+            "X\t: a\r\n",
+            " X: a\r\n",
+            "X: a\r\n b\r\n",
+            "X: a\r\n\tb\r\n",
+            ": a\r\n",
+            "X\r\n",
+            "X: a\0b\r\n",
+            "X: a\x0bb\r\n",
+            "X: a\x7fb\r\n",
+            "X\0: a\r\n",
+            "X\u{e9}: a\r\n",
+        ] {
+            assert!(is_malformed(&with(lines)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_space_before_the_first_header_is_refused() {
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\n Host: a\r\n\r\n")));
+    }
+
+    #[test]
+    fn a_header_value_may_hold_tab_and_obs_text() {
+        assert_eq!(framing("X: a\tb\u{e9}\r\nEmpty:\r\n"), Ok(Framing::None));
+    }
+
+    #[test]
+    fn one_length_is_a_length() {
+        assert_eq!(framing("Content-Length: 5\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(framing("content-length:0\r\n"), Ok(Framing::Length(0)));
+        assert_eq!(framing("Content-Length: 5\r\nContent-Length: 5\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(framing("Content-Length: 18446744073709551615\r\n"), Ok(Framing::Length(u64::MAX)));
+    }
+
+    #[test]
+    fn a_length_that_readers_take_differently_is_refused() {
+        for value in
+            ["+5", "-5", "5,5", "5, 5", "0x5", "", "5 5", "5a", "5.0", "\u{665}", "18446744073709551616"]
+        {
+            assert_eq!(
+                framing(&format!("Content-Length: {value}\r\n")),
+                Err(RequestError::Framing),
+                "{value:?}"
+            );
+        }
+        assert_eq!(framing("Content-Length: 5\r\nContent-Length: 6\r\n"), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn only_chunked_is_a_transfer_coding() {
+        assert_eq!(framing("Transfer-Encoding: Chunked\r\n"), Ok(Framing::Chunked));
+        for value in ["gzip", "gzip, chunked", "chunked, chunked", "identity", "xchunked", "chunked;q=1", ""]
+        {
+            let lines = format!("Transfer-Encoding: {value}\r\n");
+            assert_eq!(framing(&lines), Err(RequestError::Framing), "{value:?}");
+        }
+        let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
+        assert_eq!(framing(twice), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn a_length_beside_a_transfer_coding_is_refused() {
+        let lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
+        assert_eq!(framing(lengths), Err(RequestError::Framing));
+        let codings = "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n";
+        assert_eq!(framing(codings), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn a_transfer_coding_in_http_1_0_is_refused() {
+        let head = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(head), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn http_1_1_needs_exactly_one_host() {
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\n\r\n")));
+        assert!(is_malformed(&with("host: a\r\n")));
+        assert!(parse(b"GET / HTTP/1.1\r\nHost:\r\n\r\n").is_ok(), "an empty Host is a Host");
+    }
+
+    #[test]
+    fn http_1_0_needs_no_host_but_takes_no_two() {
+        assert!(parse(b"GET / HTTP/1.0\r\n\r\n").is_ok());
+        assert!(is_malformed(&parse(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n")));
+    }
+
+    #[test]
+    fn a_host_with_a_path_a_user_or_a_list_is_refused() {
+        for host in ["a/b", "a@b", "a b", "a\\b", "a#b", "a?b", "h\u{e9}"] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(is_malformed(&parse(head.as_bytes())), "{host}");
+        }
+        for host in ["metadata.google.internal:80", "169.254.169.254", "[fd20:ce::254]:80"] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(parse(head.as_bytes()).is_ok(), "{host}");
+        }
+    }
+
+    #[test]
+    fn targets_are_paths_or_http_urls() {
+        for target in ["/", "/a?b=c", "//a", "http://a/b", "HTTP://a:80", "https://a?b", "/a|b{c}"] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(parse(head.as_bytes()).is_ok(), "{target}");
+        }
+        for target in [
+            "*",
+            "a:443",
+            "a",
+            "http:///a",
+            "ftp://a/",
+            "http://u@a/",
+            "http://a\\b/",
+            "/a#b",
+            "/a\\b",
+            "/\u{e9}",
+        ] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(is_malformed(&parse(head.as_bytes())), "{target}");
+        }
+    }
+
+    #[test]
+    fn keep_alive_follows_version_and_connection() {
+        assert!(keeps("1.1", ""));
+        assert!(!keeps("1.1", "Connection: close\r\n"));
+        assert!(!keeps("1.1", "Connection: Upgrade,\tClose \r\n"));
+        assert!(!keeps("1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
+        assert!(keeps("1.1", "Connection: closed\r\n"));
+        assert!(keeps("1.1", "User-Agent: close\r\n"), "a name as long as Connection");
+        assert!(!keeps("1.0", ""));
+        assert!(keeps("1.0", "Connection: Keep-Alive\r\n"));
+        assert!(!keeps("1.0", "Connection: keep-alive, close\r\n"));
+    }
+
+    #[test]
+    fn a_head_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
+        let limits = Limits { head: GOOGLE_AUTH.len(), ..Limits::default() };
+        assert!(matches!(parse_with(GOOGLE_AUTH, &limits), Ok(Some(_))));
+        let limits = Limits { head: GOOGLE_AUTH.len() - 1, ..Limits::default() };
+        assert_eq!(parse_with(GOOGLE_AUTH, &limits), Err(RequestError::TooLarge));
+        let unfinished = &GOOGLE_AUTH[..GOOGLE_AUTH.len() - 1];
+        assert_eq!(
+            parse_with(unfinished, &limits),
+            Err(RequestError::TooLarge),
+            "the end can only come too late"
+        );
+    }
+
+    #[test]
+    fn a_target_over_the_limit_is_refused_before_it_ends() {
+        let limits = Limits { target: 4, ..Limits::default() };
+        assert!(matches!(parse_with(b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\n", &limits), Ok(Some(_))));
+        assert_eq!(parse_with(b"GET /abc", &limits), Ok(None));
+        assert_eq!(parse_with(b"GET /abcd", &limits), Err(RequestError::TargetTooLong));
+        let whole = b"GET /abcd HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(parse_with(whole, &limits), Err(RequestError::TargetTooLong));
+        assert_eq!(parse_with(b"GET /abcd\r\n", &limits), Err(RequestError::TargetTooLong));
+        assert_eq!(parse_with(b"GET /abc\r\n", &limits), Err(RequestError::NoVersion));
+    }
+
+    #[test]
+    fn one_header_too_many_is_refused_even_without_the_end() {
+        let most = "X: a\r\n".repeat(MAX_HEADERS - 1);
+        assert!(with(&most).is_ok());
+        let many = "X: a\r\n".repeat(MAX_HEADERS);
+        assert_eq!(with(&many), Err(RequestError::TooLarge));
+        let unfinished = format!("GET / HTTP/1.1\r\nHost: a\r\n{many}X");
+        assert_eq!(parse(unfinished.as_bytes()), Err(RequestError::TooLarge));
+    }
+}

@@ -1,0 +1,272 @@
+//! An API server and the files that lead to it: where they are ([`Endpoint`]), and what stands there at one moment ([`Papers`]).
+//!
+//! Knows no kubeconfig. The readers of those make an endpoint; whoever speaks to the server reads its papers.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Uri};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use seawall_core::{Secret, file};
+
+/// Largest file that is read, in bytes. All public roots together take a quarter of it.
+pub const LARGEST: usize = 1024 * 1024;
+
+/// Where a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
+pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Whom to reach, as whom.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Where it is.
+    pub base: Base,
+    /// The name in the server's certificate, if it is not that in the URL.
+    pub name: Option<ServerName<'static>>,
+    /// `None`: the public roots.
+    pub roots: Option<Source>,
+    /// The bearer's token.
+    pub token: Option<Source>,
+    /// A client's certificate and its key.
+    pub identity: Option<(Source, Source)>,
+}
+
+/// A text that was given, or a file that holds it and may be replaced.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The text itself.
+    Given(Secret<String>),
+    /// A file, read again as it changes.
+    File(PathBuf),
+}
+
+/// What stands in an endpoint's files at one moment.
+#[derive(Debug)]
+pub struct Papers {
+    /// The certificates to trust.
+    pub roots: Option<Secret<String>>,
+    /// The bearer's token.
+    pub token: Option<Secret<String>>,
+    /// The client's certificate and key.
+    pub identity: Option<(Secret<String>, Secret<String>)>,
+}
+
+/// What stands before the path of every request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Base {
+    authority: Authority,
+    /// Of the path, without a slash at its end.
+    prefix: String,
+}
+
+impl Endpoint {
+    /// What Kubernetes gives a pod.
+    ///
+    /// # Errors
+    /// A variable is missing or is no address.
+    pub fn in_cluster(variable: impl Fn(&str) -> Option<String>, files: &Path) -> Result<Self, String> {
+        let said = |name| variable(name).ok_or_else(|| format!("there is no environment variable {name}"));
+        let (host, port) = (said("KUBERNETES_SERVICE_HOST")?, said("KUBERNETES_SERVICE_PORT")?);
+        // The variable holds an IPv6 address bare.
+        let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+        let base = Base::parse(&format!("https://{host}:{port}"))
+            .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no host and port")?;
+        let file = |name| Some(Source::File(files.join(name)));
+        Ok(Self { base, name: None, roots: file("ca.crt"), token: file("token"), identity: None })
+    }
+
+    /// What stands in the files now.
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    pub fn papers(&self) -> Result<Papers, String> {
+        let read = |source: &Option<Source>| source.as_ref().map(Source::read).transpose();
+        let identity =
+            self.identity.as_ref().map(|(chain, key)| Ok::<_, String>((chain.read()?, key.read()?)));
+        Ok(Papers { roots: read(&self.roots)?, token: read(&self.token)?, identity: identity.transpose()? })
+    }
+}
+
+impl Source {
+    /// Reads it now.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self) -> Result<Secret<String>, String> {
+        match self {
+            Self::Given(text) => Ok(text.clone()),
+            Self::File(path) => file::read(path, LARGEST)
+                .map_err(|reason| format!("cannot read {}: {reason}", path.display())),
+        }
+    }
+}
+
+impl Papers {
+    /// The header that says who asks; `None` if a certificate does, or nothing.
+    ///
+    /// # Errors
+    /// The token is empty or does not fit a header.
+    pub fn authorization(&self) -> Result<Option<HeaderValue>, String> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let token = token.expose().trim();
+        if token.is_empty() {
+            return Err("the token is empty".into());
+        }
+        let text = Secret::new(format!("Bearer {token}"));
+        let mut value =
+            HeaderValue::from_str(text.expose()).map_err(|_| "the token does not fit a header")?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Equal for equal certificates and keys; to see that one was replaced, nothing else.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let identity = self.identity.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
+        (self.roots.as_ref().map(Secret::expose), identity).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// How TLS is spoken with these.
+    ///
+    /// # Errors
+    /// What is no certificate, or no key of it.
+    pub fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS cannot be set up: {error}"))?
+            .with_root_certificates(self.roots()?);
+        let Some((chain, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
+            .map_err(|_| "the client's key is no private key in PEM")?;
+        builder
+            .with_client_auth_cert(certificates(chain, "the client's certificate")?, key)
+            .map_err(|error| format!("the client's certificate cannot be used: {error}"))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, String> {
+        let Some(roots) = &self.roots else {
+            return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+        };
+        let mut store = RootCertStore::empty();
+        for certificate in certificates(roots, "the certificate authority")? {
+            store.add(certificate).map_err(|error| format!("the certificate authority: {error}"))?;
+        }
+        Ok(store)
+    }
+}
+
+/// At least one.
+fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is no certificate in PEM"))
+}
+
+impl Base {
+    /// Host and port.
+    pub fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
+    /// The host alone.
+    pub fn host(&self) -> &str {
+        self.authority.host()
+    }
+
+    /// An https URL, with or without a path. Not http: every request carries a token.
+    pub fn parse(url: &str) -> Option<Self> {
+        Self::by(url, &Scheme::HTTPS)
+    }
+
+    /// A URL of this scheme, with or without a path.
+    pub fn by(url: &str, scheme: &Scheme) -> Option<Self> {
+        let url: Uri = url.parse().ok()?;
+        let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
+        if url.scheme() != Some(scheme) || url.query().is_some() {
+            return None;
+        }
+        Some(Self { authority: authority.clone(), prefix: url.path().trim_end_matches('/').to_owned() })
+    }
+
+    /// Where a request for this path goes.
+    ///
+    /// # Errors
+    /// Path and prefix together are too long for a URL.
+    pub fn locate(&self, request: &Uri) -> Result<Uri, http::Error> {
+        self.locate_by(Scheme::HTTPS, request)
+    }
+
+    /// The same, by another scheme.
+    pub fn locate_by(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
+        let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
+        let whole = format!("{}{path}", self.prefix);
+        Uri::builder().scheme(scheme).authority(self.authority.clone()).path_and_query(whole).build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_told_by_environment_and_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = |host: &str, port: &str| {
+            let said = |name: &str| Some(if name.ends_with("HOST") { host } else { port }.to_owned());
+            Endpoint::in_cluster(said, folder.path())
+        };
+        for (host, port, url) in [
+            ("10.96.0.1", "443", "https://10.96.0.1:443/api"),
+            ("fd00::1", "6443", "https://[fd00::1]:6443/api"),
+            ("kubernetes.default", "443", "https://kubernetes.default:443/api"),
+        ] {
+            let base = found(host, port).unwrap().base;
+            assert_eq!(base.locate(&Uri::from_static("/api")).unwrap(), url);
+        }
+        assert!(found("10.96.0.1", "tcp://10.96.0.1:443").is_err());
+        let missing = Endpoint::in_cluster(|_| None, folder.path()).unwrap_err();
+        assert!(missing.contains("KUBERNETES_SERVICE_HOST"), "{missing}");
+        let unread = found("10.96.0.1", "443").unwrap().papers().unwrap_err();
+        assert!(unread.contains("ca.crt"), "{unread}");
+    }
+
+    #[test]
+    fn a_servers_url_is_https_and_may_have_a_path() {
+        let at = |url: &str| Base::parse(url)?.locate(&Uri::from_static("/api/v1/pods?watch=true")).ok();
+        assert_eq!(at("https://h:6443").unwrap(), "https://h:6443/api/v1/pods?watch=true");
+        assert_eq!(at("https://h:6443/").unwrap(), "https://h:6443/api/v1/pods?watch=true");
+        assert_eq!(at("https://h/k8s/c-1/").unwrap(), "https://h/k8s/c-1/api/v1/pods?watch=true");
+        for wrong in ["http://h", "h:6443", "", "https://", "https://me:secret@h", "https://h/?q=1", "/api"] {
+            assert!(at(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    fn with_token(token: &str) -> Papers {
+        Papers { roots: None, token: Some(Secret::new(token.into())), identity: None }
+    }
+
+    #[test]
+    fn a_token_is_a_header_that_nobody_prints() {
+        let header = with_token(" abc\n").authorization().unwrap().unwrap();
+        assert_eq!(header, "Bearer abc");
+        assert!(!format!("{header:?}").contains("abc"));
+        for wrong in ["", "\n", "se\ncret", "se\0cret"] {
+            let reason = with_token(wrong).authorization().unwrap_err();
+            assert!(!reason.contains("cret"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_certificate_is_no_authority() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        for text in ["", "nonsense", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
+            let papers = Papers { roots: Some(Secret::new(text.into())), token: None, identity: None };
+            assert!(papers.tls(provider.clone()).unwrap_err().contains("authority"), "{text}");
+        }
+    }
+}

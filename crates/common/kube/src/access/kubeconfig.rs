@@ -1,0 +1,268 @@
+//! Reads a kubeconfig file: its current context, and of that what leads to the server.
+//!
+//! What would run a program, ask for a password, act as somebody else, or not check the server is refused by name: the agent
+//! runs unattended on a node, and to pass over such a word would be to reach another server, or as somebody else. Keys that
+//! mean nothing for that (`preferences`, `extensions`) are passed over. Source: Kubernetes reference, kubeconfig (v1).
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use rustls::pki_types::ServerName;
+use seawall_core::{Secret, file};
+use serde_json::Value;
+
+use super::endpoint::{Base, Endpoint, LARGEST, Source};
+
+/// Refused in a cluster, and in a user.
+const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
+const NOT_OF_A_USER: [&str; 8] =
+    ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
+
+pub(super) fn read(path: &Path) -> Result<Endpoint, String> {
+    let text = file::read(path, LARGEST)?;
+    parse(text.expose(), path.parent().unwrap_or(Path::new("")))
+}
+
+/// Relative paths are relative to `folder`.
+fn parse(text: &str, folder: &Path) -> Result<Endpoint, String> {
+    let value = seawall_config::foreign(text)?;
+    let root = Section { value: &value, path: String::new(), folder };
+    let context = root.entry("contexts", "context", root.required("current-context")?)?;
+    let cluster = root.entry("clusters", "cluster", context.required("cluster")?)?;
+    cluster.refuse(&NOT_OF_A_CLUSTER, "not supported")?;
+    let url = cluster.required("server")?;
+    let endpoint = Endpoint {
+        base: Base::parse(url).ok_or_else(|| cluster.wrong("server", "expected an https URL"))?,
+        name: cluster.server_name()?,
+        roots: cluster.source("certificate-authority")?,
+        token: None,
+        identity: None,
+    };
+    let Some(user) = context.text("user")? else { return Ok(endpoint) };
+    let user = root.entry("users", "user", user)?;
+    user.refuse(&NOT_OF_A_USER, "not supported: give a token, a tokenFile or a client-certificate")?;
+    Ok(Endpoint { token: user.token()?, identity: user.identity()?, ..endpoint })
+}
+
+/// A table of the file, and how to speak of it: by its path, never by what it holds.
+pub struct Section<'a> {
+    /// What stands there.
+    pub value: &'a Value,
+    /// Where that is, for people.
+    pub path: String,
+    /// The folder of the file, to which paths in it are relative.
+    pub folder: &'a Path,
+}
+
+impl<'a> Section<'a> {
+    /// What the entry of a list with this name holds.
+    pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<Section<'a>, String> {
+        let path = format!("{list}[{name:?}].{key}");
+        let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let found = items.iter().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
+        let value = found.and_then(|item| item.get(key)).filter(|value| value.is_object());
+        let value = value.ok_or_else(|| format!("{path}: found nothing, expected a table"))?;
+        Ok(Section { value, path, folder: self.folder })
+    }
+
+    /// That a key is wrong, and how.
+    pub fn wrong(&self, key: &str, what: &str) -> String {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        format!("{}{dot}{key}: {what}", self.path)
+    }
+
+    /// `None` if nothing or nothing but an empty text stands there, which Kubernetes takes for the same.
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
+        match self.value.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(_) => Err(self.wrong(key, "expected text, in quotes if it looks like anything else")),
+        }
+    }
+
+    /// The text of a key that must be there.
+    ///
+    /// # Errors
+    /// It is missing, or no text.
+    pub fn required(&self, key: &str) -> Result<&'a str, String> {
+        self.text(key)?.ok_or_else(|| self.wrong(key, "found nothing, expected text"))
+    }
+
+    /// A list of texts, that of `key`; empty if nothing stands there.
+    pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
+        let expected = || self.wrong(key, "expected a list of texts");
+        match value {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().ok_or_else(expected)).collect()
+            }
+            Some(_) => Err(expected()),
+        }
+    }
+
+    /// Refuses keys that say anything.
+    pub fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
+        let says = |key: &&&str| match self.value.get(**key) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(_) => true,
+        };
+        keys.iter().find(says).map_or(Ok(()), |key| Err(self.wrong(key, why)))
+    }
+
+    /// A text in base64 under `KEY-data`, which goes first, or in the file that `KEY` names.
+    pub fn source(&self, key: &str) -> Result<Option<Source>, String> {
+        let inline = format!("{key}-data");
+        match self.text(&inline)? {
+            Some(data) => {
+                let text = decoded(data).ok_or_else(|| self.wrong(&inline, "expected PEM in base64"))?;
+                Ok(Some(Source::Given(text)))
+            }
+            None => self.file(key),
+        }
+    }
+
+    fn file(&self, key: &str) -> Result<Option<Source>, String> {
+        Ok(self.text(key)?.map(|path| Source::File(self.folder.join(path))))
+    }
+
+    /// The name that the server's certificate must have, if another than its host.
+    ///
+    /// # Errors
+    /// It is no name.
+    pub fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
+        let Some(name) = self.text("tls-server-name")? else { return Ok(None) };
+        let name = ServerName::try_from(name.to_owned());
+        name.map(Some).map_err(|_| self.wrong("tls-server-name", "expected a DNS name or an address"))
+    }
+
+    /// The file goes first, as in client-go.
+    pub fn token(&self) -> Result<Option<Source>, String> {
+        let given = self.text("token")?.map(|token| Source::Given(Secret::new(token.to_owned())));
+        Ok(self.file("tokenFile")?.or(given))
+    }
+
+    /// The client's certificate and key.
+    ///
+    /// # Errors
+    /// One is there without the other.
+    pub fn identity(&self) -> Result<Option<(Source, Source)>, String> {
+        match (self.source("client-certificate")?, self.source("client-key")?) {
+            (Some(chain), Some(key)) => Ok(Some((chain, key))),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(self.wrong("client-certificate", "missing beside the client-key")),
+            (Some(_), None) => Err(self.wrong("client-key", "missing beside the client-certificate")),
+        }
+    }
+}
+
+/// YAML may have broken it into lines.
+fn decoded(data: &str) -> Option<Secret<String>> {
+    let packed: String = data.split_ascii_whitespace().collect();
+    String::from_utf8(BASE64_STANDARD.decode(packed).ok()?).ok().map(Secret::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A file with these in its cluster and its user, among other contexts.
+    fn parsed(cluster: &Value, user: &Value) -> Result<Endpoint, String> {
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": "mine",
+            "contexts": [
+                {"name": "other", "context": {"cluster": "other", "user": "other"}},
+                {"name": "mine", "context": {"cluster": "reef", "user": "agent", "namespace": "seawall"}},
+            ],
+            "clusters": [{"name": "other", "cluster": {"server": "https://other"}}, {"name": "reef", "cluster": cluster}],
+            "users": [{"name": "agent", "user": user}, {"name": "other", "user": {"exec": {"command": "sh"}}}],
+        });
+        parse(&text.to_string(), Path::new("/etc/seawall"))
+    }
+
+    fn told(source: Option<&Source>) -> String {
+        match source {
+            None => "nothing".into(),
+            Some(Source::Given(text)) => format!("given {}", text.expose()),
+            Some(Source::File(path)) => format!("file {}", path.display()),
+        }
+    }
+
+    #[test]
+    fn the_current_context_says_where_and_who() {
+        let cluster = json!({
+            "server": "https://10.0.0.1:6443/prefix", "tls-server-name": "kubernetes", "certificate-authority": "ca.crt",
+            "insecure-skip-tls-verify": false, "extensions": [],
+        });
+        let user = json!({"token": "t", "client-certificate": "/pki/c.crt", "client-key-data": "a2\nV5"});
+        let endpoint = parsed(&cluster, &user).unwrap();
+        assert_eq!(Some(endpoint.base), Base::parse("https://10.0.0.1:6443/prefix"));
+        assert_eq!(endpoint.name, Some(ServerName::try_from("kubernetes").unwrap()));
+        assert_eq!(told(endpoint.roots.as_ref()), "file /etc/seawall/ca.crt");
+        assert_eq!(told(endpoint.token.as_ref()), "given t");
+        let (chain, key) = endpoint.identity.unwrap();
+        assert_eq!([told(Some(&chain)), told(Some(&key))], ["file /pki/c.crt", "given key"]);
+    }
+
+    #[test]
+    fn data_goes_before_a_file_and_a_token_file_before_a_token() {
+        let cluster = json!({
+            "server": "https://h", "certificate-authority": "ca.crt", "certificate-authority-data": "Y2E=",
+        });
+        let endpoint = parsed(&cluster, &json!({"token": "t", "tokenFile": "token"})).unwrap();
+        assert_eq!(told(endpoint.roots.as_ref()), "given ca");
+        assert_eq!(told(endpoint.token.as_ref()), "file /etc/seawall/token");
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_name() {
+        let server = json!({"server": "https://h"});
+        for (key, value) in [("insecure-skip-tls-verify", json!(true)), ("proxy-url", json!("http://p"))] {
+            let mut cluster = server.clone();
+            cluster[key] = value;
+            let reason = parsed(&cluster, &json!({})).unwrap_err();
+            assert_eq!(reason, format!("clusters[\"reef\"].cluster.{key}: not supported"));
+        }
+        for key in NOT_OF_A_USER {
+            let reason = parsed(&server, &json!({"token": "t", key: "secret"})).unwrap_err();
+            assert!(
+                reason.starts_with(&format!("users[\"agent\"].user.{key}: not supported: give")),
+                "{reason}"
+            );
+            assert!(!reason.contains("secret"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_by_its_place_and_shows_no_secret() {
+        let server = json!({"server": "https://h"});
+        for (cluster, user, place) in [
+            (json!({}), json!({}), "clusters[\"reef\"].cluster.server"),
+            (json!({"server": "http://h"}), json!({}), "cluster.server: expected an https URL"),
+            (json!({"server": "https://h", "tls-server-name": "a b"}), json!({}), "tls-server-name"),
+            (server.clone(), json!({"token": 5318008}), "users[\"agent\"].user.token: expected text"),
+            (server.clone(), json!({"client-key-data": "5318008!"}), "user.client-key-data"),
+            (server.clone(), json!({"client-key": "5318008"}), "user.client-certificate: missing"),
+            (server.clone(), json!({"client-certificate": "5318008"}), "user.client-key: missing"),
+            (server, json!("5318008"), "users[\"agent\"].user: found nothing"),
+        ] {
+            let reason = parsed(&cluster, &user).unwrap_err();
+            assert!(reason.contains(place) && !reason.contains("5318008"), "{reason}");
+        }
+        for text in ["", "[]", "current-context: gone", "token: \"5318008", "a: 1\na: 5318008"] {
+            let reason = parse(text, Path::new("")).unwrap_err();
+            assert!(!reason.contains("5318008"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn who_has_no_user_needs_no_credentials() {
+        let text = "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
+                    clusters: [{name: c, cluster: {server: 'https://h'}}]\n";
+        let endpoint = parse(text, Path::new("")).unwrap();
+        assert!(endpoint.token.is_none() && endpoint.identity.is_none());
+    }
+}

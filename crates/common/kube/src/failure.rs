@@ -1,0 +1,258 @@
+//! Why a call to the API server brought nothing: a reason, and with it how to go on.
+//!
+//! The one place that reads the errors of HTTP and JSON. Texts are for operators; no body of an answer is in them.
+
+use std::error::Error;
+use std::time::Duration;
+
+use seawall_core::Backoff;
+use serde::Deserialize;
+
+use crate::timeouts::Patience;
+
+/// Why a call brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// No connection, or it broke.
+    #[error("the API server does not answer: {0}")]
+    Unreachable(String),
+    /// Our own credentials cannot be had; nobody was asked.
+    #[error("{0}")]
+    Credentials(String),
+    /// A connection, and silence.
+    #[error("the API server gave no answer in {0:?}")]
+    TimedOut(Duration),
+    /// The stream ended before it told anything.
+    #[error("the API server ended the watch at once")]
+    Ended,
+    /// 401 or 403: our own credentials.
+    #[error("the API server refuses: {0}")]
+    Forbidden(String),
+    /// 404; `kind` is the plural of what is missing, if it said so.
+    #[error("not found: {message}")]
+    NotFound {
+        /// `details.kind` of the status.
+        kind: String,
+        /// As the server put it.
+        message: String,
+    },
+    /// 409.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// 410: the position in a list or watch is too old.
+    #[error("the position is too old")]
+    Expired,
+    /// 429, with the wait it asks for.
+    #[error("the API server throttles")]
+    Throttled(Option<Duration>),
+    /// 5xx.
+    #[error("the API server fails ({code}): {message}")]
+    Server {
+        /// HTTP status.
+        code: u16,
+        /// As the server put it.
+        message: String,
+    },
+    /// Any other 4xx: the request itself.
+    #[error("the API server refuses the request ({code}): {message}")]
+    Refused {
+        /// HTTP status.
+        code: u16,
+        /// As the server put it.
+        message: String,
+    },
+    /// An answer that is not what was asked for.
+    #[error("the API server's answer cannot be read: {0}")]
+    Unreadable(String),
+    /// An answer, or an event, of more than so many bytes.
+    #[error("the API server's answer is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
+/// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Of HTTP.
+    pub code: u16,
+    /// `Success` or `Failure`, at the end of an attachment.
+    pub status: String,
+    /// For people.
+    pub message: String,
+    /// What of it programs read.
+    pub details: Option<StatusDetails>,
+}
+
+/// What of a [`Status`] programs read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusDetails {
+    /// The plural of what the refusal is about.
+    pub kind: String,
+    /// The wait that is asked for, in seconds; 0 for none.
+    pub retry_after_seconds: u32,
+}
+
+impl Failure {
+    /// Whether anybody answered.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Ended)
+    }
+
+    /// Whether the API server is at work and refuses us. One that fails may refuse everybody, the kubelet too.
+    pub fn is_refusal(&self) -> bool {
+        !self.is_absence() && !matches!(self, Self::Server { .. })
+    }
+
+    /// No connection, or it broke.
+    pub fn unreachable(error: &(dyn Error + 'static)) -> Self {
+        Self::Unreachable(chain(error))
+    }
+
+    /// The reason in a status object, in an answer or in a watch.
+    pub fn of_status(status: &Status) -> Self {
+        let message = shortened(&status.message);
+        let details = status.details.as_ref();
+        match status.code {
+            401 | 403 => Self::Forbidden(message),
+            404 => Self::NotFound { kind: details.map(|d| shortened(&d.kind)).unwrap_or_default(), message },
+            409 => Self::Conflict(message),
+            410 => Self::Expired,
+            429 => {
+                let seconds = details.map_or(0, |d| d.retry_after_seconds);
+                Self::Throttled((seconds > 0).then(|| Duration::from_secs(seconds.into())))
+            }
+            code @ 500.. => Self::Server { code, message },
+            code => Self::Refused { code, message },
+        }
+    }
+}
+
+impl From<http::Error> for Failure {
+    /// A request that cannot be written, because the API server told a name that is none.
+    fn from(error: http::Error) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        // Not its text: that repeats the value it stumbled over, and the value may be a token.
+        let (kind, line, column) = (error.classify(), error.line(), error.column());
+        Self::Unreadable(format!("{kind:?} error in JSON at line {line}, column {column}"))
+    }
+}
+
+/// An error with its causes; the outermost alone often says only "client error".
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        cause = error.source();
+    }
+    shortened(&text)
+}
+
+/// Longest part of a foreign text that is kept, in characters.
+const KEPT: usize = 300;
+
+fn shortened(text: &str) -> String {
+    text.chars().take(KEPT).collect()
+}
+
+/// The pauses between tries: one sequence for "nobody answers", one for "somebody refuses".
+///
+/// Two, because an outage ends with seconds of 403 and 503 while the API server loads its rules: after an hour of
+/// refused connections the first refusal must be followed up quickly.
+#[derive(Debug)]
+pub struct Pauses {
+    absent: Backoff,
+    refused: Backoff,
+}
+
+impl Pauses {
+    /// None has been taken.
+    pub fn new(patience: &Patience) -> Self {
+        Self {
+            absent: Backoff::doubling(Duration::from_millis(100), patience.absent),
+            refused: Backoff::doubling(Duration::from_millis(500), patience.refused),
+        }
+    }
+
+    /// The pause after this failure, jittered.
+    pub fn after(&mut self, failure: &Failure) -> Duration {
+        let draw = fastrand::f64();
+        let pause = if failure.is_absence() { self.absent.next(draw) } else { self.refused.next(draw) };
+        match failure {
+            // The server's word, bounded: a wrong one must not put us to sleep.
+            Failure::Throttled(Some(asked)) => pause.max((*asked).min(LONGEST_ASKED)),
+            _ => pause,
+        }
+    }
+
+    /// Something went well.
+    pub fn reset(&mut self) {
+        self.absent.reset();
+        self.refused.reset();
+    }
+}
+
+/// Longest wait that a server's Retry-After is obeyed.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(text: &str) -> Failure {
+        Failure::of_status(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn statuses_become_reasons() {
+        assert!(matches!(status(r#"{"code":403,"message":"no"}"#), Failure::Forbidden(_)));
+        assert!(matches!(status(r#"{"code":401}"#), Failure::Forbidden(_)));
+        assert_eq!(status(r#"{"code":410}"#), Failure::Expired);
+        assert_eq!(
+            status(r#"{"code":404,"message":"gone","details":{"kind":"pods"}}"#),
+            Failure::NotFound { kind: "pods".into(), message: "gone".into() }
+        );
+        assert_eq!(
+            status(r#"{"code":429,"details":{"retryAfterSeconds":7}}"#),
+            Failure::Throttled(Some(Duration::from_secs(7)))
+        );
+        assert_eq!(status(r#"{"code":429}"#), Failure::Throttled(None));
+        assert!(matches!(status(r#"{"code":503}"#), Failure::Server { code: 503, .. }));
+        assert!(matches!(status(r#"{"code":422}"#), Failure::Refused { code: 422, .. }));
+    }
+
+    #[test]
+    fn a_foreign_text_is_kept_short() {
+        let text = format!(r#"{{"code":403,"message":"{}"}}"#, "x".repeat(100_000));
+        let Failure::Forbidden(kept) = status(&text) else { panic!("forbidden") };
+        assert_eq!(kept.len(), KEPT);
+    }
+
+    #[test]
+    fn the_first_refusal_after_a_long_outage_is_followed_up_quickly() {
+        let mut pauses = Pauses::new(&Patience::default());
+        let nobody = Failure::Unreachable("refused".into());
+        let longest = (0..1000).map(|_| pauses.after(&nobody)).max().unwrap();
+        assert!(longest <= Duration::from_millis(3300), "{longest:?}");
+        let refusal = Failure::Forbidden("RBAC is not loaded".into());
+        assert!(pauses.after(&refusal) <= Duration::from_millis(550));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_a_wait_is_given_one_within_reason() {
+        let mut pauses = Pauses::new(&Patience::default());
+        let hour = Failure::Throttled(Some(Duration::from_secs(3600)));
+        assert_eq!(pauses.after(&hour), LONGEST_ASKED);
+        assert!(pauses.after(&Failure::Throttled(Some(Duration::from_secs(5)))) >= Duration::from_secs(5));
+    }
+}

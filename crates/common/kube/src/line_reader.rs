@@ -1,0 +1,153 @@
+//! A body's lines, one by one: how a watch's events come. Bytes in, lines out; what they mean is the caller's.
+
+use std::mem;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+
+use crate::failure::Failure;
+use crate::server::Body;
+
+/// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
+/// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
+pub const LARGEST: usize = 16 * 1024 * 1024;
+
+/// A body that is read by lines.
+pub struct Lines {
+    body: Body,
+    split: Split,
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
+impl Lines {
+    /// The lines of a body, each of at most [`LARGEST`] bytes.
+    pub fn new(body: Body) -> Self {
+        Self::up_to(LARGEST, body)
+    }
+
+    /// Of lines of at most so many bytes.
+    pub fn up_to(longest: usize, body: Body) -> Self {
+        Self { body, split: Split::up_to(longest) }
+    }
+
+    /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives. Nothing
+    /// is lost by who gives up waiting.
+    ///
+    /// # Errors
+    /// The connection broke, or the line is too long.
+    pub async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(line) = self.split.line()? {
+                return Ok(Some(line));
+            }
+            match self.body.frame().await {
+                None => return Ok(self.split.rest()),
+                // Trailers mean nothing here.
+                Some(frame) => self.split.take(frame?.into_data().unwrap_or_default()),
+            }
+            heard();
+        }
+    }
+}
+
+/// Pieces to lines. A line that came in one piece is that piece, not a copy; nothing is held while nothing is begun, because
+/// a piece would hold the whole buffer that the connection was read into.
+#[derive(Debug)]
+struct Split {
+    /// Longest line, in bytes.
+    longest: usize,
+    /// The beginning of a line.
+    begun: Vec<u8>,
+    /// What has not been looked at.
+    piece: Bytes,
+}
+
+impl Split {
+    fn up_to(longest: usize) -> Self {
+        Self { longest, begun: Vec::new(), piece: Bytes::new() }
+    }
+
+    /// To be called when there is no line left.
+    fn take(&mut self, piece: Bytes) {
+        self.piece = piece;
+    }
+
+    /// A line, its end included, if there is a whole one.
+    fn line(&mut self) -> Result<Option<Bytes>, Failure> {
+        let Some(end) = self.piece.iter().position(|&byte| byte == b'\n') else {
+            let piece = mem::take(&mut self.piece);
+            self.keep(&piece)?;
+            return Ok(None);
+        };
+        let line = self.piece.split_to(end + 1);
+        if self.piece.is_empty() {
+            self.piece = Bytes::new();
+        }
+        if self.begun.is_empty() {
+            return Ok(Some(line));
+        }
+        self.keep(&line)?;
+        Ok(self.rest())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.begun.len() + bytes.len() > self.longest {
+            return Err(Failure::TooLarge(self.longest));
+        }
+        self.begun.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Option<Bytes> {
+        Some(mem::take(&mut self.begun)).filter(|begun| !begun.is_empty()).map(Bytes::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All lines of these pieces, and the rest.
+    fn split(pieces: &[&[u8]]) -> Vec<Bytes> {
+        let (mut split, mut lines) = (Split::up_to(LARGEST), Vec::new());
+        for piece in pieces {
+            split.take(Bytes::copy_from_slice(piece));
+            while let Some(line) = split.line().unwrap() {
+                lines.push(line);
+            }
+            assert!(split.piece.is_empty());
+        }
+        lines.extend(split.rest());
+        lines
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_the_same_wherever_the_pieces_end(text in "[ab\n]{0,40}", cuts in prop::collection::vec(0..40_usize, 0..6)) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|two| &text.as_bytes()[two[0]..two[1]]).collect();
+            let expected: Vec<&[u8]> = text.as_bytes().split_inclusive(|&byte| byte == b'\n').collect();
+            prop_assert_eq!(split(&pieces), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_given_up_at_the_bound() {
+        let (mut split, piece) = (Split::up_to(LARGEST), Bytes::from(vec![b' '; LARGEST / 4]));
+        for _ in 0..4 {
+            split.take(piece.clone());
+            assert_eq!(split.line(), Ok(None));
+        }
+        split.take(Bytes::from_static(b"x"));
+        assert_eq!(split.line(), Err(Failure::TooLarge(LARGEST)));
+    }
+}

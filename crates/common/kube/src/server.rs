@@ -1,0 +1,358 @@
+//! The connections to the API server, and what they are opened with, kept fresh.
+//!
+//! Token, CA and client certificate are looked at once a minute, as they rotate, and at once when the server does not know us
+//! (401). A new token is in the next request; new certificates are for connections that are opened from then on. What cannot
+//! be read leaves in use what was read last: files are replaced in place, and some installations remove them after the start.
+//!
+//! Not shared between threads that speak to the API server (`cluster/src/watch_thread.rs` says why).
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use rustls::crypto::CryptoProvider;
+use seawall_core::{Clock, Moment, disk};
+use tracing::warn;
+
+use crate::access::endpoint::{Base, Endpoint};
+use crate::failure::Failure;
+
+/// The body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, Failure>;
+
+/// An answer to come.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send + 'a>>;
+
+/// Carries requests to an API server, whatever it is: connections, or a test.
+pub trait Carrier: Send + Sync {
+    /// Sends a request that names a path; the answer's head, whatever its status, and its body as it comes.
+    fn carry(&self, request: Request<Bytes>) -> Answering<'_>;
+}
+
+/// How old what was read from files may be. Source: client-go (transport/token_source.go), a minute for tokens.
+pub const FRESH: Duration = Duration::from_secs(60);
+
+/// An established connection is probed after this long without traffic, then this often, and given up after so many
+/// probes: 25 s until a machine that vanished is noticed.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
+/// Idle connections that are kept, and for how long; the watches hold theirs.
+const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
+
+/// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
+/// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
+pub const READ: usize = 16 * 1024;
+
+type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// The API server.
+pub(crate) struct Server {
+    endpoint: Arc<Endpoint>,
+    provider: Arc<CryptoProvider>,
+    /// Longest wait for a TCP connection.
+    connect: Duration,
+    clock: Clock,
+    /// A lock, because any task may be the one that finds it old; held for a copy.
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    read: Moment,
+    /// Of the certificates that `way` opens connections with.
+    fingerprint: u64,
+    way: Way,
+}
+
+/// How to send a request now. Cheap to clone.
+#[derive(Clone)]
+struct Way {
+    pool: Pool,
+    authorization: Option<HeaderValue>,
+}
+
+impl Server {
+    /// Opens nothing yet.
+    ///
+    /// # Errors
+    /// What of the endpoint's files cannot be used.
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        provider: Arc<CryptoProvider>,
+        connect: Duration,
+        clock: Clock,
+    ) -> Result<Self, String> {
+        let papers = endpoint.papers()?;
+        let pool = pool(&endpoint, papers.tls(provider.clone())?, connect);
+        let way = Way { pool, authorization: papers.authorization()? };
+        let kept = Kept { read: clock.now(), fingerprint: papers.fingerprint(), way };
+        Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
+    }
+
+    /// The way, after another look at the files unless the last is younger than that.
+    async fn way(&self, age: Duration) -> Way {
+        if self.is_due(age)
+            && let Err(reason) = self.renew().await
+        {
+            warn!(reason, "the credentials for the API server cannot be read again; the last ones are used");
+        }
+        self.kept().way.clone()
+    }
+
+    /// Whether the files are to be looked at, which is then up to who asked.
+    fn is_due(&self, age: Duration) -> bool {
+        let (mut kept, now) = (self.kept(), self.clock.now());
+        let is_due = now.since(kept.read) >= age;
+        if is_due {
+            kept.read = now;
+        }
+        is_due
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn renew(&self) -> Result<(), String> {
+        let endpoint = self.endpoint.clone();
+        let papers = disk::aside(move || endpoint.papers()).await??;
+        let mut kept = self.kept();
+        kept.way.authorization = papers.authorization()?;
+        let fingerprint = papers.fingerprint();
+        if fingerprint != kept.fingerprint {
+            kept.way.pool = pool(&self.endpoint, papers.tls(self.provider.clone())?, self.connect);
+            kept.fingerprint = fingerprint;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+        let way = self.way(FRESH).await;
+        let answer = way.send(&self.endpoint.base, request.clone()).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        // The token may have been replaced within the minute. Once: another 401 is for the caller.
+        let renewed = self.way(Duration::ZERO).await;
+        if renewed.authorization == way.authorization {
+            return Ok(answer);
+        }
+        renewed.send(&self.endpoint.base, request).await
+    }
+}
+
+impl Carrier for Server {
+    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+        Box::pin(self.send(request))
+    }
+}
+
+impl Way {
+    async fn send(&self, base: &Base, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+        let (mut head, body) = request.into_parts();
+        head.uri = base.locate(&head.uri)?;
+        if let Some(authorization) = &self.authorization {
+            head.headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let answer = self.pool.request(Request::from_parts(head, Full::new(body))).await;
+        let answer = answer.map_err(|error| Failure::unreachable(&error))?;
+        Ok(answer.map(|body| body.map_err(|error| Failure::unreachable(&error)).boxed_unsync()))
+    }
+}
+
+fn pool(endpoint: &Endpoint, tls: ClientConfig, connect: Duration) -> Pool {
+    let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    let tls = match &endpoint.name {
+        Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
+        None => tls,
+    };
+    let connector = tls.enable_http1().wrap_connector(tcp(connect));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(IDLE.0)
+        .pool_idle_timeout(IDLE.1)
+        .http1_max_buf_size(READ)
+        .build(connector)
+}
+
+/// What opens TCP connections, and notices a machine that has vanished.
+pub fn tcp(connect: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    // The connector above speaks TLS; this one must not insist on http://.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(connect));
+    let (idle, interval, probes) = KEEPALIVE;
+    tcp.set_keepalive(Some(idle));
+    tcp.set_keepalive_interval(Some(interval));
+    tcp.set_keepalive_retries(Some(probes));
+    tcp.set_tcp_user_timeout(Some(idle + interval * probes));
+    tcp
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use seawall_core::ManualClock;
+    use seawall_testkit::server::{Peer, Server as Stub};
+    use seawall_testkit::tls::Authority;
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::access::Access;
+
+    /// A kubeconfig and its files, an API server that takes the token `good`, and the clock of our side.
+    struct World {
+        folder: TempDir,
+        authority: Authority,
+        stub: Stub,
+        clock: Clock,
+        hand: ManualClock,
+    }
+
+    /// `is_mutual`: it demands a client's certificate, too.
+    fn world(is_mutual: bool) -> World {
+        let authority = Authority::new().unwrap();
+        let (clock, hand) = Clock::manual();
+        let config = authority.server(&[], is_mutual).unwrap();
+        let stub = Stub::start_tls(config, |mut peer, _| serve(&mut peer)).unwrap();
+        let world = World { folder: TempDir::new().unwrap(), authority, stub, clock, hand };
+        world.write("ca.crt", &world.authority.certificate());
+        world.write("token", "good");
+        world
+    }
+
+    fn serve(peer: &mut Peer) -> std::io::Result<()> {
+        loop {
+            let head = peer.request()?.to_lowercase();
+            let status =
+                if head.contains("authorization: bearer good") { "200 OK" } else { "401 Unauthorized" };
+            peer.send(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}").as_bytes())?;
+        }
+    }
+
+    impl World {
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.folder.path().join(name), text).unwrap();
+        }
+
+        /// Our side, with more in the cluster's and the user's entry.
+        fn server(&self, cluster: Value, user: Value) -> Result<Server, String> {
+            let with = |mut entry: Value, more: Value| {
+                if let Value::Object(more) = more {
+                    more.into_iter().for_each(|(key, value)| entry[key] = value);
+                }
+                entry
+            };
+            let url = format!("https://{}", self.stub.address());
+            let cluster = with(json!({"server": url, "certificate-authority": "ca.crt"}), cluster);
+            let user = with(json!({"tokenFile": "token"}), user);
+            let text = json!({
+                "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+                "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "c", "user": user}],
+            });
+            self.write("kubeconfig", &text.to_string());
+            let endpoint = Endpoint::of(&Access::Kubeconfig(self.folder.path().join("kubeconfig")))?;
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            Server::new(endpoint, provider, Duration::from_secs(10), self.clock.clone())
+        }
+    }
+
+    async fn ask(server: &Server) -> Result<u16, Failure> {
+        let request = Request::get("/api").body(Bytes::new()).unwrap();
+        Ok(server.carry(request).await?.status().as_u16())
+    }
+
+    #[tokio::test]
+    async fn a_token_is_read_again_after_a_minute() {
+        let world = world(false);
+        let server = world.server(json!({}), json!({})).unwrap();
+        assert_eq!(ask(&server).await, Ok(200));
+        // The old one is still taken, and nobody looks for another.
+        world.write("token", "bad");
+        world.hand.advance(Duration::from_secs(59));
+        assert_eq!(ask(&server).await, Ok(200));
+        world.hand.advance(Duration::from_secs(1));
+        assert_eq!(ask(&server).await, Ok(401));
+    }
+
+    #[tokio::test]
+    async fn a_token_is_read_again_at_once_when_it_is_refused() {
+        let world = world(false);
+        world.write("token", "bad");
+        let server = world.server(json!({}), json!({})).unwrap();
+        assert_eq!(ask(&server).await, Ok(401));
+        world.write("token", "good\n");
+        assert_eq!(ask(&server).await, Ok(200));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_again_leaves_the_last_in_use() {
+        let world = world(false);
+        let server = world.server(json!({}), json!({})).unwrap();
+        fs::remove_file(world.folder.path().join("token")).unwrap();
+        world.write("ca.crt", "nonsense");
+        for _ in 0..2 {
+            world.hand.advance(FRESH);
+            assert_eq!(ask(&server).await, Ok(200));
+        }
+        let reason = world.server(json!({}), json!({})).err().unwrap();
+        assert!(reason.contains("token"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_server_of_another_authority_is_not_spoken_to_until_that_authority_is_ours() {
+        let world = world(false);
+        world.write("ca.crt", &Authority::new().unwrap().certificate());
+        let server = world.server(json!({}), json!({})).unwrap();
+        assert!(
+            matches!(ask(&server).await, Err(Failure::Unreachable(reason)) if reason.contains("certificate"))
+        );
+        world.write("ca.crt", &world.authority.certificate());
+        assert!(ask(&server).await.is_err());
+        world.hand.advance(FRESH);
+        assert_eq!(ask(&server).await, Ok(200));
+    }
+
+    #[tokio::test]
+    async fn the_name_in_the_certificate_may_be_another_than_that_in_the_url() {
+        let world = world(false);
+        let named = |name: &str| world.server(json!({"tls-server-name": name}), json!({})).unwrap();
+        assert_eq!(ask(&named("localhost")).await, Ok(200));
+        assert!(ask(&named("kubernetes")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_client_may_have_a_certificate_of_its_own() {
+        let world = world(true);
+        assert!(ask(&world.server(json!({}), json!({})).unwrap()).await.is_err());
+        let client = world.authority.client().unwrap();
+        world.write("client.crt", &client.certificate);
+        world.write("client.key", &client.key);
+        let user = json!({"client-certificate": "client.crt", "client-key": "client.key"});
+        assert_eq!(ask(&world.server(json!({}), user.clone()).unwrap()).await, Ok(200));
+        world.write("client.key", "nonsense");
+        let reason = world.server(json!({}), user).err().unwrap();
+        assert!(reason.contains("private key") && !reason.contains("nonsense"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_broken_connection_says_who_asked() {
+        let world = world(false);
+        let server = Arc::new(world.server(json!({}), json!({})).unwrap());
+        drop(world.stub);
+        let failure = ask(&server).await.unwrap_err();
+        assert!(failure.is_absence() && !failure.to_string().contains("good"), "{failure}");
+    }
+}

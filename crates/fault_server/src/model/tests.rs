@@ -1,0 +1,136 @@
+//! Plants alone and one after the other, followed request by request as the server's loop does.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::*;
+use crate::truth::erlang_b;
+
+const MS: Nanos = 1_000_000;
+
+/// When each request that comes at these instants ends, and how. What computes does so in no time.
+fn ends(texts: &[&str], arrivals: impl IntoIterator<Item = Nanos>) -> Vec<(Nanos, Fate)> {
+    let mut model = Model::new(&Plant::parse_all(texts).unwrap(), 0, 3);
+    let mut courses: Vec<_> = arrivals.into_iter().map(|at| (at, Course::default())).collect();
+    let mut ended = vec![(0, Fate::Close); courses.len()];
+    // An end comes before what happens at the same instant: its place is free by then.
+    let mut due: BinaryHeap<_> =
+        courses.iter().enumerate().map(|(number, (at, _))| Reverse((*at, 1, number))).collect();
+    let mut begun = vec![false; courses.len()];
+    while let Some(Reverse((at, kind, number))) = due.pop() {
+        let course = &mut courses[number].1;
+        if kind == 0 {
+            model.end(course);
+            continue;
+        }
+        let first = !std::mem::replace(&mut begun[number], true);
+        let mut step = if first { model.enter(at, course) } else { model.proceed(at, course) };
+        while let Step::Compute(_) = step {
+            step = model.computed(at, course);
+        }
+        match step {
+            Step::Wait(then) => due.push(Reverse((then, 1, number))),
+            Step::End(then, fate) => {
+                ended[number] = (then, fate);
+                due.push(Reverse((then, 0, number)));
+            }
+            Step::Compute(_) => unreachable!("done above"),
+        }
+    }
+    ended
+}
+
+fn every(spacing: Nanos, count: u64) -> impl Iterator<Item = Nanos> {
+    (0..count).map(move |n| n * spacing)
+}
+
+fn count(ends: &[(Nanos, Fate)], status: u16) -> usize {
+    ends.iter().filter(|(_, fate)| *fate == Fate::Answer(status)).count()
+}
+
+#[test]
+fn a_cap_refuses_as_many_as_erlang_says_whatever_service_is_like() {
+    for (places, load, cv) in [(1, 0.5, 1.0), (10, 9.0, 1.0), (10, 9.0, 0.0), (32, 40.0, 0.2)] {
+        let (requests, mut rng, mut at) = (200_000, Rng::with_seed(5), 0.0);
+        let arrivals = (0..requests).map(|_| {
+            at += -(1.0 - rng.f64()).ln() * 50e6 / load;
+            at as Nanos
+        });
+        let ended = ends(&[&format!("concurrency-cap,places={places},service=50ms,cv={cv}")], arrivals);
+        let (refused, expected) = (count(&ended, 503) as f64 / f64::from(requests), erlang_b(places, load));
+        assert!((refused - expected).abs() < 0.01, "{places} {load}: {refused} {expected}");
+    }
+}
+
+#[test]
+fn a_cap_s_place_is_taken_for_as_long_as_what_follows_it_takes() {
+    let plants = ["concurrency-cap,places=10,service=0s", "pool,workers=4,service=100ms"];
+    let ended = ends(&plants, [0; 20].into_iter().chain([100 * MS; 20]));
+    assert_eq!((count(&ended[..20], 200), count(&ended[20..], 200)), (10, 4));
+}
+
+#[test]
+fn plants_follow_one_another_in_the_order_given() {
+    let (pool, limiter) = ("pool,workers=2,service=100ms", "rate-limiter,rate=10,bucket=4");
+    // Twelve at once: the limiter lets four through to the pool, or meets pairs 100 ms apart.
+    let limited_first = ends(&[limiter, pool], [0; 12]);
+    let pooled_first = ends(&[pool, limiter], [0; 12]);
+    assert_eq!((count(&limited_first, 200), count(&limited_first, 429)), (4, 8));
+    assert_eq!(limited_first.iter().map(|end| end.0).max(), Some(200 * MS));
+    assert_eq!((count(&pooled_first, 200), count(&pooled_first, 429)), (9, 3));
+    assert_eq!(pooled_first.iter().map(|end| end.0).max(), Some(600 * MS));
+}
+
+#[test]
+fn what_hangs_is_closed_in_the_end() {
+    let ended = ends(&["hanging-limiter,rate=200,bucket=20,hang=30s"], [0; 30]);
+    assert_eq!(count(&ended, 200), 20);
+    assert_eq!(ended.iter().filter(|end| **end == (30_000 * MS, Fate::Close)).count(), 10);
+}
+
+#[test]
+fn a_chain_answers_504_after_its_tries_and_its_retries_keep_it_from_recovering() {
+    let plant = "timeout-chain,workers=1,service=100ms,timeout=500ms,tries=3";
+    // Twice what it can do for 2 s, then half of it for 20 s.
+    let arrivals = every(50 * MS, 40).chain((0..100).map(|n| (2000 + n * 200) * MS));
+    let ended = ends(&[plant], arrivals);
+    let given_up = ended.iter().filter(|end| end.1 == Fate::Answer(504)).count();
+    assert!(given_up > 100, "{given_up}");
+    assert_eq!(count(&ended[120..], 200), 0);
+    let once = ends(
+        &["timeout-chain,workers=1,service=100ms,timeout=500ms,late=dropped"],
+        every(50 * MS, 40).chain((0..100).map(|n| (2000 + n * 200) * MS)),
+    );
+    assert_eq!(count(&once[45..], 200), 95);
+    assert!(once.iter().filter(|end| end.1 == Fate::Answer(504)).count() > 5);
+}
+
+#[test]
+fn what_comes_in_a_pause_and_what_would_end_in_one_is_late() {
+    let ended = ends(&["pauses,length=200ms,every=2s", "pool,workers=8,service=40ms"], every(10 * MS, 400));
+    let late = |n: usize| ended[n].0 - n as Nanos * 10 * MS;
+    // One that began 10 ms before the pause does the other 30 ms after it.
+    assert_eq!((late(100), late(199), late(202)), (40 * MS, 240 * MS, 220 * MS));
+    assert_eq!(late(300), 40 * MS);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_ends() {
+    let plants = ["pool,workers=4,cv=1", "noise,delay=5ms", "drift", "pauses,jitter=0.5"];
+    let once = ends(&plants, every(9 * MS, 500));
+    assert_eq!(once, ends(&plants, every(9 * MS, 500)));
+}
+
+#[test]
+fn answers_share_the_link_and_those_without_a_body_do_not_wait_for_it_long() {
+    let mut model = Model::new(&Plant::parse_all(&["bandwidth,rate=1000000"]).unwrap(), 0, 1);
+    let mut end = |bytes| {
+        let mut course = Course { bytes, ..Course::default() };
+        match model.enter(0, &mut course) {
+            Step::Wait(then) => model.proceed(then, &mut course),
+            step => step,
+        }
+    };
+    assert_eq!(end(100), Step::End(MS / 10, Fate::Answer(200)));
+    assert_eq!(end(10_000), Step::End(MS / 10 + 10 * MS, Fate::Answer(200)));
+}

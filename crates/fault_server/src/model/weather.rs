@@ -1,0 +1,267 @@
+//! What disturbs those that work: they stand still, drift, share with a neighbour, warm up, run on credit, degrade.
+//!
+//! One for all plants of a server. Standing still is a function of time alone, by the seed, so that plants may ask of any instant.
+
+use fastrand::Rng;
+
+use super::Nanos;
+use super::chance::normal;
+use crate::text::Plant;
+
+/// All that disturbs.
+#[derive(Debug)]
+pub(super) struct Weather {
+    pauses: Option<Pauses>,
+    paces: Vec<Pace>,
+    rng: Rng,
+}
+
+/// What makes work longer or shorter.
+#[derive(Debug)]
+enum Pace {
+    Drift { amplitude: f64, step: Nanos, level: f64, steps: u64 },
+    Bursts { share: f64, length: Nanos, every: Nanos },
+    WarmUp { share: f64, time: f64, first: Option<Nanos> },
+    Credits { times: f64, most: f64, left: f64, at: Nanos },
+    Collapse { factor: f64, wait: Nanos },
+    Metastable { factor: f64, wait: Nanos, rest: Nanos, degraded: bool, last: Nanos },
+}
+
+/// Steps of a drift in the time that it remembers: what is between two is too little to be seen.
+const STEPS: u64 = 100;
+
+impl Weather {
+    pub(super) fn new(plants: &[Plant], seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut paces: Vec<_> = plants.iter().filter_map(Pace::new).collect();
+        for pace in &mut paces {
+            if let Pace::Drift { amplitude, level, .. } = pace {
+                *level = *amplitude * normal(&mut rng);
+            }
+        }
+        let pauses = plants.iter().find(|plant| plant.kind.name == "pauses");
+        Self { pauses: pauses.map(|plant| Pauses::new(plant, seed)), paces, rng }
+    }
+
+    /// The end of work that begins here after this wait, on one of so many workers.
+    pub(super) fn finish(&mut self, start: Nanos, work: Nanos, wait: Nanos, workers: usize) -> Nanos {
+        let mut times = 1.0;
+        for pace in &mut self.paces {
+            times *= pace.times(start, work as f64 / 1e9 / workers as f64, wait, &mut self.rng);
+        }
+        let work = if self.paces.is_empty() { work } else { (work as f64 * times).round() as Nanos };
+        self.pauses.as_ref().map_or(start + work, |pauses| pauses.finish(start, work))
+    }
+
+    /// This instant, or the end of the pause that it falls into.
+    pub(super) fn awake(&self, at: Nanos) -> Nanos {
+        self.pauses.as_ref().map_or(at, |pauses| pauses.finish(at, 0))
+    }
+}
+
+impl Pace {
+    fn new(plant: &Plant) -> Option<Self> {
+        let (number, nanos) = (|key| plant.number(key), |key| plant.nanos(key));
+        Some(match plant.kind.name {
+            "drift" => {
+                let step = (nanos("time") / STEPS).max(1);
+                Self::Drift { amplitude: number("amplitude"), step, level: 0.0, steps: 0 }
+            }
+            "bursts" => {
+                Self::Bursts { share: number("share"), length: nanos("length"), every: nanos("every") }
+            }
+            "warm-up" => Self::WarmUp { share: number("share"), time: number("time"), first: None },
+            "credits" => {
+                let most = number("amount");
+                Self::Credits { times: number("times"), most, left: most, at: 0 }
+            }
+            "collapse" => Self::Collapse { factor: number("factor"), wait: nanos("wait") },
+            "metastable" => {
+                let (factor, wait, rest) = (number("factor"), nanos("wait"), nanos("rest"));
+                Self::Metastable { factor, wait, rest, degraded: false, last: 0 }
+            }
+            _ => return None,
+        })
+    }
+
+    /// How many times as long work takes; `spend` is what it takes of all workers' time, in seconds.
+    fn times(&mut self, start: Nanos, spend: f64, waited: Nanos, rng: &mut Rng) -> f64 {
+        match self {
+            Self::Drift { amplitude, step, level, steps } => {
+                drift(level, steps, start / *step, *amplitude, rng);
+                (1.0 + *level).max(0.1)
+            }
+            // The first comes after a whole `every`: a trial begins undisturbed.
+            Self::Bursts { share, length, every } => {
+                let busy = start >= *every && start % *every < *length;
+                if busy { 1.0 / (1.0 - *share) } else { 1.0 }
+            }
+            Self::WarmUp { share, time, first } => {
+                let age = start.saturating_sub(*first.get_or_insert(start)) as f64 / 1e9;
+                1.0 / (1.0 - (1.0 - *share) * (-age / *time).exp())
+            }
+            Self::Credits { times, most, left, at } => {
+                let earned = start.saturating_sub(*at) as f64 / 1e9;
+                (*left, *at) = ((*left + earned).min(*most), start.max(*at));
+                let fast = *left >= spend;
+                // Slow work spends what comes meanwhile, so that what is spent stays spent.
+                *left -= spend;
+                if fast { 1.0 / *times } else { 1.0 }
+            }
+            Self::Collapse { factor, wait } => {
+                if waited > *wait {
+                    *factor
+                } else {
+                    1.0
+                }
+            }
+            Self::Metastable { factor, wait, rest, degraded, last } => {
+                let rested = start.saturating_sub(*last) >= *rest;
+                *degraded = waited > *wait || *degraded && !rested;
+                *last = start.max(*last);
+                if *degraded { *factor } else { 1.0 }
+            }
+        }
+    }
+}
+
+/// Moves an autoregressive level of the first order on to this step.
+fn drift(level: &mut f64, steps: &mut u64, now: u64, amplitude: f64, rng: &mut Rng) {
+    // After ten times the memory nothing is remembered.
+    let due = now.saturating_sub(*steps).min(10 * STEPS);
+    let keeps = (-1.0 / STEPS as f64).exp();
+    for _ in 0..due {
+        *level = *level * keeps + amplitude * (1.0 - keeps * keeps).sqrt() * normal(rng);
+    }
+    *steps = now.max(*steps);
+}
+
+/// Standing still now and then.
+#[derive(Debug)]
+struct Pauses {
+    length: Nanos,
+    every: Nanos,
+    /// Most that one is early or late, nanoseconds.
+    jitter: f64,
+    seed: u64,
+}
+
+impl Pauses {
+    fn new(plant: &Plant, seed: u64) -> Self {
+        let (length, every) = (plant.nanos("length"), plant.nanos("every"));
+        // Half of `jitter`, and never so much that two could meet.
+        let jitter = (every as f64 * plant.number("jitter") / 2.0).min((every - length) as f64 / 2.0);
+        Self { length, every, jitter, seed }
+    }
+
+    /// When one begins; the first comes after a whole `every`.
+    fn begins(&self, number: u64) -> Nanos {
+        let mut rng = Rng::with_seed(self.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let shift = self.jitter * (2.0 * rng.f64() - 1.0);
+        ((number + 1) as f64 * self.every as f64 + shift) as Nanos
+    }
+
+    /// When work that begins here is done; work of nothing ends where the pause does.
+    fn finish(&self, start: Nanos, work: Nanos) -> Nanos {
+        let (mut at, mut left) = (start, work);
+        // One that was shifted may still last, or may have begun, two periods off.
+        for number in (start / self.every).saturating_sub(2).. {
+            let begins = self.begins(number);
+            if begins > at + left {
+                break;
+            }
+            if begins + self.length <= at {
+                continue;
+            }
+            left -= begins.saturating_sub(at).min(left);
+            at = begins + self.length;
+        }
+        at + left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    fn weather(text: &str) -> Weather {
+        Weather::new(&Plant::parse_all(&[text]).unwrap(), 1)
+    }
+
+    #[test]
+    fn work_stands_still_in_a_pause_and_goes_on_after_it() {
+        let mut weather = weather("pauses,length=200ms,every=2s");
+        assert_eq!(weather.awake(1999 * MS), 1999 * MS);
+        assert_eq!(weather.awake(2000 * MS), 2200 * MS);
+        assert_eq!(weather.awake(2199 * MS), 2200 * MS);
+        assert_eq!(weather.awake(2200 * MS), 2200 * MS);
+        assert_eq!(weather.finish(1990 * MS, 50 * MS, 0, 1), 2240 * MS);
+        assert_eq!(weather.finish(2100 * MS, 3000 * MS, 0, 1), 5400 * MS);
+        assert_eq!(weather.finish(0, 1500 * MS, 0, 1), 1500 * MS);
+    }
+
+    #[test]
+    fn pauses_that_jitter_take_the_same_share_and_keep_their_length() {
+        let jittered = weather("pauses,length=100ms,every=1s,jitter=0.5");
+        let still = (0..100_000_u64).filter(|n| jittered.awake(n * MS) > n * MS).count();
+        assert!((9_800..=10_000).contains(&still), "{still}");
+    }
+
+    #[test]
+    fn a_neighbour_slows_work_during_its_bursts_alone() {
+        let mut weather = weather("bursts,share=0.5,length=1s,every=10s");
+        let took = |weather: &mut Weather, at| weather.finish(at, 10 * MS, 0, 1) - at;
+        assert_eq!(took(&mut weather, 500 * MS), 10 * MS);
+        assert_eq!(took(&mut weather, 10_500 * MS), 20 * MS);
+        assert_eq!(took(&mut weather, 11_500 * MS), 10 * MS);
+    }
+
+    #[test]
+    fn a_drift_has_the_deviation_that_it_was_given() {
+        let mut weather = weather("drift,amplitude=0.05,time=1s");
+        let levels: Vec<_> =
+            (0..200_000_u64).map(|n| weather.finish(n * 10 * MS, 1000 * MS, 0, 1) - n * 10 * MS).collect();
+        let deviations = levels.iter().map(|took| (*took as f64 / 1e9 - 1.0).powi(2));
+        let deviation = (deviations.sum::<f64>() / levels.len() as f64).sqrt();
+        assert!((deviation - 0.05).abs() < 0.005, "{deviation}");
+    }
+
+    #[test]
+    fn warming_up_begins_at_its_share_with_the_first_request_and_ends() {
+        let mut weather = weather("warm-up,share=0.5,time=5s");
+        let hour = 3_600_000 * MS;
+        assert_eq!(weather.finish(hour, 10 * MS, 0, 1) - hour, 20 * MS);
+        let later = hour + 60_000 * MS;
+        assert!(weather.finish(later, 10 * MS, 0, 1) - later < 10_010_000);
+    }
+
+    #[test]
+    fn credits_last_as_long_as_they_are_spent_faster_than_they_come() {
+        let mut weather = weather("credits,times=2,amount=10s");
+        let (mut at, work) = (0, 10 * MS);
+        let mut fast_until = 0;
+        while at < 60_000 * MS {
+            let end = weather.finish(at, work, 0, 1);
+            if end - at < work {
+                fast_until = end;
+            }
+            at = end;
+        }
+        // Two are spent a second and one comes.
+        assert!(fast_until.abs_diff(10_000 * MS) < 100 * MS, "{fast_until}");
+    }
+
+    #[test]
+    fn metastability_outlives_the_wait_that_began_it_and_ends_with_rest() {
+        let (mut once, mut for_long) = (weather("collapse"), weather("metastable,rest=3s"));
+        let took =
+            |weather: &mut Weather, at, wait| (weather.finish(at * MS, 10 * MS, wait * MS, 1) - at * MS) / MS;
+        for weather in [&mut once, &mut for_long] {
+            assert_eq!((took(weather, 0, 100), took(weather, 10, 151)), (10, 15));
+        }
+        assert_eq!((took(&mut once, 20, 0), took(&mut for_long, 20, 0)), (10, 15));
+        assert_eq!((took(&mut for_long, 3000, 0), took(&mut for_long, 6000, 0)), (15, 10));
+    }
+}

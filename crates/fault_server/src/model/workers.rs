@@ -1,0 +1,369 @@
+//! Those that work: pools, servers in turn, a thread under a quota, something before a pool that gives up on it.
+//!
+//! When work ends is known when it arrives: it begins when the first worker is free, whenever the loop came to look.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use fastrand::Rng;
+
+use super::Nanos;
+use super::chance::Time;
+use super::weather::Weather;
+use crate::text::Plant;
+
+/// Workers with one queue, first come, first served.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// When each is free.
+    free: BinaryHeap<Reverse<Nanos>>,
+    service: Time,
+    line: Line,
+}
+
+/// Who waits, as the instants at which each will be served.
+#[derive(Debug)]
+struct Line {
+    starts: VecDeque<Nanos>,
+    most: usize,
+}
+
+impl Line {
+    /// Whether there is room at this instant.
+    fn has_room(&mut self, at: Nanos) -> bool {
+        while self.starts.front().is_some_and(|start| *start <= at) {
+            self.starts.pop_front();
+        }
+        self.starts.len() < self.most
+    }
+}
+
+/// A pool's queue where no key bounds it.
+const QUEUE: usize = 100_000;
+
+impl Pool {
+    pub(super) fn new(plant: &Plant, queue: Option<usize>, slow: f64) -> Self {
+        let mean = (plant.nanos("service") as f64 * slow).round() as Nanos;
+        Self {
+            free: (0..plant.count("workers")).map(|_| Reverse(0)).collect(),
+            service: Time::new(mean, plant.number("cv")),
+            line: Line { starts: VecDeque::new(), most: queue.unwrap_or(QUEUE) },
+        }
+    }
+
+    /// When a request that arrives here is done; none where the queue is full.
+    pub(super) fn take(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> Option<Nanos> {
+        let start = self.start(at)?;
+        let end = weather.finish(start, self.service.draw(rng), start - at, self.free.len());
+        self.occupy(at, start, end);
+        Some(end)
+    }
+
+    /// As [`take`](Self::take), for somebody who gives up at `until`: what has not begun by then is never done, what has ends there.
+    fn take_until(&mut self, at: Nanos, until: Nanos, weather: &mut Weather, rng: &mut Rng) -> Option<Nanos> {
+        let start = self.start(at)?;
+        if start >= until {
+            return Some(start.saturating_add(1));
+        }
+        let end = weather.finish(start, self.service.draw(rng), start - at, self.free.len());
+        self.occupy(at, start, end.min(until));
+        Some(end)
+    }
+
+    fn start(&mut self, at: Nanos) -> Option<Nanos> {
+        let Reverse(free) = *self.free.peek()?;
+        let start = free.max(at);
+        (start == at || self.line.has_room(at)).then_some(start)
+    }
+
+    fn occupy(&mut self, at: Nanos, start: Nanos, end: Nanos) {
+        if let Some(mut first) = self.free.peek_mut() {
+            *first = Reverse(end);
+        }
+        if start > at {
+            self.line.starts.push_back(start);
+        }
+    }
+}
+
+/// Several pools that get requests in turn, by weights.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    servers: Vec<Server>,
+    pub(super) names_server: bool,
+}
+
+#[derive(Debug)]
+struct Server {
+    pool: Pool,
+    weight: i64,
+    turn: i64,
+}
+
+impl Balancer {
+    pub(super) fn new(plant: &Plant) -> Self {
+        let server = |number| {
+            let (slow, weight) =
+                if number == 0 { (plant.number("slow"), plant.count("weight") as i64) } else { (1.0, 1) };
+            Server { pool: Pool::new(plant, None, slow), weight, turn: 0 }
+        };
+        let servers = (0..plant.count("servers")).map(server).collect();
+        Self { servers, names_server: plant.says("header", "yes") }
+    }
+
+    /// Which server, and when it is done.
+    pub(super) fn take(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> (u8, Option<Nanos>) {
+        let number = self.next();
+        let taken = self.servers.get_mut(number).and_then(|server| server.pool.take(at, weather, rng));
+        (u8::try_from(number).unwrap_or(u8::MAX), taken)
+    }
+
+    /// Whoever has waited longest for its weight.
+    fn next(&mut self) -> usize {
+        let all: i64 = self.servers.iter().map(|server| server.weight).sum();
+        self.servers.iter_mut().for_each(|server| server.turn += server.weight);
+        let next = (0..self.servers.len()).max_by_key(|&n| (self.servers[n].turn, Reverse(n))).unwrap_or(0);
+        self.servers[next].turn -= all;
+        next
+    }
+}
+
+/// Something before a pool that gives up on it, and may try again.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pool: Pool,
+    timeout: Nanos,
+    tries: usize,
+    drops: bool,
+}
+
+/// What becomes of a try.
+#[derive(Debug, PartialEq)]
+pub(super) enum Try {
+    Done(Nanos),
+    /// Given up then; ask again there, if another try is left.
+    GivenUp(Nanos),
+}
+
+impl Chain {
+    pub(super) fn new(plant: &Plant) -> Self {
+        Self {
+            pool: Pool::new(plant, None, 1.0),
+            timeout: plant.nanos("timeout"),
+            tries: plant.count("tries"),
+            drops: plant.says("late", "dropped"),
+        }
+    }
+
+    pub(super) fn attempt(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> Try {
+        let until = at + self.timeout;
+        let end = if self.drops {
+            self.pool.take_until(at, until, weather, rng)
+        } else {
+            self.pool.take(at, weather, rng)
+        };
+        end.filter(|end| *end <= until).map_or(Try::GivenUp(until), Try::Done)
+    }
+
+    /// Whether so many tries are all that there are.
+    pub(super) fn gives_up_after(&self, tries: u8) -> bool {
+        usize::from(tries) >= self.tries
+    }
+}
+
+/// One thread that may run for a share of each period.
+#[derive(Debug)]
+pub(super) struct Quota {
+    period: Nanos,
+    granted: Nanos,
+    work: Time,
+    free_at: Nanos,
+    /// The period that `used` is of.
+    current: u64,
+    used: Nanos,
+    line: Line,
+}
+
+/// How often the kernel looks whether the quota is used up, at 1,000 ticks a second: what runs on until then is a debt that the
+/// next period pays (sched/fair.c, `cfs_rq->runtime_remaining` below 0).
+const TICK: Nanos = 1_000_000;
+
+impl Quota {
+    pub(super) fn new(plant: &Plant) -> Self {
+        let period = plant.nanos("period").max(1);
+        Self {
+            period,
+            granted: ((period as f64 * plant.number("share")) as Nanos).max(1),
+            work: Time::new(plant.nanos("work"), plant.number("cv")),
+            free_at: 0,
+            current: 0,
+            used: 0,
+            line: Line { starts: VecDeque::new(), most: QUEUE },
+        }
+    }
+
+    pub(super) fn take(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> Option<Nanos> {
+        let start = self.free_at.max(at);
+        if start > at && !self.line.has_room(at) {
+            return None;
+        }
+        let unthrottled = weather.finish(start, self.work.draw(rng), start - at, 1);
+        self.free_at = self.run(start, unthrottled - start);
+        if start > at {
+            self.line.starts.push_back(start);
+        }
+        Some(self.free_at)
+    }
+
+    /// Runs for so long, a tick at a time, and stands still where nothing is left of a period.
+    fn run(&mut self, start: Nanos, work: Nanos) -> Nanos {
+        let (mut at, mut left) = (start, work);
+        while left > 0 {
+            at = self.unthrottled(at);
+            // No further than the period: what is used belongs to the one it is used in.
+            let piece = left.min(TICK).min((self.current + 1) * self.period - at);
+            (at, left, self.used) = (at + piece, left - piece, self.used + piece);
+        }
+        at
+    }
+
+    /// This instant, or the beginning of the period that has something left.
+    fn unthrottled(&mut self, at: Nanos) -> Nanos {
+        self.refill(at / self.period);
+        if self.used < self.granted {
+            return at;
+        }
+        let periods = self.used / self.granted;
+        self.refill(self.current + periods);
+        self.current * self.period
+    }
+
+    fn refill(&mut self, period: u64) {
+        let granted = (period.saturating_sub(self.current)).saturating_mul(self.granted);
+        (self.used, self.current) = (self.used.saturating_sub(granted), period.max(self.current));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const SECOND: Nanos = 1000 * MS;
+
+    fn plant(text: &str) -> Plant {
+        Plant::parse(text).unwrap()
+    }
+
+    fn still() -> (Weather, Rng) {
+        (Weather::new(&[], 1), Rng::with_seed(7))
+    }
+
+    fn pool(text: &str) -> Pool {
+        let plant = plant(text);
+        Pool::new(&plant, Some(plant.count("queue")), 1.0)
+    }
+
+    /// Mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
+    fn erlang_c_wait(workers: u32, utilisation: f64) -> f64 {
+        let load = f64::from(workers) * utilisation;
+        let blocking = crate::truth::erlang_b(workers, load);
+        let waits = blocking / (1.0 - utilisation * (1.0 - blocking));
+        waits / (f64::from(workers) * (1.0 - utilisation))
+    }
+
+    #[test]
+    fn a_pool_waits_as_long_as_erlang_says() {
+        for (workers, utilisation) in [(1, 0.5), (4, 0.8), (8, 0.9)] {
+            let mut pool = pool(&format!("pool,workers={workers},service=10ms,cv=1"));
+            let ((mut weather, mut rng), requests) = (still(), 400_000_u32);
+            let (mut at, mut sum) = (0.0, 0.0);
+            for _ in 0..requests {
+                at += -(1.0 - rng.f64()).ln() * 0.01 / (f64::from(workers) * utilisation);
+                let arrival = (at * 1e9) as Nanos;
+                sum += (pool.take(arrival, &mut weather, &mut rng).unwrap() - arrival) as f64 / 1e7;
+            }
+            let (measured, expected) = (sum / f64::from(requests), 1.0 + erlang_c_wait(workers, utilisation));
+            assert!(
+                (measured / expected - 1.0).abs() < 0.05,
+                "{workers} {utilisation}: {measured} {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pool_ends_at_its_rate_whenever_requests_come_and_refuses_beyond_its_queue() {
+        let (mut weather, mut rng) = still();
+        let mut pool = pool("pool,workers=8,service=40ms,queue=50");
+        let ends: Vec<_> = (0..500).filter_map(|_| pool.take(SECOND, &mut weather, &mut rng)).collect();
+        assert_eq!(ends.len(), 58);
+        assert_eq!(
+            (ends[0], ends[7], ends[8], ends[57]),
+            (SECOND + 40 * MS, SECOND + 40 * MS, SECOND + 80 * MS, SECOND + 320 * MS)
+        );
+        // Ten are served by then: as many places are free.
+        let later = (0..500).filter_map(|_| pool.take(SECOND + 80 * MS, &mut weather, &mut rng)).count();
+        assert_eq!(later, 16);
+    }
+
+    #[test]
+    fn requests_go_round_by_weight() {
+        let mut balancer = Balancer::new(&plant("uneven,servers=3,weight=2,slow=1,service=1ms"));
+        let turns: Vec<_> = (0..8).map(|_| balancer.next()).collect();
+        assert_eq!(turns, [0, 1, 2, 0, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn the_slow_server_of_a_balancer_ramps_and_the_others_do_not() {
+        let (mut weather, mut rng) = still();
+        let mut balancer = Balancer::new(&plant("uneven,servers=3,workers=1,service=10ms,slow=5"));
+        let mut latest = [0; 3];
+        for n in 0..300_u64 {
+            let (server, end) = balancer.take(n * 10 * MS, &mut weather, &mut rng);
+            latest[usize::from(server)] = end.unwrap() - n * 10 * MS;
+        }
+        assert_eq!((latest[1], latest[2]), (10 * MS, 10 * MS));
+        assert!(latest[0] > SECOND, "{}", latest[0]);
+    }
+
+    #[test]
+    fn a_quota_gives_its_share_of_each_period_and_stands_still_for_the_rest() {
+        let ((mut weather, mut rng), mut quota) = (still(), Quota::new(&plant("quota,share=0.2,work=1ms")));
+        let ends: Vec<_> = (0..1000).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
+        assert_eq!((ends[0], ends[19], ends[20], ends[999]), (MS, 20 * MS, 101 * MS, 4920 * MS));
+    }
+
+    #[test]
+    fn what_a_quota_let_run_over_is_a_debt() {
+        let (mut weather, mut rng) = still();
+        // Granted 1.5 ms; the second tick goes 0.5 ms too far, so the next period has 1 ms left.
+        let mut quota = Quota::new(&plant("quota,share=0.015,work=1ms"));
+        let ends: Vec<_> = (0..400).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
+        assert_eq!(ends[..4], [MS, 2 * MS, 101 * MS, 201 * MS]);
+        // 15 a second in the end.
+        assert!(ends[399].abs_diff(400 * SECOND / 15) < SECOND / 5, "{}", ends[399]);
+    }
+
+    #[test]
+    fn work_that_is_longer_than_a_grant_takes_as_many_periods_as_it_needs() {
+        let ((mut weather, mut rng), mut quota) = (still(), Quota::new(&plant("quota,share=0.1,work=50ms")));
+        assert_eq!(quota.take(0, &mut weather, &mut rng), Some(410 * MS));
+        assert_eq!(quota.take(0, &mut weather, &mut rng), Some(910 * MS));
+    }
+
+    #[test]
+    fn what_is_given_up_is_worked_on_or_not() {
+        for (late, expected) in [("done", 0), ("dropped", 6)] {
+            let (mut weather, mut rng) = still();
+            let text = format!("timeout-chain,workers=1,service=100ms,timeout=250ms,late={late}");
+            let mut chain = Chain::new(&plant(&text));
+            let first: Vec<_> = (0..20).map(|_| chain.attempt(0, &mut weather, &mut rng)).collect();
+            assert_eq!(first[..3], [Try::Done(100 * MS), Try::Done(200 * MS), Try::GivenUp(250 * MS)]);
+            // Half a second later a pool that drops is idle again; one that does not has 1.5 s to go.
+            let later = (0..6).filter(|n| {
+                matches!(chain.attempt((500 + n * 200) * MS, &mut weather, &mut rng), Try::Done(_))
+            });
+            assert_eq!(later.count(), expected, "{late}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What is due and when, earliest first; what is due at one instant in the order in which it was put down.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+
+use super::Nanos;
+use super::connection::Token;
+use crate::model::{Course, Fate};
+
+/// A request between its arrival and its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) connection: Token,
+    pub(super) course: Course,
+    pub(super) is_head: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Due {
+    /// It comes to the plants: its connection is served from now on.
+    Enter(Flight),
+    Proceed(Flight),
+    End(Flight, Fate),
+    /// There may be more on a connection.
+    Pump(Token),
+    /// It may have been idle for too long.
+    Idle(Token),
+    /// Accept again after a lack of descriptors.
+    Accept,
+    Name(SocketAddr, Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    entries: BinaryHeap<Reverse<Entry>>,
+    put: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Nanos,
+    number: u64,
+    due: Due,
+}
+
+/// Most that is put down at one time: a hanging limiter's excess of 20,000/s for 30 s, and some more.
+const MOST: usize = 1 << 20;
+
+impl Agenda {
+    /// Puts it down.
+    ///
+    /// # Errors
+    /// It comes back when too much is put down already.
+    pub(super) fn put(&mut self, at: Nanos, due: Due) -> Result<(), Due> {
+        if self.entries.len() >= MOST {
+            return Err(due);
+        }
+        self.put += 1;
+        self.entries.push(Reverse(Entry { at, number: self.put, due }));
+        Ok(())
+    }
+
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.entries.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// What is due by now.
+    pub(super) fn take(&mut self, now: Nanos) -> Option<(Nanos, Due)> {
+        let is_due = self.next().is_some_and(|at| at <= now);
+        let Reverse(entry) = is_due.then(|| self.entries.pop()).flatten()?;
+        Some((entry.at, entry.due))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_comes_in_order_of_time_and_then_of_putting_down() {
+        let mut agenda = Agenda::default();
+        for (at, port) in [(5, 1), (3, 2), (5, 3), (9, 4)] {
+            agenda.put(at, Due::Name(([127, 0, 0, 1], port).into(), Vec::new())).unwrap();
+        }
+        let mut ports = Vec::new();
+        while let Some((_, Due::Name(to, _))) = agenda.take(5) {
+            ports.push(to.port());
+        }
+        assert_eq!((ports, agenda.next()), (vec![2, 1, 3], Some(9)));
+    }
+
+    #[test]
+    fn no_more_is_put_down_than_there_is_room_for() {
+        let mut agenda = Agenda::default();
+        assert!((0..MOST).all(|_| agenda.put(1, Due::Accept).is_ok()));
+        assert!(agenda.put(1, Due::Accept).is_err());
+        let _ = agenda.take(1);
+        assert!(agenda.put(1, Due::Accept).is_ok());
+    }
+}

@@ -1,0 +1,129 @@
+//! What must hold for any bytes given to `parse_request`.
+
+use seawall_http::limits::MAX_HEADERS;
+use seawall_http::request::header_room;
+use seawall_http::{Framing, Limits, Parsed, Version, parse_request, write};
+
+use super::{Seen, check_prefixes, owned, split_headers, values};
+
+/// A head as the oracle compares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// As sent.
+    pub method: String,
+    /// As sent.
+    pub target: String,
+    /// As sent.
+    pub version: Version,
+    /// As sent, in order.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// Whether the connection stays.
+    pub keep_alive: bool,
+}
+
+/// Checks all of it.
+pub fn check(input: &[u8]) {
+    for limits in [Limits::default(), Limits { head: 128, target: 16 }] {
+        check_prefixes(input, |prefix| see(prefix, &limits));
+        match see(input, &limits) {
+            Seen::Whole(head, taken) => check_head(&head, &input[..taken], &limits),
+            Seen::More => assert!(input.len() < limits.head + 2),
+            Seen::Refused => {}
+        }
+    }
+}
+
+/// What a reader of these bytes sees.
+pub fn see(input: &[u8], limits: &Limits) -> Seen<Head> {
+    let mut room = header_room();
+    match parse_request(input, &mut room, limits) {
+        Err(error) => {
+            assert!([400, 414, 431, 505].contains(&error.status()));
+            Seen::Refused
+        }
+        Ok(Parsed::Partial) => Seen::More,
+        Ok(Parsed::Complete(head, taken)) => {
+            let whole = Head {
+                method: head.method.to_owned(),
+                target: head.target.to_owned(),
+                version: head.version,
+                headers: owned(head.headers),
+                framing: head.framing,
+                keep_alive: head.keep_alive,
+            };
+            Seen::Whole(whole, taken)
+        }
+    }
+}
+
+fn check_head(head: &Head, taken: &[u8], limits: &Limits) {
+    let bytes = taken.strip_prefix(b"\r\n").unwrap_or(taken);
+    assert!(bytes.len() <= limits.head && head.target.len() <= limits.target);
+    check_bytes(bytes);
+    check_tokenizer_agrees(head, bytes);
+    assert_eq!(head.headers, split_headers(bytes));
+    assert_eq!(head.framing, framing_by_the_book(head));
+    check_host(head);
+    check_round_trip(head);
+}
+
+/// No line end but CRLF, no control character but tab, exactly one empty line, at the end.
+fn check_bytes(head: &[u8]) {
+    let text: String = head.iter().map(|&byte| char::from(byte)).collect();
+    let without_line_ends = text.replace("\r\n", "");
+    assert!(!without_line_ends.contains(|char: char| char.is_ascii_control() && char != '\t'));
+    assert_eq!(text.find("\r\n\r\n"), Some(text.len() - 4));
+}
+
+/// What httparse refuses is never accepted, and what both accept is the same.
+fn check_tokenizer_agrees(head: &Head, bytes: &[u8]) {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    assert_eq!(request.parse(bytes), Ok(httparse::Status::Complete(bytes.len())));
+    assert_eq!(request.method, Some(head.method.as_str()));
+    assert_eq!(request.path, Some(head.target.as_str()));
+    assert_eq!(owned(request.headers), head.headers);
+}
+
+fn framing_by_the_book(head: &Head) -> Framing {
+    let lengths = values(&head.headers, "content-length");
+    let codings = values(&head.headers, "transfer-encoding");
+    match (lengths.as_slice(), codings.as_slice()) {
+        ([], []) => Framing::None,
+        ([], [coding]) => {
+            assert!(coding.eq_ignore_ascii_case(b"chunked") && head.version == Version::Http11);
+            Framing::Chunked
+        }
+        ([length, more @ ..], []) => {
+            let number = |digits: &[u8]| {
+                assert!(digits.iter().all(u8::is_ascii_digit));
+                String::from_utf8_lossy(digits).parse::<u64>().expect("a length that fits")
+            };
+            assert!(more.iter().all(|other| number(other) == number(length)));
+            Framing::Length(number(length))
+        }
+        _ => panic!("accepted both a length and a transfer coding, or two codings"),
+    }
+}
+
+fn check_host(head: &Head) {
+    let hosts = values(&head.headers, "host");
+    assert!(hosts.len() == 1 || (hosts.is_empty() && head.version == Version::Http10));
+    assert!(hosts.iter().all(|host| !host.iter().any(|byte| b"/\\@#? \t".contains(byte))));
+}
+
+/// A head that was read can be written and reads the same again.
+fn check_round_trip(head: &Head) {
+    let mut out = Vec::new();
+    write::request_line(&mut out, &head.method, &head.target);
+    for (name, value) in &head.headers {
+        write::header(&mut out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+    if head.version == Version::Http11 {
+        let wide = Limits { head: out.len(), ..Limits::default() };
+        assert_eq!(see(&out, &wide), Seen::Whole(head.clone(), out.len()));
+    }
+}

@@ -1,0 +1,92 @@
+//! What must hold for any bytes given to `parse_response`.
+
+use seawall_http::limits::MAX_HEADERS;
+use seawall_http::request::header_room;
+use seawall_http::{Framing, Limits, Parsed, Version, parse_response};
+
+use super::{Seen, check_prefixes, owned, values};
+
+/// A head as the oracle compares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// As sent.
+    pub status: u16,
+    /// As sent.
+    pub reason: Vec<u8>,
+    /// As sent.
+    pub version: Version,
+    /// As sent, in order.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// Whether the connection stays.
+    pub keep_alive: bool,
+}
+
+/// Checks all of it.
+pub fn check(input: &[u8]) {
+    for limits in [Limits::default(), Limits { head: 128, target: 16 }] {
+        for method in ["GET", "HEAD", "CONNECT"] {
+            check_prefixes(input, |prefix| see(prefix, method, &limits));
+            match see(input, method, &limits) {
+                Seen::Whole(head, taken) => check_head(&head, &input[..taken], method, &limits),
+                Seen::More => assert!(input.len() < limits.head),
+                Seen::Refused => {}
+            }
+        }
+    }
+}
+
+/// What a reader of these bytes sees.
+pub fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
+    let mut room = header_room();
+    match parse_response(input, method, &mut room, limits) {
+        Err(_) => Seen::Refused,
+        Ok(Parsed::Partial) => Seen::More,
+        Ok(Parsed::Complete(head, taken)) => {
+            let whole = Head {
+                status: head.status,
+                reason: head.reason.to_owned(),
+                version: head.version,
+                headers: owned(head.headers),
+                framing: head.framing,
+                keep_alive: head.keep_alive,
+            };
+            Seen::Whole(whole, taken)
+        }
+    }
+}
+
+fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &Limits) {
+    assert!(bytes.len() <= limits.head && (100..=999).contains(&head.status));
+    assert!(head.reason.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f));
+    check_tokenizer_agrees(head, bytes);
+    check_end(head, method);
+}
+
+/// What httparse refuses is never accepted, and what both accept is the same.
+fn check_tokenizer_agrees(head: &Head, bytes: &[u8]) {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    assert_eq!(response.parse(bytes), Ok(httparse::Status::Complete(bytes.len())));
+    assert_eq!(response.code, Some(head.status));
+    assert_eq!(owned(response.headers), head.headers);
+}
+
+/// A connection is reused only behind a body whose end is certain.
+fn check_end(head: &Head, method: &str) {
+    let bodiless = method == "HEAD"
+        || matches!(head.status, 100..=199 | 204 | 304)
+        || (method == "CONNECT" && head.status / 100 == 2);
+    let lengths = values(&head.headers, "content-length");
+    let codings = values(&head.headers, "transfer-encoding");
+    match head.framing {
+        Framing::None => assert!(bodiless),
+        Framing::UntilClose => assert!(!head.keep_alive && lengths.is_empty() && codings.is_empty()),
+        Framing::Chunked => {
+            assert!(lengths.is_empty() && codings.len() == 1 && head.version == Version::Http11);
+        }
+        Framing::Length(_) => assert!(!lengths.is_empty() && codings.is_empty()),
+    }
+    assert!(!bodiless || head.framing == Framing::None);
+}

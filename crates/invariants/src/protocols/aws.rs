@@ -1,0 +1,333 @@
+//! What must hold for every byte string that a pod can send to AWS's dialects, show as a token, or leave in a file of keys. Called
+//! by the fuzz target `aws`, by the replay of its corpus, and by the property tests.
+//!
+//! The keys and the time are fixed, so that a corpus can hold tokens that are good.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use seawall_core::{PodUid, Secret};
+use seawall_http::{Frame, Header, Limits, Parsed, Refusal, RequestHead, parse_request, request};
+use seawall_protocols::aws::imds::respond::{self, RoleInfo};
+use seawall_protocols::aws::imds::{NO_ROLE, same_role};
+use seawall_protocols::aws::{
+    Asked, Bearer, Containers, Credentials, Grant, Imds, Keys, Longest, Node, Pattern, Query, RoleName,
+    Sessions, Stamp, Tokens, UnixTime, Visitor, What, containers, session,
+};
+
+use super::{check_response, head, percent_decoded};
+
+/// 2026-01-01T00:00:00Z.
+pub const NOW: UnixTime = UnixTime(1_767_225_600);
+
+/// The key that signs the tokens of the corpus.
+pub const KEY: [u8; session::KEY_BYTES] = [7; session::KEY_BYTES];
+
+/// The pod that they are of, and its role.
+pub const POD: &str = "cart";
+
+/// Another pod, of which the corpus has a token.
+pub const OTHER_POD: &str = "shop";
+
+/// The pod's address.
+pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+/// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The wire took it for a request.
+    pub request: bool,
+    /// It was given a session token.
+    pub token: bool,
+    /// It showed a token that is good.
+    pub session: bool,
+    /// It was given the pod's credentials.
+    pub credentials: bool,
+    /// It would be let pass to the real service, if everything were.
+    pub passed: bool,
+    /// The container endpoint took it.
+    pub container: bool,
+}
+
+/// Checks an input as a whole request, as a bare target that no parser has looked at before, as a token, as keys and as an
+/// expression.
+pub fn check(input: &[u8]) -> Seen {
+    check_keys(input);
+    let shown = [Header { name: "x-aws-ec2-metadata-token", value: input }];
+    check_head(&head("/latest/meta-data/iam/security-credentials/", &shown));
+    if let Ok(text) = std::str::from_utf8(input) {
+        check_head(&head(text, &[]));
+        let _ = Pattern::new(text).map(|pattern| pattern.matches(text));
+    }
+    let mut room = request::header_room();
+    match parse_request(input, &mut room, &Limits::default()) {
+        Ok(Parsed::Complete(head, _)) => Seen { request: true, ..check_head(&head) },
+        _ => Seen::default(),
+    }
+}
+
+/// Keys that are read are those that were written.
+fn check_keys(input: &[u8]) {
+    if let Ok(keys) = Keys::from_bytes(input) {
+        assert_eq!(keys.to_bytes().expose(), input);
+    }
+}
+
+/// A service and by which rules it is asked.
+struct Scene {
+    imds: Imds,
+    tokens: Tokens,
+    visitor: Visitor,
+    /// Whether it is not known which pod asks.
+    is_unsettled: bool,
+    /// Whether everything passes that an expression can name.
+    passes: bool,
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::new(Secret::new(KEY), NOW));
+
+static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
+    let unsettled = scene(Tokens::Optional, Visitor::unsettled(ADDRESS), &[]);
+    [
+        scene(Tokens::Optional, pod(POD), &["(?s).*"]),
+        scene(Tokens::Required, pod(POD), &[]),
+        Scene { is_unsettled: true, ..unsettled },
+    ]
+});
+
+fn pod(uid: &str) -> Visitor {
+    Visitor::pod(Bearer::pod(&PodUid(uid.into())), ADDRESS)
+}
+
+fn scene(tokens: Tokens, visitor: Visitor, passed: &[&str]) -> Scene {
+    let node = Node { region: Some("eu-central-1".to_owned()), ..Node::default() };
+    let pattern = |expression: &&str| Pattern::new(expression).expect("an expression");
+    let imds = Imds::new(&node, passed.iter().map(pattern).collect());
+    Scene { imds, tokens, visitor, is_unsettled: false, passes: !passed.is_empty() }
+}
+
+impl Scene {
+    fn ask<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<Asked<'_, 'b>, Refusal> {
+        self.ask_as(head, &self.visitor)
+    }
+
+    fn ask_as<'b>(&self, head: &RequestHead<'_, 'b>, visitor: &Visitor) -> Result<Asked<'_, 'b>, Refusal> {
+        let sessions = Sessions { keys: &KEYS, tokens: self.tokens, longest: Longest::default() };
+        self.imds.query(head, &sessions, visitor, NOW)
+    }
+
+    /// A token that would be refused from then on, for this visitor.
+    fn token_until(&self, end: UnixTime, visitor: &Visitor) -> Option<Grant> {
+        let ttl = (end.since(NOW).as_secs() - 1).to_string();
+        let headers = [Header { name: "X-aws-ec2-metadata-token-ttl-seconds", value: ttl.as_bytes() }];
+        let head = RequestHead { method: "PUT", ..head("/latest/api/token", &headers) };
+        match self.ask_as(&head, visitor) {
+            Ok(Asked::Token(grant)) => Some(grant),
+            _ => None,
+        }
+    }
+}
+
+fn check_head(head: &RequestHead<'_, '_>) -> Seen {
+    let mut seen = Seen { container: check_container(head), ..Seen::default() };
+    for scene in &*SCENES {
+        let asked = scene.ask(head);
+        match &asked {
+            Ok(Asked::Token(grant)) => {
+                check_grant(head, grant);
+                seen.token = true;
+            }
+            Ok(Asked::Read(query)) => {
+                check_query(scene, head, query);
+                seen.session |= query.session.is_some();
+                seen.passed |= matches!(query.what, What::Pass(_));
+            }
+            Err(refusal) => assert!((400..500).contains(&refusal.status), "{refusal:?}"),
+        }
+        seen.credentials |= check_answer(head, &asked);
+    }
+    seen
+}
+
+fn header<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Vec<&'b [u8]> {
+    let is_meant = |header: &&Header<'_>| header.name.eq_ignore_ascii_case(name);
+    head.headers.iter().filter(is_meant).map(|header| header.value).collect()
+}
+
+/// Nothing is given to who relays, or sends more than a head.
+fn check_direct(head: &RequestHead<'_, '_>) {
+    assert!(header(head, "x-forwarded-for").is_empty() && header(head, "forwarded").is_empty(), "{head:?}");
+    assert!(
+        matches!(head.framing, seawall_http::Framing::None | seawall_http::Framing::Length(0)),
+        "{head:?}"
+    );
+}
+
+/// A token is given to who asked with PUT for a life that it can have, and for no more of it.
+fn check_grant(head: &RequestHead<'_, '_>, grant: &Grant) {
+    check_direct(head);
+    assert_eq!(head.method, "PUT");
+    let [asked] = header(head, "x-aws-ec2-metadata-token-ttl-seconds")[..] else {
+        unreachable!("one life: {head:?}")
+    };
+    let asked: u64 = std::str::from_utf8(asked).ok().and_then(|text| text.parse().ok()).expect("a number");
+    assert!((1..=21_600).contains(&asked) && grant.ttl <= Duration::from_secs(asked), "{head:?}");
+    assert!(grant.ttl >= Duration::from_secs(asked.min(300)), "{head:?}");
+}
+
+fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &Query<'_, '_>) {
+    check_direct(head);
+    assert!(matches!(head.method, "GET" | "HEAD"), "{head:?}");
+    check_session(scene, head, query.session);
+    match &query.what {
+        What::Role { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
+        What::Pass(path) => check_pass(scene, head, path),
+        What::Roles(_) | What::RoleInfo | What::Known(_) => {}
+    }
+}
+
+/// What is taken for a token is what is given as one, to the letter; and one is there where it is required.
+fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<UnixTime>) {
+    let shown = header(head, "x-aws-ec2-metadata-token");
+    let Some(end) = session else {
+        return assert!(shown.is_empty() && scene.tokens == Tokens::Optional, "{head:?}");
+    };
+    assert!(end > NOW && end <= NOW.after(session::MAX_TTL + Duration::from_secs(1)), "{end:?}");
+    let [token] = shown[..] else { unreachable!("one token: {head:?}") };
+    let is_of =
+        |visitor: &Visitor| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
+    let early = Visitor::unsettled(ADDRESS);
+    // While it is not known which pod asks, each pod's is let be.
+    let is_unsettled = is_of(&pod(OTHER_POD)) && scene.is_unsettled;
+    assert!(is_of(&pod(POD)) || is_of(&early) || is_unsettled, "{head:?}");
+}
+
+/// What passes leads to no credentials, however often it is decoded there; and it is a fixed point.
+fn check_pass(scene: &Scene, head: &RequestHead<'_, '_>, path: &str) {
+    assert!(scene.passes, "{path}");
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~@:+=,".contains(&byte);
+    assert!(path.starts_with('/') && path.bytes().all(is_plain), "{path}");
+    let mut reading = path.to_ascii_lowercase();
+    for _ in 0..3 {
+        assert!(!reading.contains("credentials") && !reading.contains("/../"), "{path}");
+        // The expression is one of everything, and names neither.
+        assert!(!reading.contains("user-data") && !reading.contains("managed-ssh-keys"), "{path}");
+        reading = percent_decoded(&reading).to_ascii_lowercase();
+    }
+    let again = scene.ask(&RequestHead { target: path, ..*head });
+    let Ok(Asked::Read(Query { what: What::Pass(again), .. })) = again else {
+        unreachable!("passed once, passed again: {path}")
+    };
+    assert_eq!(again, path);
+}
+
+/// The container endpoint takes one path at its own hosts, and gives back the token as it was sent.
+fn check_container(head: &RequestHead<'_, '_>) -> bool {
+    let asked = Containers::new(containers::ADDRESSES).query(head);
+    let frame = Frame::of(head, DATE);
+    let mut out = Vec::new();
+    match &asked {
+        Ok(query) => {
+            check_direct(head);
+            assert_eq!(header(head, "authorization"), [query.token.as_bytes()]);
+            assert!(query.token.len() <= containers::MAX_TOKEN, "{}", query.token.len());
+            assert_eq!(query.token.split('.').filter(|part| !part.is_empty()).count(), 3);
+            let host = header(head, "host").concat();
+            assert!(host.starts_with(b"169.254.170.2") || host.starts_with(b"["), "{head:?}");
+            containers::document(&mut out, &frame, &credentials());
+        }
+        Err(refusal) => containers::refusal(&mut out, &frame, refusal, 1),
+    }
+    check_response(head, &frame, &out, &WRITTEN);
+    assert_eq!(holds(&out, SECRET), asked.is_ok() && !frame.head_only);
+    asked.is_ok()
+}
+
+/// Whatever is asked, the answer is one response with no header that the request brought. Credentials are in it if the pod's own
+/// role was asked for, the life of a token if one is.
+fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Asked<'_, '_>, Refusal>) -> bool {
+    let frame = Frame::of(head, DATE);
+    let mut out = Vec::new();
+    let role = RoleName::new(POD);
+    let answered = match asked {
+        Ok(asked) => answer(&mut out, &frame, asked, role.as_ref()),
+        Err(refusal) => Err(*refusal),
+    };
+    if let Err(refusal) = &answered {
+        respond::refusal(&mut out, &frame, refusal, 1);
+    }
+    check_response(head, &frame, &out, &WRITTEN);
+    let is_token = matches!(asked, Ok(Asked::Token(_)));
+    assert_eq!(holds(&out, "ttl-seconds: "), is_token, "{}", out.escape_ascii());
+    let own = |asked: &Asked<'_, '_>| matches!(asked, Asked::Read(Query { what: What::Role { name, .. }, .. }) if name == POD);
+    let is_own = asked.as_ref().is_ok_and(own);
+    assert_eq!(holds(&out, SECRET), is_own && !frame.head_only, "{}", out.escape_ascii());
+    is_own
+}
+
+fn holds(out: &[u8], text: &str) -> bool {
+    out.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+/// Every header that the two dialects write.
+const WRITTEN: [&str; 9] = [
+    "Allow",
+    "Cache-Control",
+    "Connection",
+    "Content-Length",
+    "Content-Type",
+    "Date",
+    "ETag",
+    "Server",
+    "X-aws-ec2-metadata-token-ttl-seconds",
+];
+
+const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+const SECRET: &str = "c2VjcmV0/+";
+
+fn credentials() -> Credentials<'static> {
+    Credentials {
+        access_key_id: "ASIAEXAMPLE",
+        secret_access_key: SECRET,
+        session_token: "t",
+        expiration: Stamp::of(NOW.after(Duration::from_secs(3600))),
+        last_updated: Stamp::of(NOW),
+        account_id: Some("123456789012"),
+        role_arn: None,
+    }
+}
+
+fn answer(
+    out: &mut Vec<u8>,
+    frame: &Frame<'_>,
+    asked: &Asked<'_, '_>,
+    role: Option<&RoleName>,
+) -> Result<(), Refusal> {
+    let query = match asked {
+        Asked::Token(grant) => {
+            respond::token(out, frame, grant);
+            return Ok(());
+        }
+        Asked::Read(query) => query,
+    };
+    match &query.what {
+        What::Known(known) => respond::known(out, frame, known),
+        What::Roles(_) => respond::role_name(out, frame, role.ok_or(NO_ROLE)?),
+        What::Role { name, shape } => {
+            same_role(name, role.map(RoleName::as_str))?;
+            respond::document(out, frame, &credentials(), *shape);
+        }
+        What::RoleInfo => {
+            let info = RoleInfo { profile_arn: "a", profile_id: Some("b"), last_updated: Stamp::of(NOW) };
+            respond::role_info(out, frame, &info);
+        }
+        What::Pass(path) => {
+            let headers: [(&str, &[u8]); 2] =
+                [("ETag", b"\"a\""), ("X-aws-ec2-metadata-token-ttl-seconds", b"5")];
+            respond::passed(out, frame, 200, headers, path.as_bytes());
+        }
+    }
+    Ok(())
+}

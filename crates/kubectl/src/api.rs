@@ -1,0 +1,427 @@
+//! One API server at a person's hands: what is there, what changes, what pods write, and what is said to them.
+//!
+//! Objects are JSON, and paths are theirs: what either means is the caller's. Every call has a limit of time; logging in, which a person
+//! may have to, is not part of it. Nothing is tried again but what other credentials mend.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use rustls::crypto::CryptoProvider;
+use seawall_core::Clock;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::attach::{self, Attachment};
+use crate::choice::Choice;
+use crate::reach::Reach;
+use seawall_kube::StartError;
+use seawall_kube::client::{Client, refusal, whole, within};
+use seawall_kube::request::{self, Built, Form, with_query};
+use seawall_kube::{Answering, Body, Carrier};
+use seawall_kube::{Failure, Status};
+use seawall_kube::{LARGEST, Lines};
+
+/// Longest wait for a TCP connection, and for the answer to a call or the head of a stream. As client-go's for TLS, and more for the
+/// rest, since a person's server may be far.
+const CONNECT: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Objects in a page of a list. A pod takes some kilobytes.
+const PAGE: u32 = 250;
+
+/// Longest line of a log, in bytes; the connection ends with a longer one.
+const LONGEST_LINE: usize = 1024 * 1024;
+
+/// Who writes, in the objects' `managedFields`.
+const MANAGER: &str = "seawall";
+
+/// An API server, and as whom it is asked. Cheap to clone. Its connections are of the runtime that it is used on.
+#[derive(Clone)]
+pub struct Api {
+    reach: Arc<Reach>,
+    clock: Clock,
+}
+
+/// What a choice of context came to, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Of the context, or `default`.
+    pub namespace: String,
+    /// Its name; `None` for what Kubernetes gives a pod.
+    pub context: Option<String>,
+    /// The server's URL, without a path.
+    pub server: String,
+    /// The server's certificate is not checked (`insecure-skip-tls-verify`): a reason to warn.
+    pub is_unverified: bool,
+}
+
+/// All objects of a collection.
+#[derive(Debug)]
+pub struct Listed {
+    /// As they are.
+    pub items: Vec<Value>,
+    /// Where a watch goes on from.
+    pub version: String,
+}
+
+/// What happens in a collection.
+#[derive(Debug)]
+pub enum Change {
+    /// It is there now, or another.
+    Now(Value),
+    /// It is there no more; as it was last.
+    Gone(Value),
+    /// Nothing but how far the watch has come.
+    Until(String),
+}
+
+/// An open watch.
+pub struct Watching(Lines);
+
+/// Whether to do it, or to have it checked as if it were done (`dryRun=All`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// In earnest.
+    Real,
+    /// As if.
+    Dry,
+}
+
+/// What somebody may or may not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deed<'a> {
+    /// `get`, `create`, ...
+    pub verb: &'a str,
+    /// The group of the API; empty for the core's.
+    pub group: &'a str,
+    /// The plural.
+    pub resource: &'a str,
+    /// Such as `attach`; empty for the object itself.
+    pub subresource: &'a str,
+    /// Empty for what has none, and for all.
+    pub namespace: &'a str,
+    /// Of one object; empty for all.
+    pub name: &'a str,
+}
+
+/// The server's word on a [`Deed`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// It may be done.
+    pub is_allowed: bool,
+    /// In words, if the server gives any.
+    pub reason: String,
+}
+
+/// Which part of a container's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Log<'a> {
+    /// Its name; empty for the only one.
+    pub container: &'a str,
+    /// Goes on until the container ends.
+    pub is_followed: bool,
+    /// Each line begins with the time at which the node read it (RFC 3339, nanoseconds), and a space.
+    pub has_times: bool,
+    /// Of the container before this one.
+    pub is_previous: bool,
+    /// The last so many lines; all of them for `None`.
+    pub tail: Option<u32>,
+    /// Lines from so many seconds ago; all of them for `None`.
+    pub since: Option<u32>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("chosen", &self.reach.chosen).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Watching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watching")
+    }
+}
+
+impl Api {
+    /// Reads the files, and runs the program that they name for credentials, if they do: a person may be asked to log in. Asks the
+    /// API server nothing.
+    ///
+    /// # Errors
+    /// Which file, where in it, and what was expected.
+    pub async fn open(
+        choice: &Choice,
+        provider: Arc<CryptoProvider>,
+        clock: Clock,
+    ) -> Result<(Self, Opened), StartError> {
+        let chosen = choice.read()?;
+        let opened = Opened {
+            namespace: chosen.namespace.clone(),
+            context: chosen.context.clone(),
+            server: format!("{}://{}", chosen.scheme, chosen.endpoint.base.authority()),
+            is_unverified: chosen.is_unverified,
+        };
+        let reach = Arc::new(Reach::new(chosen, provider, CONNECT, clock.clone()));
+        reach.way().await?;
+        Ok((Self { reach, clock }, opened))
+    }
+
+    /// One object, or whatever a path gives.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.call(Request::get(path).header(ACCEPT, JSON).body(Bytes::new())).await
+    }
+
+    /// All objects of a collection that have these labels, page by page; all of them for `None`.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn list(&self, path: &str, labels: Option<&str>) -> Result<Listed, Failure> {
+        let (mut items, mut next) = (Vec::new(), None);
+        loop {
+            let page: Page =
+                self.call(request::select(path, Form::Whole, labels, PAGE, next.as_deref())).await?;
+            items.extend(page.items);
+            next = page.metadata.next.filter(|next| !next.is_empty());
+            if next.is_none() {
+                return Ok(Listed { items, version: page.metadata.resource_version });
+            }
+        }
+    }
+
+    /// What happens after `version` to objects with these labels. The server ends it after some minutes; whoever wants to go on asks
+    /// again from the last version seen.
+    ///
+    /// # Errors
+    /// Why nothing was brought; [`Failure::Expired`] for a version so old that everything must be listed again.
+    pub async fn watch(&self, path: &str, labels: Option<&str>, version: &str) -> Result<Watching, Failure> {
+        let parameters = [
+            ("watch", Some("true")),
+            ("allowWatchBookmarks", Some("true")),
+            ("labelSelector", labels),
+            ("resourceVersion", Some(version)),
+        ];
+        Ok(Watching(self.lines(&with_query(path, &parameters), LARGEST).await?))
+    }
+
+    /// Makes an object in a collection, or in a subresource, and gives it as it was made. Fields that the server does not know are an
+    /// error, where it can tell (`fieldValidation`, Kubernetes 1.27).
+    ///
+    /// # Errors
+    /// Why nothing was made.
+    pub async fn create(&self, path: &str, object: &Value, run: Run) -> Result<Value, Failure> {
+        self.call(written(Method::POST, path, JSON, object, run)).await
+    }
+
+    /// Changes an object by what stands in this one (RFC 7396), and gives it as it is then.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub async fn merge(&self, path: &str, changes: &Value, run: Run) -> Result<Value, Failure> {
+        self.call(written(Method::PATCH, path, "application/merge-patch+json", changes, run)).await
+    }
+
+    /// Takes an object away; what it leaves behind goes after it (`propagationPolicy: Background`).
+    ///
+    /// # Errors
+    /// Why nothing was taken away; [`Failure::NotFound`] if it was not there.
+    pub async fn delete(&self, path: &str, run: Run) -> Result<(), Failure> {
+        // In the body: beside one, the server reads no parameters.
+        let dry: &[&str] = if run == Run::Dry { &["All"] } else { &[] };
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "dryRun": dry,
+        });
+        self.ask(request::delete(path, &options)).await.map(drop)
+    }
+
+    /// Whether whoever asks may do something.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn may(&self, deed: &Deed<'_>) -> Result<Verdict, Failure> {
+        let kind = "SelfSubjectAccessReview";
+        let attributes = json!({
+            "verb": deed.verb, "group": deed.group, "resource": deed.resource, "subresource": deed.subresource,
+            "namespace": deed.namespace, "name": deed.name,
+        });
+        let spec = json!({"resourceAttributes": attributes});
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer: Review = self.call(request::create(path, &review)).await?;
+        Ok(Verdict { is_allowed: answer.status.allowed, reason: answer.status.reason })
+    }
+
+    /// What a container writes, line by line; lines of up to 1 MiB. Of a pod that no node has yet: nothing, and the end at once.
+    ///
+    /// # Errors
+    /// Why nothing was brought: [`Failure::Refused`] (400) while the container has not begun on its node.
+    pub async fn log(&self, namespace: &str, pod: &str, log: Log<'_>) -> Result<Lines, Failure> {
+        let said = |is: bool| is.then_some("true");
+        let (tail, since) =
+            (log.tail.map(|lines| lines.to_string()), log.since.map(|seconds| seconds.to_string()));
+        let parameters = [
+            ("container", Some(log.container).filter(|name| !name.is_empty())),
+            ("follow", said(log.is_followed)),
+            ("timestamps", said(log.has_times)),
+            ("previous", said(log.is_previous)),
+            ("tailLines", tail.as_deref()),
+            ("sinceSeconds", since.as_deref()),
+        ];
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log");
+        self.lines(&with_query(&path, &parameters), LONGEST_LINE).await
+    }
+
+    /// Joins a container's standard input and error (`pods/attach`); what it writes to its standard output does not come this way.
+    /// Whoever asks needs the verb `get` on it, and from Kubernetes 1.35 on `create`.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn attach(&self, namespace: &str, pod: &str, container: &str) -> Result<Attachment, Failure> {
+        let parameters = [("container", Some(container)), ("stdin", Some("true")), ("stderr", Some("true"))];
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/attach");
+        self.attach_to(&with_query(&path, &parameters)).await
+    }
+
+    /// An attachment to whatever path gives one.
+    ///
+    /// # Errors
+    /// Why nothing was brought.
+    pub async fn attach_to(&self, path: &str) -> Result<Attachment, Failure> {
+        let (request, key) = attach::request(path);
+        let answer = self.send(request?).await?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let (head, body) = answer.into_parts();
+            return Err(self.within(refusal(head.status, boxed(body))).await?);
+        }
+        self.within(Attachment::over(answer, &key)).await?
+    }
+
+    /// The same server for who asks with limits of his own.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::over(Arc::new(self.clone()), self.clock.clone())
+    }
+
+    async fn call<T: DeserializeOwned>(&self, request: Built) -> Result<T, Failure> {
+        Ok(serde_json::from_slice(&self.ask(request).await?)?)
+    }
+
+    async fn ask(&self, request: Built) -> Result<Bytes, Failure> {
+        let body = self.body(request?).await?;
+        self.within(whole(body, LARGEST)).await?
+    }
+
+    async fn lines(&self, path: &str, longest: usize) -> Result<Lines, Failure> {
+        let body = self.body(Request::get(path).header(ACCEPT, "*/*").body(Bytes::new())?).await?;
+        Ok(Lines::up_to(longest, body))
+    }
+
+    /// The body of a success.
+    async fn body(&self, request: Request<Bytes>) -> Result<Body, Failure> {
+        let (head, body) = self.send(request).await?.into_parts();
+        let body = boxed(body);
+        if head.status.is_success() { Ok(body) } else { Err(self.within(refusal(head.status, body)).await?) }
+    }
+
+    /// The answer's head, whatever its status; with other credentials, where there are any, once it says 401.
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Incoming>, Failure> {
+        let way = self.reach.way().await.map_err(|error| Failure::Credentials(error.to_string()))?;
+        let answer = self.within(self.reach.send(&way, request.clone())).await??;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        match self.reach.other_than(&way).await.map_err(|error| Failure::Credentials(error.to_string()))? {
+            None => Ok(answer),
+            Some(other) => self.within(self.reach.send(&other, request)).await?,
+        }
+    }
+
+    async fn within<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
+        within(&self.clock, ANSWER, work).await
+    }
+}
+
+impl Carrier for Api {
+    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+        Box::pin(async { Ok(self.send(request).await?.map(boxed)) })
+    }
+}
+
+impl Watching {
+    /// What happens next; `None` once the server has ended the watch. Nothing is lost by who gives up waiting.
+    ///
+    /// # Errors
+    /// The connection broke, or the server's word on why it ends: [`Failure::Expired`] if everything must be listed again.
+    pub async fn next(&mut self) -> Result<Option<Change>, Failure> {
+        let Some(line) = self.0.next(|| {}).await? else { return Ok(None) };
+        let event: Event = serde_json::from_slice(&line)?;
+        match event.kind.as_str() {
+            "DELETED" => Ok(Some(Change::Gone(event.object))),
+            "BOOKMARK" => {
+                let version = event.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                Ok(Some(Change::Until(version.to_owned())))
+            }
+            "ERROR" => Err(Failure::of_status(&Status::deserialize(event.object)?)),
+            _ => Ok(Some(Change::Now(event.object))),
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+
+fn written(method: Method, path: &str, kind: &str, object: &Value, run: Run) -> Built {
+    let parameters = [
+        ("fieldManager", Some(MANAGER)),
+        ("fieldValidation", Some("Strict")),
+        ("dryRun", (run == Run::Dry).then_some("All")),
+    ];
+    let request = Request::builder().method(method).uri(with_query(path, &parameters));
+    request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(object.to_string().into())
+}
+
+fn boxed(body: Incoming) -> Body {
+    body.map_err(|error| Failure::unreachable(&error)).boxed_unsync()
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Review {
+    status: ReviewStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReviewStatus {
+    allowed: bool,
+    reason: String,
+}

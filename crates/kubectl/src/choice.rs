@@ -1,0 +1,753 @@
+//! Reads kubeconfig files as kubectl does, for a program at a person's hands: which files, which context, and all that leads from
+//! there to the server.
+//!
+//! Apart from [`seawall_kube::access::kubeconfig`], whose reader refuses what must not happen unattended: here a file may name a program to run, a
+//! proxy, another to act as, and a server that is not verified, because a person's files do. The agent never calls this. Sources:
+//! Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd (`loader.go`,
+//! `client_config.go`, `validation.go`).
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::uri::Scheme;
+use http::{HeaderName, HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use seawall_core::names::{is_dns_label, is_loopback};
+use seawall_core::{Secret, file};
+use serde_json::Value;
+use url::Url;
+
+use super::plugin::Plugin;
+use seawall_kube::StartError;
+use seawall_kube::access::endpoint::{Base, Endpoint, LARGEST, POD_FILES};
+use seawall_kube::access::kubeconfig::Section;
+
+/// Which of the API servers that a person's files know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// A context by its name; `None` for the current one.
+    pub context: Option<String>,
+    /// The one file to read; `None` for those of `KUBECONFIG`, else `~/.kube/config`, else what Kubernetes gives a pod.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// What a [`Choice`] comes to.
+pub(crate) struct Chosen {
+    pub(crate) endpoint: Endpoint,
+    /// `http` on this machine (`kubectl proxy`), or to whom no credentials go; else `https`.
+    pub(crate) scheme: Scheme,
+    /// Whoever answers is believed (`insecure-skip-tls-verify`).
+    pub(crate) is_unverified: bool,
+    pub(crate) proxy: Option<Proxy>,
+    /// A user's name and password, as a header.
+    pub(crate) basic: Option<HeaderValue>,
+    pub(crate) plugin: Option<Plugin>,
+    /// As whom to act, in headers.
+    pub(crate) acting: Vec<(HeaderName, HeaderValue)>,
+    /// Of the context, or `default`.
+    pub(crate) namespace: String,
+    /// Its name; `None` for what Kubernetes gives a pod.
+    pub(crate) context: Option<String>,
+    /// How to speak of where all this was read.
+    pub(crate) access: String,
+}
+
+/// An HTTP proxy that is asked to CONNECT.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Proxy {
+    pub(crate) uri: Uri,
+    pub(crate) authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chosen")
+            .field("context", &self.context)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Choice {
+    /// Reads the files; asks nobody and runs nothing.
+    ///
+    /// # Errors
+    /// Which file, where in it, and what was expected; or that there is none, and where was looked.
+    pub(crate) fn read(&self) -> Result<Chosen, StartError> {
+        self.read_with(&|name| std::env::var_os(name), Path::new(POD_FILES))
+    }
+
+    fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<Chosen, StartError> {
+        let mut chosen = match (self.files(variable)?, &self.context) {
+            (Some(files), context) => files.chosen(context.as_deref()),
+            (None, Some(name)) => Err(wrong(POD, format!("there is no kubeconfig, so no context {name:?}"))),
+            (None, None) => in_pod(variable, pod),
+        }?;
+        if chosen.proxy.is_none() {
+            let around = proxy_around(variable, &chosen);
+            chosen.proxy = around.map_err(|reason| wrong("the environment", reason))?;
+        }
+        Ok(chosen)
+    }
+
+    /// The files there are; `None` in a pod without any.
+    ///
+    /// What is named and not there is an error, and never a reason to ask as somebody else.
+    fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, StartError> {
+        if let Some(path) = &self.kubeconfig {
+            return Files::read(std::slice::from_ref(path)).map(Some);
+        }
+        let listed = variable("KUBECONFIG").unwrap_or_default();
+        let listed: Vec<PathBuf> =
+            std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
+        if !listed.is_empty() {
+            // Missing ones are passed over, but not all of them.
+            let there: Vec<PathBuf> = listed.iter().filter(|path| path.exists()).cloned().collect();
+            return Files::read(if there.is_empty() { &listed } else { &there }).map(Some);
+        }
+        let own = variable("HOME").map(|home| Path::new(&home).join(".kube/config"));
+        if let Some(own) = own.filter(|path| path.exists()) {
+            return Files::read(&[own]).map(Some);
+        }
+        if variable("KUBERNETES_SERVICE_HOST").is_some() {
+            return Ok(None);
+        }
+        let looked = "there is no ~/.kube/config, KUBECONFIG names no file, and this is no pod";
+        Err(StartError { access: "a kubeconfig".into(), reason: looked.into() })
+    }
+}
+
+type Variable<'v> = dyn Fn(&str) -> Option<OsString> + 'v;
+
+const POD: &str = "the in-cluster credentials";
+
+fn wrong(access: impl Into<String>, reason: impl Into<String>) -> StartError {
+    StartError { access: access.into(), reason: reason.into() }
+}
+
+fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<Chosen, StartError> {
+    let said = |name: &str| variable(name).and_then(|value| value.into_string().ok());
+    let endpoint = Endpoint::in_cluster(said, pod).map_err(|reason| wrong(POD, reason))?;
+    let namespace = file::read(&pod.join("namespace"), LARGEST).ok();
+    let namespace = namespace.map(|text| text.expose().trim().to_owned()).filter(|name| is_dns_label(name));
+    Ok(Chosen::of(endpoint, Scheme::HTTPS, namespace, None, POD.into()))
+}
+
+impl Chosen {
+    fn of(
+        endpoint: Endpoint,
+        scheme: Scheme,
+        namespace: Option<String>,
+        context: Option<String>,
+        access: String,
+    ) -> Self {
+        let namespace = namespace.unwrap_or_else(|| "default".into());
+        Self {
+            endpoint,
+            scheme,
+            is_unverified: false,
+            proxy: None,
+            basic: None,
+            plugin: None,
+            acting: Vec::new(),
+            namespace,
+            context,
+            access,
+        }
+    }
+
+    fn has_credentials(&self) -> bool {
+        self.endpoint.token.is_some() || self.basic.is_some() || self.plugin.is_some()
+    }
+}
+
+/// The files of a list; the first that has a name is the one that counts.
+struct Files(Vec<File>);
+
+struct File {
+    path: PathBuf,
+    value: Value,
+}
+
+impl File {
+    fn read(path: &Path) -> Result<Self, StartError> {
+        let of = |reason| wrong(kubeconfig(path), reason);
+        let text = file::read(path, LARGEST).map_err(of)?;
+        Ok(Self { path: path.to_owned(), value: seawall_config::foreign(text.expose()).map_err(of)? })
+    }
+
+    /// Its outermost table; what is relative is so to the file's folder.
+    fn root(&self) -> Section<'_> {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        Section { value: &self.value, path: String::new(), folder }
+    }
+
+    /// The names in one of its lists.
+    fn names<'a>(&'a self, list: &str) -> impl Iterator<Item = &'a str> {
+        let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        items.iter().filter_map(|item| item.get("name").and_then(Value::as_str))
+    }
+
+    fn told<T>(&self, read: Result<T, String>) -> Result<T, StartError> {
+        read.map_err(|reason| wrong(kubeconfig(&self.path), reason))
+    }
+}
+
+fn kubeconfig(path: &Path) -> String {
+    format!("the kubeconfig {}", path.display())
+}
+
+impl Files {
+    fn read(paths: &[PathBuf]) -> Result<Self, StartError> {
+        Ok(Self(paths.iter().map(|path| File::read(path)).collect::<Result<_, _>>()?))
+    }
+
+    fn all(&self) -> String {
+        let paths: Vec<String> = self.0.iter().map(|file| file.path.display().to_string()).collect();
+        format!("the kubeconfig {}", paths.join(", "))
+    }
+
+    /// What is under `key` in the entry of this name, and in which file.
+    fn entry(&self, list: &str, key: &str, name: &str) -> Result<(&File, Section<'_>), StartError> {
+        let Some(file) = self.0.iter().find(|file| file.names(list).any(|found| found == name)) else {
+            return Err(wrong(self.all(), format!("{list}[{name:?}]: found nothing; {}", self.known(list))));
+        };
+        Ok((file, file.told(file.root().entry(list, key, name))?))
+    }
+
+    /// The names of a list, for who looks for one; at most twenty.
+    fn known(&self, list: &str) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.0.iter().flat_map(|file| file.names(list)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        match names.len() {
+            0 => format!("there are no {list}"),
+            1..=20 => format!("there are: {}", names.join(", ")),
+            more => format!("there are {more}, among them: {}", names[..20].join(", ")),
+        }
+    }
+
+    fn context(&self, named: Option<&str>) -> Result<String, StartError> {
+        if let Some(name) = named {
+            return Ok(name.to_owned());
+        }
+        for file in &self.0 {
+            if let Some(name) = file.told(file.root().text("current-context"))? {
+                return Ok(name.to_owned());
+            }
+        }
+        let known = self.known("contexts");
+        Err(wrong(self.all(), format!("current-context: found nothing, and no context was named; {known}")))
+    }
+
+    fn chosen(&self, named: Option<&str>) -> Result<Chosen, StartError> {
+        let name = self.context(named)?;
+        let (file, context) = self.entry("contexts", "context", &name)?;
+        let namespace = file.told(namespace(&context))?;
+        let (file_of_cluster, cluster) =
+            self.entry("clusters", "cluster", file.told(context.required("cluster"))?)?;
+        let mut chosen = file_of_cluster.told(reach(&cluster))?;
+        (chosen.namespace, chosen.context) = (namespace, Some(name));
+        chosen.access = kubeconfig(&file.path);
+        if let Some(user) = file.told(context.text("user"))? {
+            let (file, user) = self.entry("users", "user", user)?;
+            file.told(identify(&mut chosen, &user, &cluster))?;
+        }
+        file_of_cluster.told(fits(&chosen, &cluster))?;
+        Ok(chosen)
+    }
+}
+
+fn namespace(context: &Section<'_>) -> Result<String, String> {
+    let name = context.text("namespace")?.unwrap_or("default");
+    // It becomes a part of paths.
+    if is_dns_label(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(context.wrong("namespace", "expected an RFC 1123 label"))
+    }
+}
+
+/// What a cluster's entry says: where, through what, and how the server is known.
+fn reach(cluster: &Section<'_>) -> Result<Chosen, String> {
+    let url = cluster.required("server")?;
+    let by = |scheme: Scheme| Base::by(url, &scheme).map(|base| (base, scheme));
+    let (base, scheme) = by(Scheme::HTTPS)
+        .or_else(|| by(Scheme::HTTP))
+        .ok_or_else(|| cluster.wrong("server", "expected an https URL, or an http one"))?;
+    let roots = cluster.source("certificate-authority")?;
+    let is_unverified = switch(cluster, "insecure-skip-tls-verify")?;
+    if is_unverified && roots.is_some() {
+        let what = "a certificate-authority stands beside it, expected one of them";
+        return Err(cluster.wrong("insecure-skip-tls-verify", what));
+    }
+    let endpoint = Endpoint { base, name: cluster.server_name()?, roots, token: None, identity: None };
+    let chosen = Chosen::of(endpoint, scheme, None, None, String::new());
+    Ok(Chosen { is_unverified, proxy: proxy(cluster)?, ..chosen })
+}
+
+/// Credentials go over http to this machine alone: anybody on the way could read them.
+fn fits(chosen: &Chosen, cluster: &Section<'_>) -> Result<(), String> {
+    let is_here = is_loopback(chosen.endpoint.base.host());
+    if chosen.scheme == Scheme::HTTP && chosen.has_credentials() && !is_here {
+        return Err(
+            cluster.wrong("server", "http would show the user's credentials on the way, expected https")
+        );
+    }
+    Ok(())
+}
+
+fn switch(section: &Section<'_>, key: &str) -> Result<bool, String> {
+    match section.value.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(_) => Err(section.wrong(key, "expected true or false")),
+    }
+}
+
+const PROXY: &str = "expected http://HOST:PORT; for a proxy by https or socks5, reach the server through a tunnel of your own";
+
+fn proxy(cluster: &Section<'_>) -> Result<Option<Proxy>, String> {
+    let Some(url) = cluster.text("proxy-url")? else { return Ok(None) };
+    Proxy::parse(url).map(Some).ok_or_else(|| cluster.wrong("proxy-url", PROXY))
+}
+
+/// The proxy of the environment, for a server whose file names none and that is not on this machine. Source: Go, net/http
+/// `ProxyFromEnvironment`.
+fn proxy_around(variable: &Variable<'_>, chosen: &Chosen) -> Result<Option<Proxy>, String> {
+    let said = |names: [&'static str; 2]| {
+        let value =
+            |name| Some((name, variable(name)?.into_string().ok().filter(|value| !value.is_empty())?));
+        names.into_iter().find_map(value)
+    };
+    let names = if chosen.scheme == Scheme::HTTPS {
+        ["HTTPS_PROXY", "https_proxy"]
+    } else {
+        ["HTTP_PROXY", "http_proxy"]
+    };
+    let host = chosen.endpoint.base.host();
+    let Some((name, url)) = said(names).filter(|_| !is_loopback(host)) else { return Ok(None) };
+    let but = said(["NO_PROXY", "no_proxy"]).map(|(_, hosts)| hosts).unwrap_or_default();
+    let others = Matcher::builder().all("http://proxy").no(but).build();
+    let server = chosen.endpoint.base.locate_by(chosen.scheme.clone(), &Uri::from_static("/"));
+    if server.is_ok_and(|server| others.intercept(&server).is_none()) {
+        return Ok(None);
+    }
+    let url = if url.contains("://") { url } else { format!("http://{url}") };
+    Proxy::parse(&url).map(Some).ok_or_else(|| format!("{name}: {PROXY}"))
+}
+
+impl Proxy {
+    /// A proxy that is asked in plain HTTP to CONNECT; what it then carries is TLS. `None` for any other.
+    fn parse(url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok().filter(|url| url.scheme() == "http")?;
+        let uri = format!("http://{}:{}", url.host_str()?, url.port().unwrap_or(80)).parse().ok()?;
+        let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let authorization = match url.username() {
+            "" => None,
+            name => Some(basic(&decoded(name), &decoded(url.password().unwrap_or_default()))?),
+        };
+        Some(Self { uri, authorization })
+    }
+}
+
+/// RFC 7617; `None` for what cannot be one.
+fn basic(name: &str, password: &str) -> Option<HeaderValue> {
+    let pair = Secret::new(format!("{name}:{password}"));
+    let text = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair.expose())));
+    let mut value = HeaderValue::from_str(text.expose()).ok().filter(|_| !name.contains(':'))?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// What a user's entry says: who asks, and as whom.
+fn identify(chosen: &mut Chosen, user: &Section<'_>, cluster: &Section<'_>) -> Result<(), String> {
+    let gone = "not supported, as in kubectl since 1.26: use exec (client.authentication.k8s.io/v1)";
+    user.refuse(&["auth-provider"], gone)?;
+    chosen.endpoint.token = user.token()?;
+    chosen.endpoint.identity = user.identity()?;
+    let (name, password) = (user.text("username")?, user.text("password")?);
+    if name.or(password).is_some() {
+        if chosen.endpoint.token.is_some() {
+            return Err(user.wrong("token", "a username stands beside it, expected one of them"));
+        }
+        let header = basic(name.unwrap_or_default(), password.unwrap_or_default());
+        chosen.basic = Some(header.ok_or_else(|| user.wrong("username", "expected no colon"))?);
+    }
+    chosen.plugin = Plugin::read(user, cluster, &chosen.endpoint)?;
+    chosen.acting = acting(user)?;
+    Ok(())
+}
+
+/// Source: Kubernetes documentation, "User impersonation"; client-go, transport/round_trippers.go.
+fn acting(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let mut headers = Vec::new();
+    let mut add = |key: &str, name: &'static str, value: &str| {
+        let value =
+            HeaderValue::from_str(value).map_err(|_| user.wrong(key, "expected what fits a header"))?;
+        headers.push((HeaderName::from_static(name), value));
+        Ok::<_, String>(())
+    };
+    let name = user.text("as")?;
+    name.map_or(Ok(()), |name| add("as", "impersonate-user", name))?;
+    user.text("as-uid")?.map_or(Ok(()), |uid| add("as-uid", "impersonate-uid", uid))?;
+    for group in user.texts("as-groups", user.value.get("as-groups"))? {
+        add("as-groups", "impersonate-group", group)?;
+    }
+    headers.extend(extra(user)?);
+    if name.is_none() && !headers.is_empty() {
+        return Err(
+            user.wrong("as", "found nothing, expected a user beside as-uid, as-groups or as-user-extra")
+        );
+    }
+    Ok(headers)
+}
+
+/// A header for each value under each key.
+fn extra(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    /// What stands in a header's name as it is (RFC 9110, section 5.6.2), but for the sign of what does not.
+    const TOKEN: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'!')
+        .remove(b'#')
+        .remove(b'$')
+        .remove(b'&')
+        .remove(b'\'')
+        .remove(b'*')
+        .remove(b'+')
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'^')
+        .remove(b'_')
+        .remove(b'`')
+        .remove(b'|')
+        .remove(b'~');
+    let expected = || user.wrong("as-user-extra", "expected a table of lists of texts");
+    let table = match user.value.get("as-user-extra") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(value) => value.as_object().ok_or_else(expected)?,
+    };
+    let mut headers = Vec::new();
+    for (key, values) in table {
+        let name = format!("impersonate-extra-{}", utf8_percent_encode(key, TOKEN));
+        let name: HeaderName = name.parse().map_err(|_| expected())?;
+        for value in user.texts("as-user-extra", Some(values))? {
+            headers.push((name.clone(), HeaderValue::from_str(value).map_err(|_| expected())?));
+        }
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A folder with kubeconfig files, and the variables of a process that looks for them.
+    struct World {
+        folder: TempDir,
+        variables: Vec<(&'static str, String)>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { folder: TempDir::new().unwrap(), variables: Vec::new() }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        fn write(&self, name: &str, value: &Value) -> &Self {
+            fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+            fs::write(self.path(name), value.to_string()).unwrap();
+            self
+        }
+
+        fn list(&mut self, names: &[&str]) {
+            let paths: Vec<String> = names.iter().map(|name| self.path(name).display().to_string()).collect();
+            self.variables.push(("KUBECONFIG", paths.join(":")));
+        }
+
+        fn read(&self, context: Option<&str>) -> Result<Chosen, StartError> {
+            let choice = Choice { context: context.map(str::to_owned), kubeconfig: None };
+            let variable = |name: &str| {
+                self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            choice.read_with(&variable, &self.path("pod"))
+        }
+
+        fn reason(&self, context: Option<&str>) -> String {
+            self.read(context).unwrap_err().to_string()
+        }
+    }
+
+    fn context(name: &str, cluster: &str, user: &str) -> Value {
+        json!({"name": name, "context": {"cluster": cluster, "user": user, "namespace": format!("of-{name}")}})
+    }
+
+    fn cluster(name: &str, url: &str) -> Value {
+        json!({"name": name, "cluster": {"server": url}})
+    }
+
+    fn user(name: &str, token: &str) -> Value {
+        json!({"name": name, "user": {"token": token}})
+    }
+
+    /// One file, with these in its cluster and its user.
+    fn one(cluster: &Value, user: &Value) -> Result<Chosen, StartError> {
+        let mut world = World::new();
+        let text = json!({
+            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "reef", "user": "me"}}],
+            "clusters": [{"name": "reef", "cluster": cluster}], "users": [{"name": "me", "user": user}],
+        });
+        world.write("config", &text);
+        world.list(&["config"]);
+        world.read(None)
+    }
+
+    fn token(chosen: &Chosen) -> String {
+        chosen.endpoint.papers().unwrap().token.unwrap().expose().clone()
+    }
+
+    #[test]
+    fn of_a_list_of_files_the_first_that_says_a_thing_counts() {
+        let mut world = World::new();
+        world.write("a", &json!({"contexts": [context("x", "reef", "me")], "users": [user("me", "first")]}));
+        world.write(
+            "b",
+            &json!({
+                "current-context": "x", "contexts": [context("x", "other", "me"), context("y", "reef", "me")],
+                "users": [user("me", "second")], "clusters": [cluster("reef", "https://b")],
+            }),
+        );
+        world.write("c", &json!({"current-context": "y", "clusters": [cluster("reef", "https://c")]}));
+        world.list(&["missing", "a", "b", "c"]);
+        let chosen = world.read(None).unwrap();
+        assert_eq!((chosen.context.as_deref(), &*chosen.namespace), (Some("x"), "of-x"));
+        assert_eq!((chosen.endpoint.base.authority(), &*token(&chosen)), ("b", "first"));
+        assert_eq!(world.read(Some("y")).unwrap().namespace, "of-y");
+    }
+
+    #[test]
+    fn what_is_relative_is_so_to_the_file_in_which_it_stands() {
+        let mut world = World::new();
+        world.write("one/a", &json!({"current-context": "x", "contexts": [context("x", "reef", "me")]}));
+        let reef =
+            json!({"name": "reef", "cluster": {"server": "https://h", "certificate-authority": "ca.crt"}});
+        world.write("two/b", &json!({"clusters": [reef]}));
+        world.write("three/c", &json!({"users": [{"name": "me", "user": {"tokenFile": "token"}}]}));
+        world.list(&["one/a", "two/b", "three/c"]);
+        fs::write(world.path("two/ca.crt"), "ca of two").unwrap();
+        fs::write(world.path("three/token"), "token of three").unwrap();
+        let papers = world.read(None).unwrap().endpoint.papers().unwrap();
+        assert_eq!(papers.roots.unwrap().expose(), "ca of two");
+        assert_eq!(papers.token.unwrap().expose(), "token of three");
+    }
+
+    #[test]
+    fn what_is_named_and_not_there_is_never_a_reason_to_ask_as_somebody_else() {
+        let mut world = World::new();
+        world.variables = vec![("HOME", world.folder.path().display().to_string())];
+        world.variables.push(("KUBERNETES_SERVICE_HOST", "10.96.0.1".into()));
+        world.variables.push(("KUBERNETES_SERVICE_PORT", "443".into()));
+        let in_pod = world.read(None).unwrap();
+        assert_eq!((in_pod.context, &*in_pod.namespace), (None, "default"));
+        fs::create_dir(world.path("pod")).unwrap();
+        fs::write(world.path("pod/namespace"), "shop").unwrap();
+        assert_eq!(world.read(None).unwrap().namespace, "shop");
+        assert!(world.reason(Some("x")).contains("no kubeconfig, so no context \"x\""));
+        let own = json!({"current-context": "x", "contexts": [context("x", "reef", "me")],
+            "clusters": [cluster("reef", "https://h")], "users": [user("me", "t")]});
+        world.write(".kube/config", &own);
+        assert_eq!(world.read(None).unwrap().context.as_deref(), Some("x"));
+        world.list(&["gone", "gone too"]);
+        assert!(world.reason(None).contains("/gone: "), "{}", world.reason(None));
+        let reason = World::new().reason(None);
+        assert!(reason.contains("~/.kube/config") && reason.contains("KUBECONFIG"), "{reason}");
+    }
+
+    #[test]
+    fn a_context_that_is_not_there_is_told_with_those_that_are() {
+        let mut world = World::new();
+        world.write("a", &json!({"contexts": [context("x", "reef", "me"), context("y", "reef", "me")]}));
+        world.write("b", &json!({"contexts": [context("y", "reef", "me"), context("z", "reef", "me")]}));
+        world.list(&["a", "b"]);
+        let reason = world.reason(Some("w"));
+        assert!(reason.ends_with("contexts[\"w\"]: found nothing; there are: x, y, z"), "{reason}");
+        let reason = world.reason(None);
+        assert!(reason.contains("current-context: found nothing") && reason.ends_with("x, y, z"), "{reason}");
+        let reason = world.reason(Some("x"));
+        assert!(reason.ends_with("clusters[\"reef\"]: found nothing; there are no clusters"), "{reason}");
+    }
+
+    #[test]
+    fn a_user_may_have_a_password_and_act_as_somebody_else() {
+        let user = json!({
+            "username": "me", "password": "secret", "as": "you", "as-uid": "7", "as-groups": ["a", "b"],
+            "as-user-extra": {"Reason/why": ["c"]},
+        });
+        let chosen = one(&json!({"server": "https://h"}), &user).unwrap();
+        assert_eq!(chosen.basic.as_ref().unwrap(), "Basic bWU6c2VjcmV0");
+        assert!(chosen.basic.unwrap().is_sensitive());
+        let acting: Vec<String> = chosen
+            .acting
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            acting,
+            [
+                "impersonate-user: you",
+                "impersonate-uid: 7",
+                "impersonate-group: a",
+                "impersonate-group: b",
+                "impersonate-extra-reason%2fwhy: c",
+            ]
+        );
+    }
+
+    #[test]
+    fn credentials_go_over_http_to_this_machine_alone() {
+        let to = |url: &str, user: Value| one(&json!({"server": url}), &user).map(|chosen| chosen.scheme);
+        for url in ["http://127.0.0.1:8001", "http://localhost:8001", "http://[::1]:8001"] {
+            assert_eq!(to(url, json!({"token": "t"})).unwrap(), Scheme::HTTP, "{url}");
+        }
+        assert_eq!(to("http://proxy:8001", json!({})).unwrap(), Scheme::HTTP);
+        for user in [json!({"token": "t"}), json!({"tokenFile": "t"}), json!({"username": "me"})] {
+            let reason = to("http://proxy:8001", user).unwrap_err().to_string();
+            assert!(reason.contains("clusters[\"reef\"].cluster.server: http would show"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_asked_by_http_with_the_name_and_password_of_its_url() {
+        let proxy = |url: &str| {
+            one(&json!({"server": "https://h", "proxy-url": url}), &json!({}))
+                .map(|chosen| chosen.proxy.unwrap())
+        };
+        let found = proxy("http://me:p%40ss@proxy:3128").unwrap();
+        assert_eq!(
+            (found.uri.to_string(), found.authorization),
+            ("http://proxy:3128/".into(), basic("me", "p@ss"))
+        );
+        assert_eq!(proxy("http://proxy").unwrap().authorization, None);
+        for url in ["https://proxy:3128", "socks5://me:5318008@proxy:1080", "proxy:3128", "5318008"] {
+            let reason = proxy(url).unwrap_err().to_string();
+            assert!(reason.contains("cluster.proxy-url: expected http://HOST:PORT"), "{reason}");
+            assert!(!reason.contains("5318008"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_environments_proxy_carries_what_it_is_not_told_to_leave() {
+        let mut world = World::new();
+        let contexts =
+            [context("near", "near", "me"), context("far", "far", "me"), context("own", "own", "me")];
+        let own = json!({"name": "own", "cluster": {"server": "https://reef.example", "proxy-url": "http://own:1"}});
+        let clusters =
+            [cluster("near", "https://127.0.0.1:6443"), cluster("far", "https://reef.example"), own];
+        world.write("a", &json!({"contexts": contexts, "clusters": clusters, "users": [user("me", "t")]}));
+        world.list(&["a"]);
+        let through = |world: &World, context: &str| {
+            world.read(Some(context)).map(|chosen| chosen.proxy.map(|proxy| proxy.uri.to_string()))
+        };
+        world.variables.push(("https_proxy", "proxy:3128".into()));
+        assert_eq!(through(&world, "far").unwrap().as_deref(), Some("http://proxy:3128/"));
+        assert_eq!(through(&world, "own").unwrap().as_deref(), Some("http://own:1/"));
+        assert_eq!(through(&world, "near").unwrap(), None);
+        world.variables.push(("NO_PROXY", "10.0.0.0/8,.example".into()));
+        assert_eq!(through(&world, "far").unwrap(), None);
+        world.variables = vec![world.variables[0].clone(), ("HTTPS_PROXY", "socks5://5318008@proxy".into())];
+        let reason = through(&world, "far").unwrap_err().to_string();
+        assert!(reason.contains("HTTPS_PROXY: expected http://") && !reason.contains("5318008"), "{reason}");
+    }
+
+    #[test]
+    fn a_mistake_is_named_by_its_place_and_shows_no_secret() {
+        let server = json!({"server": "https://h"});
+        let exec = |more: Value| {
+            let mut exec = json!({"apiVersion": VERSION, "command": "5318008", "interactiveMode": "Never"});
+            more.as_object().unwrap().iter().for_each(|(key, value)| exec[key] = value.clone());
+            json!({"exec": exec})
+        };
+        for (cluster, user, place) in [
+            (
+                json!({"server": "ftp://h"}),
+                json!({}),
+                "cluster.server: expected an https URL, or an http one",
+            ),
+            (
+                json!({"server": "https://h", "insecure-skip-tls-verify": true, "certificate-authority": "5318008"}),
+                json!({}),
+                "cluster.insecure-skip-tls-verify: a certificate-authority stands beside it",
+            ),
+            (
+                json!({"server": "https://h", "insecure-skip-tls-verify": "5318008"}),
+                json!({}),
+                "expected true or false",
+            ),
+            (
+                server.clone(),
+                json!({"auth-provider": {"5318008": 1}}),
+                "users[\"me\"].user.auth-provider: not supported",
+            ),
+            (
+                server.clone(),
+                json!({"token": "5318008", "username": "me"}),
+                "user.token: a username stands beside it",
+            ),
+            (server.clone(), json!({"username": "a:5318008"}), "user.username: expected no colon"),
+            (server.clone(), json!({"as-uid": "5318008"}), "user.as: found nothing"),
+            (
+                server.clone(),
+                json!({"as": "5318008", "as-groups": "5318008"}),
+                "user.as-groups: expected a list",
+            ),
+            (
+                server.clone(),
+                json!({"as": "a", "as-user-extra": ["5318008"]}),
+                "user.as-user-extra: expected a table",
+            ),
+            (server.clone(), json!({"exec": "5318008"}), "user.exec: expected a table"),
+            (
+                server.clone(),
+                exec(json!({"apiVersion": "5318008"})),
+                "user.exec.apiVersion: expected client.auth",
+            ),
+            (server.clone(), exec(json!({"command": ""})), "user.exec.command: found nothing"),
+            (server.clone(), exec(json!({"args": [5_318_008]})), "user.exec.args: expected a list of texts"),
+            (
+                server.clone(),
+                exec(json!({"env": [{"name": "5318008"}]})),
+                "user.exec.env: expected a list of tables",
+            ),
+            (server, exec(json!({"interactiveMode": null})), "user.exec.interactiveMode: expected Never"),
+        ] {
+            let reason = one(&cluster, &user).unwrap_err().to_string();
+            assert!(reason.contains(place) && reason.contains("/config: "), "{place}: {reason}");
+            assert!(!reason.contains("5318008"), "{reason}");
+        }
+    }
+
+    const VERSION: &str = "client.authentication.k8s.io/v1";
+
+    #[test]
+    fn a_namespace_that_is_none_becomes_no_part_of_a_path() {
+        let mut world = World::new();
+        let context = json!({"name": "c", "context": {"cluster": "reef", "namespace": "a/../b"}});
+        world.write("a", &json!({"current-context": "c", "contexts": [context], "clusters": []}));
+        world.list(&["a"]);
+        assert!(world.reason(None).contains("contexts[\"c\"].context.namespace: expected"));
+    }
+}

@@ -1,0 +1,290 @@
+//! The connections to an API server that a person chose, and who is said to ask, kept fresh.
+//!
+//! As [`seawall_kube::server`] for the agent, and more: over http or through a proxy, as somebody else, by the word of a program
+//! ([`crate::plugin`]). Apart from it so that the agent has none of this. Files are looked at once a minute and a program is run
+//! again when its word has expired; both at once when the server does not know us (401).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use seawall_core::{Clock, Moment, Secret};
+use tokio::net::TcpStream;
+use tower_service::Service;
+use tracing::warn;
+
+use crate::choice::Chosen;
+use crate::plugin::Credential;
+use seawall_kube::Failure;
+use seawall_kube::StartError;
+use seawall_kube::access::endpoint::Papers;
+use seawall_kube::server::{FRESH, READ, tcp};
+
+/// Connections that are kept without a request on them: one for each of some calls at once.
+const IDLE: (usize, Duration) = (8, Duration::from_secs(30));
+
+type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
+
+/// The API server.
+pub(crate) struct Reach {
+    pub(crate) chosen: Chosen,
+    provider: Arc<CryptoProvider>,
+    /// Longest wait for a TCP connection.
+    connect: Duration,
+    clock: Clock,
+    /// Held while files are read and a program runs, and that is its purpose: one login, and its result for all who wait.
+    kept: tokio::sync::Mutex<Option<Kept>>,
+}
+
+struct Kept {
+    read: Moment,
+    credential: Credential,
+    way: Way,
+}
+
+/// How to send a request now. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Way {
+    pool: Pool,
+    headers: HeaderMap,
+    /// Of all that it was made of; another for other credentials.
+    fingerprint: u64,
+}
+
+impl Reach {
+    /// Opens nothing yet, and runs nothing.
+    pub(crate) fn new(
+        chosen: Chosen,
+        provider: Arc<CryptoProvider>,
+        connect: Duration,
+        clock: Clock,
+    ) -> Self {
+        Self { chosen, provider, connect, clock, kept: tokio::sync::Mutex::new(None) }
+    }
+
+    /// How to send a request now. Takes as long as a person needs to log in, where that has to be.
+    ///
+    /// # Errors
+    /// Which of the credentials cannot be had.
+    pub(crate) async fn way(&self) -> Result<Way, StartError> {
+        let mut kept = self.kept.lock().await;
+        self.renewed(&mut kept, false).await
+    }
+
+    /// The same after the server did not know who came by `refused`; `None` if there is no other way.
+    ///
+    /// # Errors
+    /// As [`Self::way`].
+    pub(crate) async fn other_than(&self, refused: &Way) -> Result<Option<Way>, StartError> {
+        let mut kept = self.kept.lock().await;
+        // Somebody else may have seen to it while this one waited.
+        let is_known = kept.as_ref().is_some_and(|kept| kept.way.fingerprint == refused.fingerprint);
+        let way = self.renewed(&mut kept, is_known).await?;
+        Ok(Some(way).filter(|way| way.fingerprint != refused.fingerprint))
+    }
+
+    async fn renewed(&self, kept: &mut Option<Kept>, is_refused: bool) -> Result<Way, StartError> {
+        let now = self.clock.now();
+        let expired = |at| self.clock.wall() >= at;
+        if let Some(kept) = kept.as_ref() {
+            let is_fresh = now.since(kept.read) < FRESH && !kept.credential.expires.is_some_and(expired);
+            if is_fresh && !is_refused {
+                return Ok(kept.way.clone());
+            }
+        }
+        let last = kept.as_ref().map(|kept| &kept.credential);
+        let last = last.filter(|last| !is_refused && !last.expires.is_some_and(expired)).cloned();
+        let credential = match (&self.chosen.plugin, last) {
+            (_, Some(last)) => last,
+            (Some(plugin), None) => plugin.run(&self.clock).await.map_err(|reason| self.wrong(reason))?,
+            (None, None) => Credential::default(),
+        };
+        let way = match (self.way_by(&credential, kept.as_ref()), kept.as_ref()) {
+            (Ok(way), _) => way,
+            (Err(reason), Some(kept)) => {
+                warn!(
+                    reason,
+                    "the credentials for the API server cannot be read again; the last ones are used"
+                );
+                kept.way.clone()
+            }
+            (Err(reason), None) => return Err(self.wrong(reason)),
+        };
+        *kept = Some(Kept { read: now, credential, way: way.clone() });
+        Ok(way)
+    }
+
+    /// The way that these and the files lead to, with the connections of the last one if nothing has changed.
+    fn way_by(&self, credential: &Credential, last: Option<&Kept>) -> Result<Way, String> {
+        let mut papers = self.chosen.endpoint.papers()?;
+        papers.token = papers.token.or_else(|| credential.token.clone());
+        papers.identity = papers.identity.or_else(|| credential.identity.clone());
+        let fingerprint = fingerprint(&papers);
+        if let Some(last) = last.filter(|last| last.way.fingerprint == fingerprint) {
+            return Ok(last.way.clone());
+        }
+        let mut headers: HeaderMap = HeaderMap::new();
+        for (name, value) in &self.chosen.acting {
+            headers.append(name, value.clone());
+        }
+        let authorization =
+            self.chosen.basic.clone().map_or_else(|| papers.authorization(), |basic| Ok(Some(basic)));
+        headers.extend(authorization?.map(|value| (AUTHORIZATION, value)));
+        Ok(Way { pool: self.pool(self.tls(&papers)?), headers, fingerprint })
+    }
+
+    fn tls(&self, papers: &Papers) -> Result<ClientConfig, String> {
+        let mut config = papers.tls(self.provider.clone())?;
+        if self.chosen.is_unverified {
+            config.dangerous().set_certificate_verifier(Arc::new(Anyone(self.provider.clone())));
+        }
+        Ok(config)
+    }
+
+    fn pool(&self, tls: ClientConfig) -> Pool {
+        let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        let tls = match &self.chosen.endpoint.name {
+            Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
+            None => tls,
+        };
+        let tcp = tcp(self.connect);
+        let dial = match &self.chosen.proxy {
+            None => Dial::Straight(tcp),
+            Some(proxy) => {
+                let tunnel = Tunnel::new(proxy.uri.clone(), tcp);
+                Dial::Through(match &proxy.authorization {
+                    Some(value) => tunnel.with_auth(value.clone()),
+                    None => tunnel,
+                })
+            }
+        };
+        Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IDLE.0)
+            .pool_idle_timeout(IDLE.1)
+            .http1_max_buf_size(READ)
+            .build(tls.enable_http1().wrap_connector(dial))
+    }
+
+    /// Sends a request by this way; the answer's head, whatever its status.
+    ///
+    /// # Errors
+    /// No connection, or it broke.
+    pub(crate) async fn send(
+        &self,
+        way: &Way,
+        request: Request<Bytes>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let (mut head, body) = request.into_parts();
+        head.uri = self.chosen.endpoint.base.locate_by(self.chosen.scheme.clone(), &head.uri)?;
+        for (name, value) in &way.headers {
+            head.headers.append(name, value.clone());
+        }
+        let answer = way.pool.request(Request::from_parts(head, Full::new(body))).await;
+        answer.map_err(|error| Failure::unreachable(&error))
+    }
+
+    fn wrong(&self, reason: String) -> StartError {
+        StartError { access: self.chosen.access.clone(), reason }
+    }
+}
+
+/// Equal for equal credentials; to see that one was replaced, nothing else.
+fn fingerprint(papers: &Papers) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (papers.fingerprint(), papers.token.as_ref().map(Secret::expose)).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// How a TCP connection comes about.
+#[derive(Clone)]
+enum Dial {
+    Straight(HttpConnector),
+    Through(Tunnel<HttpConnector>),
+}
+
+type Dialling = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, BoxError>> + Send>>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = Dialling;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self {
+            Self::Straight(tcp) => tcp.poll_ready(context).map_err(Into::into),
+            Self::Through(tunnel) => tunnel.poll_ready(context).map_err(Into::into),
+        }
+    }
+
+    fn call(&mut self, to: Uri) -> Dialling {
+        match self {
+            Self::Straight(tcp) => {
+                let dialling = tcp.call(to);
+                Box::pin(async { Ok(dialling.await?) })
+            }
+            Self::Through(tunnel) => {
+                let dialling = tunnel.call(to);
+                Box::pin(async { Ok(dialling.await?) })
+            }
+        }
+    }
+}
+
+/// Believes whoever answers, because the file says so (`insecure-skip-tls-verify`); signatures are checked in any case.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
