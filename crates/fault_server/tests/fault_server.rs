@@ -194,9 +194,12 @@ fn a_connection_is_cut_after_exactly_so_many_requests() {
 fn an_idle_connection_is_closed_and_one_that_waits_for_its_answer_is_not() {
     let server = serve(&["keep-alive,after=0,idle=20ms", "pool,workers=1,service=200ms"]);
     let mut client = Client::new(&server);
-    assert_eq!(client.ask(1).status(), Some(200));
-    let took = timed(|| assert_eq!(client.answer(), None));
-    assert!(took >= Duration::from_millis(15), "{took:?}");
+    // From the request on: between the answer and a second clock this process may be held up for longer than the connection idles.
+    let took = timed(|| {
+        assert_eq!(client.ask(1).status(), Some(200));
+        assert_eq!(client.answer(), None);
+    });
+    assert!(took >= Duration::from_millis(215), "{took:?}");
 }
 
 #[test]

@@ -375,8 +375,10 @@ fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
     let Said { code, json, .. } = done(&mut command);
     assert_eq!(code, Some(0), "{json}");
     let cliff = &json["cliff"];
-    let [low, high] = ["lower", "upper"].map(|end| cliff[end].as_f64().unwrap_or_else(|| panic!("{cliff}")));
-    assert!(low <= 200.0 && 200.0 <= high && high / low < 1.5, "{cliff}");
+    let [low, point, high] =
+        ["lower", "point", "upper"].map(|key| cliff[key].as_f64().unwrap_or_else(|| panic!("{cliff}")));
+    // On a busy machine the bracket is wide, and the answer says "roughly"; what it says must be true all the same.
+    assert!(low <= 200.0 && (200.0..300.0).contains(&high) && (150.0..250.0).contains(&point), "{cliff}");
     until_true("all to be gone", || node.left(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server"));
 }
 
