@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use seawall_cause::class::Class;
-use seawall_cause::simulated::scores::{self, Score, share};
+use seawall_cause::class::CauseClass;
+use seawall_cause::simulated::scores::{self, DiagnosisScore, share};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -17,7 +17,7 @@ fn main() {
     let (first, count) = (number(1), number(10));
     let why = std::env::args().nth(3).is_some();
     let singles = scores::singles(first..first + count);
-    let beside = scores::beside(first..first + count);
+    let beside = scores::single_local_faults(first..first + count);
     let pairs = scores::pairs(first..first + count);
     for scores in [&singles, &beside] {
         confusion(scores);
@@ -34,7 +34,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn confusion(scores: &[Score]) {
+fn confusion(scores: &[DiagnosisScore]) {
     println!("| Planted | right | wrong with confidence | not confident | load s | called otherwise |");
     println!("|---|---|---|---|---|---|");
     for group in scores.chunk_by(|one, other| one.truth == other.truth) {
@@ -46,7 +46,7 @@ fn confusion(scores: &[Score]) {
     println!("\nA second cause was named in {} of them, where there is none.", percent(second));
 }
 
-fn row(name: &str, group: &[Score]) {
+fn row(name: &str, group: &[DiagnosisScore]) {
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
     for score in group.iter().filter(|score| !score.is_right()) {
         *others.entry(score.named.first().map_or("none", |class| class.slug())).or_default() += 1;
@@ -54,15 +54,15 @@ fn row(name: &str, group: &[Score]) {
     let others: Vec<_> = others.iter().map(|(name, count)| format!("{name} {count}")).collect();
     let load = group.iter().map(|score| score.load).sum::<f64>() / group.len().max(1) as f64;
     let [right, wrong, unsure] = [
-        share(group, Score::is_right),
-        share(group, Score::is_wrong_with_confidence),
-        share(group, Score::is_unsure),
+        share(group, DiagnosisScore::is_right),
+        share(group, DiagnosisScore::is_wrong_with_confidence),
+        share(group, DiagnosisScore::is_unsure),
     ]
     .map(percent);
     println!("| {name} | {right} | {wrong} | {unsure} | {load:.1} | {} |", others.join(", "));
 }
 
-fn together(scores: &[Score]) {
+fn together(scores: &[DiagnosisScore]) {
     println!("| Planted | both named | one of them first | wrong with confidence |");
     println!("|---|---|---|---|");
     for group in scores.chunk_by(|one, other| one.truth == other.truth) {
@@ -73,27 +73,27 @@ fn together(scores: &[Score]) {
     pair("all", scores);
 }
 
-fn pair(name: &str, group: &[Score]) {
+fn pair(name: &str, group: &[DiagnosisScore]) {
     let [both, one, wrong] = [
-        share(group, Score::has_all),
-        share(group, Score::is_right),
-        share(group, Score::is_wrong_with_confidence),
+        share(group, DiagnosisScore::has_all),
+        share(group, DiagnosisScore::is_right),
+        share(group, DiagnosisScore::is_wrong_with_confidence),
     ]
     .map(percent);
     println!("| {name} | {both} | {one} | {wrong} |");
 }
 
-fn tell(score: &Score) {
-    let names = |classes: &[Class]| classes.iter().map(|class| class.slug()).collect::<Vec<_>>().join(" + ");
+fn tell(score: &DiagnosisScore) {
+    let names =
+        |classes: &[CauseClass]| classes.iter().map(|class| class.slug()).collect::<Vec<_>>().join(" + ");
     println!("\n{} called {} ({:.1} ahead)", names(&score.truth), names(&score.named), score.ahead);
-    for tried in &score.report.tried {
-        println!("  {:?} {:?}: {}", tried.experiment.name, tried.experiment.load, tried.says);
+    for tried in &score.report.experiments {
+        println!("  {:?} {:?}: {}", tried.experiment.name, tried.experiment.load, tried.summary);
     }
     for cause in &score.report.causes {
         println!("  {} {:.3}", cause.class, cause.confidence);
-        cause
-            .evidence
-            .iter()
-            .for_each(|evidence| println!("    {:.1} {}: {}", evidence.ratio, evidence.by, evidence.seen));
+        cause.evidence.iter().for_each(|evidence| {
+            println!("    {:.1} {}: {}", evidence.likelihood_ratio, evidence.experiment, evidence.observation)
+        });
     }
 }

@@ -5,50 +5,50 @@
 
 use std::time::Duration;
 
-use crate::case::Case;
-use crate::experiment::{Experiment, Load, Spacing, Variation};
+use crate::case::DiagnosisInput;
+use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing, Variation};
 use crate::signs;
-use crate::watched::How;
+use crate::watched::ObservedOutcome;
 
 /// An experiment that may be tried.
-pub struct Plan {
-    /// Its name: [`crate::odds::Rule::by`].
+pub struct ExperimentPlan {
+    /// Its name: [`crate::odds::SignRule::experiment`].
     pub name: &'static str,
     /// What is tried; none: it says nothing of this target.
-    make: fn(&Case<'_>) -> Option<Experiment>,
+    make: fn(&DiagnosisInput<'_>) -> Option<Experiment>,
     /// How often at most.
-    pub times: usize,
+    pub max_times: usize,
     /// It does harm: what holds connections or overloads comes last.
-    pub harms: bool,
+    pub is_harmful: bool,
 }
 
-impl Plan {
+impl ExperimentPlan {
     /// What is tried; none: it says nothing of this target, or offers more in some second than the user lets it.
     #[must_use]
-    pub fn experiment(&self, case: &Case<'_>) -> Option<Experiment> {
+    pub fn experiment(&self, case: &DiagnosisInput<'_>) -> Option<Experiment> {
         (self.make)(case).filter(|experiment| !exceeds(experiment, case))
     }
 
     /// Whether it would say something, and is not had because it offers more in some second than the user lets it.
     #[must_use]
-    pub fn is_barred(&self, case: &Case<'_>) -> bool {
+    pub fn is_barred(&self, case: &DiagnosisInput<'_>) -> bool {
         let is_bounded = case.known.max_rate.is_some() && case.base().is_some();
         is_bounded && (self.make)(case).is_some_and(|experiment| exceeds(&experiment, case))
     }
 }
 
-fn exceeds(experiment: &Experiment, case: &Case<'_>) -> bool {
+fn exceeds(experiment: &Experiment, case: &DiagnosisInput<'_>) -> bool {
     case.known.max_rate.is_some_and(|most| most_in_a_second(&experiment.load) > most)
 }
 
 /// The most requests that a load offers in any second, as far as its rate says so. Clients that send again at once may send all of theirs
 /// in one.
 #[must_use]
-pub fn most_in_a_second(load: &Load) -> f64 {
+pub fn most_in_a_second(load: &ExperimentLoad) -> f64 {
     match load {
-        Load::Rate { rate, .. } => *rate,
-        Load::Clients { requests, .. } => *requests as f64,
-        Load::Bursts { size, times, every, .. } => {
+        ExperimentLoad::Rate { rate, .. } => *rate,
+        ExperimentLoad::Clients { requests, .. } => *requests as f64,
+        ExperimentLoad::Bursts { size, times, every, .. } => {
             let begin = (1.0 / every.as_secs_f64().max(1e-6)).floor() + 1.0;
             *size as f64 * begin.min(*times as f64)
         }
@@ -57,20 +57,20 @@ pub fn most_in_a_second(load: &Load) -> f64 {
 
 /// Whether a load may offer all its requests of a second at its begin or its end: what comes before it and after it has to keep away.
 #[must_use]
-pub fn is_crowded(load: &Load) -> bool {
-    !matches!(load, Load::Rate { .. })
+pub fn is_bursty(load: &ExperimentLoad) -> bool {
+    !matches!(load, ExperimentLoad::Rate { .. })
 }
 
-const fn plan(name: &'static str, make: fn(&Case<'_>) -> Option<Experiment>) -> Plan {
-    Plan { name, make, times: 1, harms: false }
+const fn plan(name: &'static str, make: fn(&DiagnosisInput<'_>) -> Option<Experiment>) -> ExperimentPlan {
+    ExperimentPlan { name, make, max_times: 1, is_harmful: false }
 }
 
 /// What may be tried beside base, near and over, the harmless first.
-pub static PLANS: &[Plan] = &[
+pub static PLANS: &[ExperimentPlan] = &[
     plan("one client", one_client),
     plan("many clients", many_clients),
-    Plan { times: 2, ..plan("all places at once", at_once) },
-    Plan { times: 4, ..plan("row of bursts", row) },
+    ExperimentPlan { max_times: 2, ..plan("all places at once", at_once) },
+    ExperimentPlan { max_times: 4, ..plan("row of bursts", row) },
     plan("address in place of name", literal),
     plan("another source", another_source),
     plan("two connections", two_connections),
@@ -79,9 +79,9 @@ pub static PLANS: &[Plan] = &[
     plan("head", head),
     plan("connections kept", kept),
     plan("connections not kept", not_kept),
-    Plan { harms: true, ..plan("far over", far_over) },
-    Plan { harms: true, ..plan("long line", long_line) },
-    Plan { harms: true, ..plan("held connections", held) },
+    ExperimentPlan { is_harmful: true, ..plan("far over", far_over) },
+    ExperimentPlan { is_harmful: true, ..plan("long line", long_line) },
+    ExperimentPlan { is_harmful: true, ..plan("held connections", held) },
 ];
 
 /// Answers are waited for so long, in seconds: behind a queue of timeouts of 30 s the wait would be all that there is.
@@ -89,12 +89,12 @@ const PATIENCE: f64 = 2.0;
 /// In flight beyond what is usual, as seconds of the rate: the ramp of a queue is plain by then.
 const DAMAGE: f64 = 0.7;
 
-fn patience(case: &Case<'_>) -> f64 {
-    PATIENCE.max(10.0 * case.service()).min(case.known.timeout)
+fn patience(case: &DiagnosisInput<'_>) -> f64 {
+    PATIENCE.max(10.0 * case.service_time()).min(case.known.timeout)
 }
 
-fn bound(case: &Case<'_>, rate: f64) -> usize {
-    (DAMAGE * rate + 4.0 * rate * case.service() + 30.0) as usize
+fn bound(case: &DiagnosisInput<'_>, rate: f64) -> usize {
+    (DAMAGE * rate + 4.0 * rate * case.service_time() + 30.0) as usize
 }
 
 fn seconds(time: f64) -> Duration {
@@ -102,18 +102,18 @@ fn seconds(time: f64) -> Duration {
 }
 
 /// No load is at a higher rate, requests a second.
-fn most(case: &Case<'_>) -> f64 {
+fn most(case: &DiagnosisInput<'_>) -> f64 {
     users(case).min(case.known.generator.unwrap_or(f64::INFINITY))
 }
 
 /// No second has more, requests: what the user lets be offered.
-fn users(case: &Case<'_>) -> f64 {
+fn users(case: &DiagnosisInput<'_>) -> f64 {
     case.known.max_rate.unwrap_or(f64::INFINITY)
 }
 
 /// By chance, where no second of that has more than the user lets be offered (five deviations of a Poisson count); else even.
-fn by_chance(case: &Case<'_>, rate: f64) -> Spacing {
-    if rate + 5.0 * rate.sqrt() + 5.0 > users(case) { Spacing::Even } else { Spacing::Poisson }
+fn by_chance(case: &DiagnosisInput<'_>, rate: f64) -> RequestSpacing {
+    if rate + 5.0 * rate.sqrt() + 5.0 > users(case) { RequestSpacing::Even } else { RequestSpacing::Poisson }
 }
 
 /// Rates to four digits: more are refused by the load engine, and mean nothing. No higher than may be.
@@ -125,16 +125,22 @@ fn rounded(rate: f64, most: f64) -> f64 {
     if near > most { below } else { near }
 }
 
-fn experiment(case: &Case<'_>, name: &'static str, load: Load, rate: f64) -> Experiment {
+fn experiment(case: &DiagnosisInput<'_>, name: &'static str, load: ExperimentLoad, rate: f64) -> Experiment {
     let patience = patience(case);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Experiment { name, load, variation, most_in_flight: bound(case, rate), drain: seconds(patience + 0.2) }
 }
 
-fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spacing) -> Experiment {
+fn at(
+    case: &DiagnosisInput<'_>,
+    name: &'static str,
+    share: f64,
+    lasts: f64,
+    spacing: RequestSpacing,
+) -> Experiment {
     let rate = rounded(case.known.limit * share, most(case));
-    let spacing = if spacing == Spacing::Poisson { by_chance(case, rate) } else { spacing };
-    experiment(case, name, Load::Rate { rate, lasts: seconds(lasts), spacing }, rate)
+    let spacing = if spacing == RequestSpacing::Poisson { by_chance(case, rate) } else { spacing };
+    experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
 /// The same, with its patience but otherwise varied.
@@ -144,63 +150,63 @@ fn with(experiment: Experiment, mut variation: Variation) -> Experiment {
 }
 
 /// Long enough for so many requests, in seconds.
-fn long(case: &Case<'_>, share: f64, least: f64, requests: f64) -> f64 {
+fn long(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
     (requests / (case.known.limit * share)).clamp(least, 2.0 * least)
 }
 
 /// Half the limit.
 #[must_use]
-pub fn base(case: &Case<'_>) -> Experiment {
-    at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), Spacing::Even)
+pub fn base(case: &DiagnosisInput<'_>) -> Experiment {
+    at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), RequestSpacing::Even)
 }
 
 /// Just below it, at even distances: no bucket refuses there, and a cap does.
 #[must_use]
-pub fn near(case: &Case<'_>) -> Experiment {
-    at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), Spacing::Even)
+pub fn near(case: &DiagnosisInput<'_>) -> Experiment {
+    at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), RequestSpacing::Even)
 }
 
 /// Above it, by chance: at even distances a limiter without a bucket beats.
 #[must_use]
-pub fn over(case: &Case<'_>) -> Experiment {
-    at(case, "over", 1.5, long(case, 1.5, 2.0, 60.0), Spacing::Poisson)
+pub fn over(case: &DiagnosisInput<'_>) -> Experiment {
+    at(case, "over", 1.5, long(case, 1.5, 2.0, 60.0), RequestSpacing::Poisson)
 }
 
 /// Is it itself again?
 #[must_use]
-pub fn again(case: &Case<'_>) -> Experiment {
-    at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), Spacing::Even)
+pub fn recovery_check(case: &DiagnosisInput<'_>) -> Experiment {
+    at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), RequestSpacing::Even)
 }
 
-fn one_client(case: &Case<'_>) -> Option<Experiment> {
+fn one_client(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(clients(case, "one client", 1))
 }
 
-fn many_clients(case: &Case<'_>) -> Option<Experiment> {
-    let places = case.places().ceil().clamp(1.0, 250.0);
+fn many_clients(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    let places = case.in_flight_at_limit().ceil().clamp(1.0, 250.0);
     let all = 4 * places as usize + 4;
     // Fewer than two of each are the begin of a crowd, and no throughput.
     let experiment = clients(case, "many clients", all);
-    let least = Load::Clients { clients: all, lasts: seconds(0.0), requests: 2 * all as u64 };
+    let least = ExperimentLoad::Clients { clients: all, lasts: seconds(0.0), requests: 2 * all as u64 };
     (most_in_a_second(&least) <= users(case)).then_some(experiment)
 }
 
-fn clients(case: &Case<'_>, name: &'static str, clients: usize) -> Experiment {
-    let lasts = 0.8_f64.max(12.0 * case.service()).min(2.0);
+fn clients(case: &DiagnosisInput<'_>, name: &'static str, clients: usize) -> Experiment {
+    let lasts = 0.8_f64.max(12.0 * case.service_time()).min(2.0);
     let requests = (3.0 * case.known.limit).ceil().min(users(case).floor()) as u64;
-    let load = Load::Clients { clients, lasts: seconds(lasts), requests };
+    let load = ExperimentLoad::Clients { clients, lasts: seconds(lasts), requests };
     let experiment = experiment(case, name, load, case.known.limit);
     Experiment { most_in_flight: clients, ..experiment }
 }
 
-fn at_once(case: &Case<'_>) -> Option<Experiment> {
-    let places = case.places();
+fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    let places = case.in_flight_at_limit();
     if !(1.5..=400.0).contains(&places) {
         return None;
     }
     let size = (places * 0.98).round().max(2.0);
     // In between everybody must be gone, whichever way they were let through.
-    let every = (2.5 * case.service() + 1.5 * size / case.known.limit).max(0.02);
+    let every = (2.5 * case.service_time() + 1.5 * size / case.known.limit).max(0.02);
     // So many of them begin in a second at most.
     let begin = (users(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
@@ -209,28 +215,29 @@ fn at_once(case: &Case<'_>) -> Option<Experiment> {
 }
 
 fn bursts(
-    case: &Case<'_>,
+    case: &DiagnosisInput<'_>,
     name: &'static str,
     (size, times): (u64, u64),
     every: f64,
     quiet: f64,
 ) -> Experiment {
-    let load = Load::Bursts { size, times, every: seconds(every), quiet: seconds(quiet) };
+    let load = ExperimentLoad::Bursts { size, times, every: seconds(every), quiet: seconds(quiet) };
     let experiment = experiment(case, name, load, case.known.limit);
     Experiment { most_in_flight: (2 * size) as usize + 30, ..experiment }
 }
 
-fn row(case: &Case<'_>) -> Option<Experiment> {
-    let places = case.places();
+fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    let places = case.in_flight_at_limit();
     // With long tails places are free again when a bucket would have tokens (causes-study.md, section 3).
-    let spread = case.base_times().quantile(0.95) > 2.5 * case.service();
-    if case.service() < 0.001 || spread || case.times("row of bursts") >= rows(places) {
+    let spread = case.base_response_times().quantile(0.95) > 2.5 * case.service_time();
+    if case.service_time() < 0.001 || spread || case.attempts("row of bursts") >= rows(places) {
         return None;
     }
     // A cap begins to refuse far below what its places can carry: it may have several times as many as are under way then.
     let size = (3.0 * places + 20.0).ceil() as u64;
-    let every = (0.6 * case.service() * 1e4).round() / 1e4;
-    let load = Load::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
+    let every = (0.6 * case.service_time() * 1e4).round() / 1e4;
+    let load =
+        ExperimentLoad::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
     let experiment = experiment(case, "row of bursts", load, case.known.limit);
     Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
@@ -240,20 +247,20 @@ fn rows(places: f64) -> usize {
     if places < 5.0 { 4 } else { 2 }
 }
 
-fn literal(case: &Case<'_>) -> Option<Experiment> {
-    if !case.known.named || case.base()?.view.watched.lookups.is_empty() {
+fn literal(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    if !case.known.target_is_name || case.base()?.view.watched.lookups.is_empty() {
         return None;
     }
-    let experiment = at(case, "address in place of name", 0.5, 1.0, Spacing::Even);
+    let experiment = at(case, "address in place of name", 0.5, 1.0, RequestSpacing::Even);
     Some(with(experiment, Variation { literal: true, ..Variation::NONE }))
 }
 
-fn another_source(case: &Case<'_>) -> Option<Experiment> {
-    if !case.over()?.view.hits.iter().any(|hit| hit.how == How::NoPort) {
+fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    if !case.over()?.view.hits.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
         return None;
     }
     let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
-    let experiment = at(case, "another source", 0.5, lasts, Spacing::Even);
+    let experiment = at(case, "another source", 0.5, lasts, RequestSpacing::Even);
     Some(with(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
@@ -264,87 +271,89 @@ const LONG: (f64, f64) = (4.0, 15.0);
 /// Failures that are expected where two are enough.
 const HABIT: f64 = 4.0;
 
-fn two_connections(case: &Case<'_>) -> Option<Experiment> {
+fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.known.keep_alive {
         return None;
     }
-    let (service, limit) = (case.service(), case.known.limit);
+    let (service, limit) = (case.service_time(), case.known.limit);
     let connections = Variation { connections: Some(2), ..Variation::NONE };
     let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
     // Two clients that never wait are too many for what serves but one or two at once.
     let experiment = if users(case).is_finite() {
         let rate = (0.8 * limit).min(1.6 / service.max(1e-6));
-        at(case, "two connections", rate / limit, long(rate), Spacing::Even)
-    } else if case.places() > 3.0 {
+        at(case, "two connections", rate / limit, long(rate), RequestSpacing::Even)
+    } else if case.in_flight_at_limit() > 3.0 {
         let lasts = seconds((USES / 2.0 * service).min(4.0));
-        let load = Load::Clients { clients: 2, lasts, requests: USES as u64 };
+        let load = ExperimentLoad::Clients { clients: 2, lasts, requests: USES as u64 };
         experiment(case, "two connections", load, limit)
     } else {
-        at(case, "two connections", 0.8, long(0.8 * limit), Spacing::Even)
+        at(case, "two connections", 0.8, long(0.8 * limit), RequestSpacing::Even)
     };
     Some(with(experiment, connections))
 }
 
 /// Four seconds, or as long as it takes until as many as tell a habit from chance should have failed of what fails seldom at any rate.
-fn until_some_fail(case: &Case<'_>, rate: f64) -> f64 {
+fn until_some_fail(case: &DiagnosisInput<'_>, rate: f64) -> f64 {
     let (least, most) = LONG;
-    let failures = rate * case.known.failing;
+    let failures = rate * case.known.failure_share;
     if failures > 0.0 { (HABIT / failures).clamp(least, most) } else { least }
 }
 
 /// Connections that carry a request each and are idle for 0.6 s, twice: a middlebox or a server that forgets them meets the next.
-fn idle(case: &Case<'_>) -> Option<Experiment> {
+fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     case.known.keep_alive.then(|| left_alone(case, "idle connections", 2, 0.6))
 }
 
 /// A few connections that are idle for so many seconds between two requests.
 #[must_use]
-pub fn idle_for(case: &Case<'_>, idle: f64) -> Experiment {
+pub fn idle_for(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
     left_alone(case, "idle for", 1, idle)
 }
 
-fn left_alone(case: &Case<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
+fn left_alone(case: &DiagnosisInput<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
     // No more than are served at once: whoever waits is idle for less.
-    let size = (0.8 * case.places()).clamp(2.0, 8.0);
+    let size = (0.8 * case.in_flight_at_limit()).clamp(2.0, 8.0);
     let size = size.min((users(case) / (times + 1) as f64).max(1.0)) as u64;
-    bursts(case, name, (size, times + 1), idle + case.service(), 0.0)
+    bursts(case, name, (size, times + 1), idle + case.service_time(), 0.0)
 }
 
-fn long_base(case: &Case<'_>) -> Option<Experiment> {
-    Some(at(case, "long base", 0.5, 4.0, Spacing::Even))
+fn long_base(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    Some(at(case, "long base", 0.5, 4.0, RequestSpacing::Even))
 }
 
-fn head(case: &Case<'_>) -> Option<Experiment> {
-    if case.base()?.view.bytes() < 500.0 {
+fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    if case.base()?.view.mean_bytes() < 500.0 {
         return None;
     }
-    let experiment = at(case, "head", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
+    let experiment = at(case, "head", 1.5, long(case, 1.5, 1.5, 60.0), RequestSpacing::Poisson);
     Some(with(experiment, Variation { head: true, ..Variation::NONE }))
 }
 
-fn kept(case: &Case<'_>) -> Option<Experiment> {
+fn kept(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if case.known.keep_alive {
         return None;
     }
-    let experiment = at(case, "connections kept", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
+    let experiment = at(case, "connections kept", 1.5, long(case, 1.5, 1.5, 60.0), RequestSpacing::Poisson);
     Some(with(experiment, Variation { keep_alive: Some(true), ..Variation::NONE }))
 }
 
-fn not_kept(case: &Case<'_>) -> Option<Experiment> {
+fn not_kept(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.known.keep_alive {
         return None;
     }
-    let experiment = at(case, "connections not kept", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
+    let experiment =
+        at(case, "connections not kept", 1.5, long(case, 1.5, 1.5, 60.0), RequestSpacing::Poisson);
     Some(with(experiment, Variation { keep_alive: Some(false), ..Variation::NONE }))
 }
 
 /// A large bucket is not empty after two seconds of little more than fills it.
-fn far_over(case: &Case<'_>) -> Option<Experiment> {
-    let over = case.last("over")?;
-    let sound = over.view.share(|hit| hit.how != How::Good) < 0.1;
-    let quick = over.view.times().quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005;
+fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    let over = case.last_named("over")?;
+    let sound = over.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
+    let quick =
+        over.view.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
     let may = FAR * case.known.limit <= most(case);
-    (sound && quick && may).then(|| at(case, "far over", FAR, 2.0, Spacing::Poisson))
+    (sound && quick && may).then(|| at(case, "far over", FAR, 2.0, RequestSpacing::Poisson))
 }
 
 /// Most connections that anybody is asked for.
@@ -357,13 +366,13 @@ const LINE: (f64, f64) = (1.8, 1.1);
 const TRIED: f64 = 4.5;
 
 /// A line longer than that of [`over`], whose last are waited for: whoever gives up after more than a second, or tries again, is seen to.
-fn long_line(case: &Case<'_>) -> Option<Experiment> {
+fn long_line(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let waits = LINE.0.min(MOST_IN_FLIGHT / case.known.limit);
     let queues = matches!(signs::ramp(case), Some((1, _))) && !matches!(signs::one_time(case), Some((1, _)));
     if !queues || waits < LINE.1 || FAR * case.known.limit > most(case) {
         return None;
     }
-    let experiment = at(case, "long line", FAR, waits / (FAR - 1.0), Spacing::Even);
+    let experiment = at(case, "long line", FAR, waits / (FAR - 1.0), RequestSpacing::Even);
     let patience = TRIED.min(case.known.timeout);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
@@ -374,22 +383,23 @@ fn long_line(case: &Case<'_>) -> Option<Experiment> {
     })
 }
 
-fn held(case: &Case<'_>) -> Option<Experiment> {
-    let held = (1.5 * case.places()).ceil() as usize + 50;
-    let experiment = at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), Spacing::Even);
+fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    let held = (1.5 * case.in_flight_at_limit()).ceil() as usize + 50;
+    let experiment = at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), RequestSpacing::Even);
     Some(with(experiment, Variation { held, ..Variation::NONE }))
 }
 
 /// More connections than a common backlog has room for, at one rate and at twice that: does as much hang?
 #[must_use]
-pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
+pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
     let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
     if rate > most(case) {
         return None;
     }
     let name = if twice { "twice as much over" } else { "much over" };
     let lasts = seconds((1_700.0 / rate * if twice { 2.0 } else { 1.0 }).clamp(1.0, 3.6));
-    let experiment = experiment(case, name, Load::Rate { rate, lasts, spacing: Spacing::Even }, rate);
+    let experiment =
+        experiment(case, name, ExperimentLoad::Rate { rate, lasts, spacing: RequestSpacing::Even }, rate);
     Some(Experiment {
         most_in_flight: MOST_IN_FLIGHT as usize,
         variation: Variation { timeout: Some(seconds(5.0)), ..Variation::NONE },
@@ -400,10 +410,10 @@ pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
 
 /// As fast over fewer connections than are served: a limiter hangs all the same.
 #[must_use]
-pub fn few_connections(case: &Case<'_>) -> Experiment {
-    let few = (case.places() * 0.8).floor().max(1.0);
+pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
+    let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);
     let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit), most(case));
-    let load = Load::Rate { rate, lasts: seconds(1.5), spacing: Spacing::Even };
+    let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Even };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =
         Variation { connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };
@@ -424,8 +434,8 @@ mod tests {
     #[test]
     fn a_second_has_all_requests_of_clients_and_the_bursts_that_begin_in_it() {
         let lasts = Duration::from_secs(2);
-        assert_eq!(most_in_a_second(&Load::Clients { clients: 3, lasts, requests: 60 }), 60.0);
-        let bursts = |every| Load::Bursts { size: 10, times: 3, every, quiet: lasts };
+        assert_eq!(most_in_a_second(&ExperimentLoad::Clients { clients: 3, lasts, requests: 60 }), 60.0);
+        let bursts = |every| ExperimentLoad::Bursts { size: 10, times: 3, every, quiet: lasts };
         assert_eq!(most_in_a_second(&bursts(Duration::from_millis(600))), 20.0);
         assert_eq!(most_in_a_second(&bursts(Duration::from_millis(100))), 30.0);
         assert_eq!(most_in_a_second(&bursts(lasts)), 10.0);

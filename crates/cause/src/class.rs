@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a target can do no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
+pub enum CauseClass {
     /// Refuses what is beyond a rate, or beyond a number in a window of time.
     RateLimiter,
     /// Lets what is beyond a rate hang.
@@ -43,7 +43,7 @@ pub enum Class {
     Unknown,
 }
 
-impl Class {
+impl CauseClass {
     /// All of them.
     pub const ALL: [Self; 18] = [
         Self::RateLimiter,
@@ -92,7 +92,7 @@ impl Class {
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for CauseClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.slug())
     }
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn every_class_has_a_slug_of_its_own() {
-        let mut slugs: Vec<_> = Class::ALL.iter().map(|class| class.slug()).collect();
+        let mut slugs: Vec<_> = CauseClass::ALL.iter().map(|class| class.slug()).collect();
         slugs.sort_unstable();
         slugs.dedup();
-        assert_eq!(slugs.len(), Class::ALL.len());
+        assert_eq!(slugs.len(), CauseClass::ALL.len());
     }
 }

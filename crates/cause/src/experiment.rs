@@ -8,18 +8,18 @@ pub struct Experiment {
     /// For whoever reads the report: "row of bursts".
     pub name: &'static str,
     /// What is sent.
-    pub load: Load,
+    pub load: ExperimentLoad,
     /// In what it differs from what the search sent.
     pub variation: Variation,
     /// Sending ends early once so many requests are without an answer: more of them would say nothing more.
     pub most_in_flight: usize,
-    /// How long what is outstanding at the end of the load is waited for; then it is closed, and is [`crate::watched::How::Unanswered`].
+    /// How long what is outstanding at the end of the load is waited for; then it is closed, and is [`crate::watched::ObservedOutcome::Unanswered`].
     pub drain: Duration,
 }
 
 /// Requests, and when.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Load {
+pub enum ExperimentLoad {
     /// At a rate.
     Rate {
         /// Requests a second.
@@ -27,7 +27,7 @@ pub enum Load {
         /// For how long.
         lasts: Duration,
         /// How they are spaced.
-        spacing: Spacing,
+        spacing: RequestSpacing,
     },
     /// From clients each of which sends again as soon as it has its answer.
     Clients {
@@ -38,7 +38,7 @@ pub enum Load {
         /// How many requests at most: against a target that refuses, clients without a bound send as fast as they can.
         requests: u64,
     },
-    /// So many at one instant, again and again. Nothing is sent before the first for [`Load::Bursts::quiet`].
+    /// So many at one instant, again and again. Nothing is sent before the first for [`ExperimentLoad::Bursts::quiet`].
     Bursts {
         /// Requests of each.
         size: u64,
@@ -53,7 +53,7 @@ pub enum Load {
 
 /// How the requests of a rate are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spacing {
+pub enum RequestSpacing {
     /// At equal distances.
     Even,
     /// By chance, as those of many users are.

@@ -4,21 +4,21 @@
 
 use std::time::Duration;
 
-use crate::battery::{self, PLANS, Plan};
-use crate::case::Case;
-use crate::class::Class;
-use crate::experiment::{Experiment, Load};
-use crate::odds::{self, Odds, RULES, Reading};
-use crate::report::{Report, Tried};
+use crate::battery::{self, ExperimentPlan, PLANS};
+use crate::case::DiagnosisInput;
+use crate::class::CauseClass;
+use crate::experiment::{Experiment, ExperimentLoad};
+use crate::odds::{self, CausePosterior, ObservedSign, RULES};
+use crate::report::{DiagnosisReport, ExperimentRecord};
 use crate::signs;
 use crate::sizes::{self, IDLE_APART};
-use crate::view::View;
-use crate::watched::{How, Watched};
-use crate::words::{self, Left};
+use crate::view::ExperimentStats;
+use crate::watched::{ExperimentObservation, ObservedOutcome};
+use crate::words::{self, TargetCondition};
 
 /// What the search has found out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct SearchFindings {
     /// The rate at which it breaks, requests a second.
     pub limit: f64,
     /// Mean response time with next to nothing to do, in seconds.
@@ -26,13 +26,13 @@ pub struct Known {
     /// How long an answer may take, in seconds.
     pub timeout: f64,
     /// The share of requests that fails at any rate, where that is what was found; else 0.
-    pub failing: f64,
+    pub failure_share: f64,
     /// Connections are used again.
     pub keep_alive: bool,
     /// Requests go over TLS.
     pub tls: bool,
     /// The target is a name, and no address.
-    pub named: bool,
+    pub target_is_name: bool,
     /// No second may have more requests: `--max-rate`.
     pub max_rate: Option<f64>,
     /// No rate may be higher, requests a second: what the generator can send.
@@ -43,13 +43,13 @@ pub struct Known {
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum InquiryStep {
     /// Carry this out.
-    Try(Experiment),
+    RunExperiment(Experiment),
     /// Send nothing.
-    Rest(Duration),
+    Pause(Duration),
     /// Nothing: what can be told is told.
-    Over,
+    Finished,
 }
 
 /// Trials in a row that cannot be believed are the generator's doing.
@@ -65,7 +65,7 @@ const BESIDE: f64 = 0.6;
 
 /// Whether the target is itself again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recovery {
+enum RecoveryState {
     /// As far as anybody knows.
     Calm,
     /// The last experiment was an overload: somebody must look.
@@ -77,16 +77,16 @@ enum Recovery {
 /// An inquiry under way: asked what it wants next, told what came of it.
 #[derive(Debug, Clone)]
 pub struct Inquiry {
-    known: Known,
-    report: Report,
+    known: SearchFindings,
+    report: DiagnosisReport,
     /// Nothing more is wanted.
     is_over: bool,
-    pending: Option<Step>,
+    pending: Option<InquiryStep>,
     /// Seconds so far.
     spent: f64,
     /// Trials in a row that cannot be believed.
     invalid: usize,
-    recovery: Recovery,
+    recovery: RecoveryState,
     /// How often it was not.
     degraded: usize,
     /// Base was asked again.
@@ -98,15 +98,15 @@ pub struct Inquiry {
 impl Inquiry {
     /// One that has not begun.
     #[must_use]
-    pub fn new(known: Known) -> Self {
+    pub fn new(known: SearchFindings) -> Self {
         Self {
             known,
-            report: Report::default(),
+            report: DiagnosisReport::default(),
             is_over: false,
             pending: None,
             spent: 0.0,
             invalid: 0,
-            recovery: Recovery::Calm,
+            recovery: RecoveryState::Calm,
             degraded: 0,
             repeated: false,
             put_off: None,
@@ -115,14 +115,14 @@ impl Inquiry {
 
     /// What is known beforehand.
     #[must_use]
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &SearchFindings {
         &self.known
     }
 
     /// What is to be done next; the same again until it was told what came of it.
-    pub fn next_step(&mut self) -> Step {
+    pub fn next_step(&mut self) -> InquiryStep {
         if self.is_over {
-            return Step::Over;
+            return InquiryStep::Finished;
         }
         if self.pending.is_none() {
             self.pending = self.plan();
@@ -131,31 +131,35 @@ impl Inquiry {
             Some(step) => step.clone(),
             None => {
                 self.end();
-                Step::Over
+                InquiryStep::Finished
             }
         }
     }
 
     /// An experiment was carried out, or could not be: then it is not asked for again.
-    pub fn saw(&mut self, experiment: &Experiment, watched: Watched) {
+    pub fn record_experiment(&mut self, experiment: &Experiment, watched: ExperimentObservation) {
         self.pending = None;
         let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
         let ran = watched.impossible.is_none();
-        let least = if ran { lasts(experiment) } else { 0.0 };
+        let least = if ran { load_seconds(experiment) } else { 0.0 };
         self.spent += least.max(watched.took.as_secs_f64());
         let says = words::says(experiment, &watched);
-        self.report.tried.push(Tried { experiment: experiment.clone(), watched, says });
+        self.report.experiments.push(ExperimentRecord {
+            experiment: experiment.clone(),
+            observation: watched,
+            summary: says,
+        });
         self.count_invalid(experiment, invalid);
         // What cannot be believed was sent all the same.
         if ran && overloads(experiment, &self.known) {
-            self.recovery = Recovery::Look;
+            self.recovery = RecoveryState::Look;
         } else if ran && !invalid {
-            self.recovery = Recovery::Calm;
+            self.recovery = RecoveryState::Calm;
         }
         if experiment.name == "again" && ran && !invalid {
             self.learn_again();
         } else if ran && !invalid && self.is_deserted() {
-            self.recovery = Recovery::Look;
+            self.recovery = RecoveryState::Look;
         }
         self.conclude();
         // Without base nothing can be held against anything, without a look nobody knows what an overload has left behind.
@@ -175,11 +179,11 @@ impl Inquiry {
     }
 
     /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
-    pub fn rested(&mut self, time: Duration, goes_on: bool) {
+    pub fn record_pause(&mut self, time: Duration, goes_on: bool) {
         self.spent += time.as_secs_f64();
-        self.pending = self.put_off.take().map(Step::Try);
+        self.pending = self.put_off.take().map(InquiryStep::RunExperiment);
         if self.pending.is_none() {
-            self.recovery = Recovery::Look;
+            self.recovery = RecoveryState::Look;
         }
         if !goes_on {
             self.end();
@@ -188,12 +192,12 @@ impl Inquiry {
 
     /// What is known now.
     #[must_use]
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &DiagnosisReport {
         &self.report
     }
 
-    fn case(&self) -> Case<'_> {
-        Case { known: &self.known, tried: &self.report.tried }
+    fn case(&self) -> DiagnosisInput<'_> {
+        DiagnosisInput { known: &self.known, tried: &self.report.experiments }
     }
 
     fn end(&mut self) {
@@ -201,31 +205,32 @@ impl Inquiry {
         self.conclude();
     }
 
-    fn plan(&mut self) -> Option<Step> {
+    fn plan(&mut self) -> Option<InquiryStep> {
         if self.known.limit <= 0.0 || !self.known.limit.is_finite() {
             return None;
         }
-        if self.recovery == Recovery::Rest {
-            return Some(Step::Rest(REST));
+        if self.recovery == RecoveryState::Rest {
+            return Some(InquiryStep::Pause(REST));
         }
-        let look = self.recovery == Recovery::Look;
-        let next = if look { Some(battery::again(&self.case())) } else { self.repetition() };
+        let look = self.recovery == RecoveryState::Look;
+        let next = if look { Some(battery::recovery_check(&self.case())) } else { self.repetition() };
         let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
         let next =
             next.or_else(|| if self.has_calm() { self.suspicion().or_else(|| self.choose()) } else { None });
         let next = next.filter(|next| self.affords(next))?;
         if self.has_to_keep_away(&next) {
             self.put_off = Some(next);
-            return Some(Step::Rest(APART));
+            return Some(InquiryStep::Pause(APART));
         }
-        Some(Step::Try(next))
+        Some(InquiryStep::RunExperiment(next))
     }
 
     /// Whether it and what was tried last may have more in one second together than the user lets be offered.
     fn has_to_keep_away(&self, next: &Experiment) -> bool {
-        let last = self.report.tried.last().filter(|last| last.watched.impossible.is_none());
-        let crowded =
-            |last: &Tried| [last.experiment.load.clone(), next.load.clone()].iter().any(battery::is_crowded);
+        let last = self.report.experiments.last().filter(|last| last.observation.impossible.is_none());
+        let crowded = |last: &ExperimentRecord| {
+            [last.experiment.load.clone(), next.load.clone()].iter().any(battery::is_bursty)
+        };
         self.known.max_rate.is_some() && last.is_some_and(crowded)
     }
 
@@ -233,7 +238,7 @@ impl Inquiry {
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
-        plan.experiment(&case).filter(|_| case.times(plan.name) < plan.times)
+        plan.experiment(&case).filter(|_| case.attempts(plan.name) < plan.max_times)
     }
 
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
@@ -244,14 +249,14 @@ impl Inquiry {
 
     fn affords(&self, next: &Experiment) -> bool {
         let opening = matches!(next.name, "base" | "near" | "over");
-        opening || self.spent + lasts(next) <= self.known.budget.as_secs_f64()
+        opening || self.spent + load_seconds(next) <= self.known.budget.as_secs_f64()
     }
 
     /// Base once more, where it was disturbed: then one client alone was far quicker.
     fn repetition(&mut self) -> Option<Experiment> {
         let case = self.case();
-        let alone = case.last("one client")?.view.times();
-        let disturbed = alone.count() >= 5 && case.base_times().mean() > 2.0 * alone.mean() + 0.001;
+        let alone = case.last_named("one client")?.view.response_times();
+        let disturbed = alone.count() >= 5 && case.base_response_times().mean() > 2.0 * alone.mean() + 0.001;
         if !disturbed || self.repeated {
             return None;
         }
@@ -262,14 +267,14 @@ impl Inquiry {
     fn opening(&self) -> Option<Experiment> {
         let case = self.case();
         let makes = [
-            ("base", battery::base as fn(&Case<'_>) -> Experiment),
+            ("base", battery::base as fn(&DiagnosisInput<'_>) -> Experiment),
             ("near", battery::near),
             ("over", battery::over),
         ];
         // What cannot be believed is tried again; what cannot be carried out, or has come to nothing, is gone without.
         let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
-        let due = |name: &str| last(name).is_none_or(|tried| tried.watched.invalid.is_some());
-        let next = makes.into_iter().find(|(name, _)| case.last(name).is_none() && due(name));
+        let due = |name: &str| last(name).is_none_or(|tried| tried.observation.invalid.is_some());
+        let next = makes.into_iter().find(|(name, _)| case.last_named(name).is_none() && due(name));
         next.map(|(_, make)| make(&case))
     }
 
@@ -277,8 +282,8 @@ impl Inquiry {
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
         let still =
-            case.times("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
-        let raced = case.times("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
+            case.attempts("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
+        let raced = case.attempts("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
         let make =
             |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
         let next = if still { make("long base") } else { None };
@@ -287,16 +292,18 @@ impl Inquiry {
 
     /// Whether the signs of such an experiment say so already.
     fn shown(&self, by: &str) -> bool {
-        let rules = RULES.iter().filter(|rule| rule.by == by && rule.outcomes() == 2);
+        let rules = RULES.iter().filter(|rule| rule.experiment == by && rule.outcomes() == 2);
         rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
     }
 
     /// What is expected to tell most for its time; what does harm only when nothing harmless is worth it.
     fn choose(&self) -> Option<Experiment> {
         let case = self.case();
-        let odds = Odds::new(&odds::read(&case), TRUST);
+        let odds = CausePosterior::new(&odds::read_signs(&case), TRUST);
         let best = |harms: bool| {
-            let plans = PLANS.iter().filter(|plan| plan.harms == harms && case.times(plan.name) < plan.times);
+            let plans = PLANS
+                .iter()
+                .filter(|plan| plan.is_harmful == harms && case.attempts(plan.name) < plan.max_times);
             let worth = plans.filter_map(|plan| Some((self.worth(plan, &odds)?, plan)));
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
@@ -311,38 +318,40 @@ impl Inquiry {
     fn last_look(&self) -> Option<Experiment> {
         let case = self.case();
         let old = ["two connections", "idle connections"];
-        let mut plans = PLANS.iter().filter(|plan| old.contains(&plan.name) && case.times(plan.name) == 0);
+        let mut plans = PLANS.iter().filter(|plan| old.contains(&plan.name) && case.attempts(plan.name) == 0);
         plans.find_map(|plan| plan.experiment(&case).filter(|next| self.affords(next)))
     }
 
     /// Halves what is not known of the time after which idle connections are closed, where a race was seen.
     fn bisect(&self) -> Option<Experiment> {
         let case = self.case();
-        let raced = self.report.causes.iter().any(|cause| cause.class == Class::KeepAliveRace);
+        let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
         let (alive, closed) = sizes::idle_between(&case)?;
-        let open = closed > IDLE_APART * alive && case.times("idle for") < HALVINGS;
+        let open = closed > IDLE_APART * alive && case.attempts("idle for") < HALVINGS;
         (raced && open)
             .then(|| battery::idle_for(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
     }
 
     /// Bits for a second; none where it cannot be had.
-    fn worth(&self, plan: &Plan, odds: &Odds) -> Option<f64> {
+    fn worth(&self, plan: &ExperimentPlan, odds: &CausePosterior) -> Option<f64> {
         let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
-        let rules = RULES.iter().filter(|rule| shows(plan.name, rule.by));
-        let told: f64 = rules.map(|rule| odds.told_by(rule)).sum();
+        let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment));
+        let told: f64 = rules.map(|rule| odds.expected_information(rule)).sum();
         // Again says less than the first time.
-        let again = 1.0 + self.case().times(plan.name) as f64;
-        Some(told / again / (lasts(&experiment) + BESIDE))
+        let again = 1.0 + self.case().attempts(plan.name) as f64;
+        Some(told / again / (load_seconds(&experiment) + BESIDE))
     }
 
     /// How many connections there may be where requests hang: a cap that lies far above a limiter shows at no lower rate. The last of
     /// all, because it is the heaviest.
-    fn settle(&self, odds: &Odds) -> Option<Experiment> {
+    fn settle(&self, odds: &CausePosterior) -> Option<Experiment> {
         let case = self.case();
-        let hang = case.over().is_some_and(|over| over.view.share(|hit| hit.how.hangs()) > 0.05);
-        let capped = odds.leading() == Class::ConnectionCap;
-        if !(capped || odds.leading() == Class::HangingLimiter) || !hang || case.known.limit > MOST_FOR_COUNT
+        let hang = case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.hangs()) > 0.05);
+        let capped = odds.leading() == CauseClass::ConnectionCap;
+        if !(capped || odds.leading() == CauseClass::HangingLimiter)
+            || !hang
+            || case.known.limit > MOST_FOR_COUNT
         {
             return None;
         }
@@ -350,20 +359,20 @@ impl Inquiry {
         let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
         // One without the other says nothing.
         let much = much.into_iter().flatten().filter(|_| battery::much_over(&case, true).is_some());
-        let next = few.into_iter().chain(much).find(|next| case.times(next.name) == 0);
+        let next = few.into_iter().chain(much).find(|next| case.attempts(next.name) == 0);
         next.filter(|next| self.affords(next))
     }
 
     /// Whether it was itself again after an overload.
     fn learn_again(&mut self) {
         let case = self.case();
-        let failed = case.last("again").is_some_and(|again| is_degraded(&again.view, &case));
+        let failed = case.last_named("again").is_some_and(|again| is_degraded(&again.view, &case));
         if !failed {
             self.degraded = 0;
             return;
         }
         self.degraded += 1;
-        self.recovery = Recovery::Rest;
+        self.recovery = RecoveryState::Rest;
         if self.degraded > 2 {
             // Whatever is tried now would be seen in the light of that overload.
             self.is_over = true;
@@ -372,24 +381,30 @@ impl Inquiry {
 
     /// Whether nobody was there in the last experiment, and somebody was before.
     fn is_deserted(&self) -> bool {
-        let last = self.report.tried.last().map(|last| View::new(&last.watched));
-        let was_there =
-            self.report.tried.iter().any(|tried| View::new(&tried.watched).good().next().is_some());
-        was_there && last.is_some_and(|last| last.is_deserted() || last.is_left())
+        let last = self.report.experiments.last().map(|last| ExperimentStats::new(&last.observation));
+        let was_there = self
+            .report
+            .experiments
+            .iter()
+            .any(|tried| ExperimentStats::new(&tried.observation).good().next().is_some());
+        was_there && last.is_some_and(|last| last.is_down() || last.is_down_at_end())
     }
 
     /// Everything that can be said now: of a target that is gone, what was seen before.
     fn conclude(&mut self) {
         let gone = self.case().last_answered();
-        let before = gone.map(|last| before_it_went(&self.report.tried, last));
-        let case = Case { known: &self.known, tried: before.as_deref().unwrap_or(&self.report.tried) };
-        let left = match gone.and_then(|last| self.report.tried.get(last)) {
-            Some(last) => Left::Gone(last.experiment.name),
-            None if self.degraded > 0 => Left::Degraded,
-            None => Left::Sound,
+        let before = gone.map(|last| before_it_went(&self.report.experiments, last));
+        let case = DiagnosisInput {
+            known: &self.known,
+            tried: before.as_deref().unwrap_or(&self.report.experiments),
         };
-        let readings = odds::read(&case);
-        let odds = Odds::new(&readings, 1.0);
+        let left = match gone.and_then(|last| self.report.experiments.get(last)) {
+            Some(last) => TargetCondition::Gone(last.experiment.name),
+            None if self.degraded > 0 => TargetCondition::Degraded,
+            None => TargetCondition::Sound,
+        };
+        let readings = odds::read_signs(&case);
+        let odds = CausePosterior::new(&readings, 1.0);
         let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = words::ties(&case, &odds, &named);
@@ -399,14 +414,19 @@ impl Inquiry {
         self.report.ties = ties;
         self.report.excluded = excluded;
         self.report.untested = untested;
-        self.report.gone = left.since();
+        self.report.down_since = left.since();
     }
 
-    fn causes(&self, case: &Case<'_>, readings: &[Reading], odds: &Odds) -> Vec<crate::report::Cause> {
+    fn causes(
+        &self,
+        case: &DiagnosisInput<'_>,
+        readings: &[ObservedSign],
+        odds: &CausePosterior,
+    ) -> Vec<crate::report::DiagnosedCause> {
         if self.invalid >= INVALID {
-            return vec![words::generator(&self.report.tried)];
+            return vec![words::generator(&self.report.experiments)];
         }
-        let causes = if readings.is_empty() { vec![(Class::Unknown, 1.0)] } else { odds.causes() };
+        let causes = if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.causes() };
         let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
         causes
             .iter()
@@ -424,27 +444,34 @@ const APART: Duration = Duration::from_secs(1);
 const MOST_FOR_COUNT: f64 = 600.0;
 
 /// What was seen before the target went: up to the experiment in which it answered last, and of that what had ended by then.
-fn before_it_went(tried: &[Tried], last: usize) -> Vec<Tried> {
+fn before_it_went(tried: &[ExperimentRecord], last: usize) -> Vec<ExperimentRecord> {
     let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
     if let Some(last) = before.last_mut() {
-        let hits = &mut last.watched.hits;
-        let went = hits.iter().filter(|hit| hit.how == How::Good).map(|hit| hit.end).fold(0.0, f64::max);
+        let hits = &mut last.observation.requests;
+        let went = hits
+            .iter()
+            .filter(|hit| hit.outcome == ObservedOutcome::Good)
+            .map(|hit| hit.end)
+            .fold(0.0, f64::max);
         hits.retain(|hit| hit.end <= went);
     }
     before
 }
 
 /// Most good answers are gone, or far slower than they were.
-fn is_degraded(view: &View<'_>, case: &Case<'_>) -> bool {
+fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
     // Ports that this machine lacks are not the target's.
-    let failed = view.share(|hit| !matches!(hit.how, How::Good | How::NoPort));
-    let before = case.base().map_or(0.0, |base| base.view.share(|hit| hit.how != How::Good));
-    let slow = view.times().median() > 4.0 * case.base_times().quantile(0.95) + 0.05;
-    failed > before + 0.3 || slow || view.is_deserted()
+    let failed =
+        view.share_where(|hit| !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort));
+    let before =
+        case.base().map_or(0.0, |base| base.view.share_where(|hit| hit.outcome != ObservedOutcome::Good));
+    let slow = view.response_times().median() > 4.0 * case.base_response_times().quantile(0.95) + 0.05;
+    failed > before + 0.3 || slow || view.is_down()
 }
 
-fn overloads(experiment: &Experiment, known: &Known) -> bool {
-    matches!(experiment.load, Load::Rate { rate, .. } if rate > known.limit) || experiment.variation.held > 0
+fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {
+    matches!(experiment.load, ExperimentLoad::Rate { rate, .. } if rate > known.limit)
+        || experiment.variation.held > 0
 }
 
 /// Whether an experiment shows a sign: stands in place of what it strengthens, too.
@@ -454,9 +481,11 @@ fn shows(plan: &str, by: &str) -> bool {
 
 /// Seconds of load.
 #[must_use]
-pub fn lasts(experiment: &Experiment) -> f64 {
+pub fn load_seconds(experiment: &Experiment) -> f64 {
     match experiment.load {
-        Load::Rate { lasts, .. } | Load::Clients { lasts, .. } => lasts.as_secs_f64(),
-        Load::Bursts { times, every, quiet, .. } => quiet.as_secs_f64() + every.as_secs_f64() * times as f64,
+        ExperimentLoad::Rate { lasts, .. } | ExperimentLoad::Clients { lasts, .. } => lasts.as_secs_f64(),
+        ExperimentLoad::Bursts { times, every, quiet, .. } => {
+            quiet.as_secs_f64() + every.as_secs_f64() * times as f64
+        }
     }
 }

@@ -2,36 +2,36 @@
 //!
 //! The table follows the study of real servers (120 targets drawn at random, eight of a class): n of 8 is written as about
 //! (n + 0.5) / 9, so that no sign ever settles a question alone. Signs that say the same thing in two ways weigh less
-//! ([`Rule::weight`]). A hypothesis is one cause or two: of two a sign is seen if either shows it, and calm only if both are.
+//! ([`SignRule::weight`]). A hypothesis is one cause or two: of two a sign is seen if either shows it, and calm only if both are.
 
-use crate::case::Case;
-use crate::class::Class;
-use crate::signs::{self, Read};
-use Class::{
+use crate::case::DiagnosisInput;
+use crate::class::CauseClass;
+use crate::signs::{self, SignOutcome};
+use CauseClass::{
     Bandwidth, CfsThrottling, ChurnCost, ConcurrencyCap, ConnectionCap, CpuSaturation, DelayingLimiter, Dns,
     HangingLimiter, KeepAliveRace, Pauses, PoolSaturation, Ports, RateLimiter, TimeoutChain, UnevenBalancing,
     Unknown,
 };
 
 /// A sign, by which experiment it is seen, and how likely it is.
-pub struct Rule {
+pub struct SignRule {
     /// The experiment.
-    pub by: &'static str,
+    pub experiment: &'static str,
     /// What it says.
-    pub read: fn(&Case<'_>) -> Read,
+    pub read: fn(&DiagnosisInput<'_>) -> SignOutcome,
     /// How much its word counts: less than 1 where others say the same.
     pub weight: f64,
     /// How two causes show it together.
-    pub joint: Joint,
+    pub joint: SignCombination,
     /// Chances of the outcomes from the second on, under causes that are not named below; the first has what is left.
-    pub usual: &'static [f64],
+    pub default_chances: &'static [f64],
     /// Under these.
-    pub under: &'static [(Class, &'static [f64])],
+    pub class_chances: &'static [(CauseClass, &'static [f64])],
 }
 
 /// How two causes at once show a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Joint {
+pub enum SignCombination {
     /// Either shows it.
     Either,
     /// Only both together do: one disturbs it.
@@ -42,51 +42,58 @@ pub enum Joint {
 
 const fn either(
     by: &'static str,
-    read: fn(&Case<'_>) -> Read,
+    read: fn(&DiagnosisInput<'_>) -> SignOutcome,
     usual: &'static [f64],
-    under: &'static [(Class, &'static [f64])],
-) -> Rule {
-    Rule { by, read, weight: 1.0, joint: Joint::Either, usual, under }
+    under: &'static [(CauseClass, &'static [f64])],
+) -> SignRule {
+    SignRule {
+        experiment: by,
+        read,
+        weight: 1.0,
+        joint: SignCombination::Either,
+        default_chances: usual,
+        class_chances: under,
+    }
 }
 
-impl Rule {
+impl SignRule {
     const fn weighs(self, weight: f64) -> Self {
         Self { weight, ..self }
     }
 
-    const fn joint(self, joint: Joint) -> Self {
+    const fn joint(self, joint: SignCombination) -> Self {
         Self { joint, ..self }
     }
 
     /// How many outcomes there are.
     #[must_use]
     pub fn outcomes(&self) -> usize {
-        self.usual.len() + 1
+        self.default_chances.len() + 1
     }
 
     /// The chance of an outcome under a cause.
     #[must_use]
-    pub fn chance(&self, outcome: usize, class: Class) -> f64 {
-        let named = self.under.iter().find(|(under, _)| *under == class);
-        let chances = named.map_or(self.usual, |(_, chances)| chances);
+    pub fn chance(&self, outcome: usize, class: CauseClass) -> f64 {
+        let named = self.class_chances.iter().find(|(under, _)| *under == class);
+        let chances = named.map_or(self.default_chances, |(_, chances)| chances);
         match outcome.checked_sub(1) {
             None => 1.0 - chances.iter().sum::<f64>(),
             Some(index) => chances.get(index).copied().unwrap_or(0.0),
         }
     }
 
-    fn of_both(&self, outcome: usize, [one, other]: [Class; 2]) -> f64 {
+    fn of_both(&self, outcome: usize, [one, other]: [CauseClass; 2]) -> f64 {
         let (a, b) = (self.chance(outcome, one), self.chance(outcome, other));
         match (self.joint, outcome) {
-            (Joint::Mixed, _) => (a + b) / 2.0,
-            (Joint::Either, 0) | (Joint::Both, 1..) => a * b,
-            (Joint::Either, _) | (Joint::Both, 0) => 1.0 - (1.0 - a) * (1.0 - b),
+            (SignCombination::Mixed, _) => (a + b) / 2.0,
+            (SignCombination::Either, 0) | (SignCombination::Both, 1..) => a * b,
+            (SignCombination::Either, _) | (SignCombination::Both, 0) => 1.0 - (1.0 - a) * (1.0 - b),
         }
     }
 }
 
 /// All signs.
-pub static RULES: &[Rule] = &[
+pub static RULES: &[SignRule] = &[
     either(
         "near",
         signs::near_refuses,
@@ -104,7 +111,7 @@ pub static RULES: &[Rule] = &[
             (PoolSaturation, &[0.4, 0.2]),
         ],
     )
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
     either(
         "over",
         signs::over_refuses,
@@ -133,7 +140,7 @@ pub static RULES: &[Rule] = &[
     )
     // What comes through once something is refused says a part of the same.
     .weighs(0.8)
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
     either(
         "over",
         signs::flat,
@@ -152,7 +159,7 @@ pub static RULES: &[Rule] = &[
         ],
     )
     .weighs(0.5)
-    .joint(Joint::Both),
+    .joint(SignCombination::Both),
     either(
         "over",
         signs::ramp,
@@ -193,7 +200,7 @@ pub static RULES: &[Rule] = &[
         ],
     )
     .weighs(0.5)
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
     either(
         "over",
         signs::hangs,
@@ -222,7 +229,7 @@ pub static RULES: &[Rule] = &[
     either("base", signs::stopped_by_quota, &[0.003], &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])])
         .weighs(0.7),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
-    either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
+    either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(SignCombination::Both),
     either(
         "base",
         signs::hardly_busy,
@@ -284,7 +291,7 @@ pub static RULES: &[Rule] = &[
             (ConnectionCap, &[0.02, 0.03, 0.07, 0.86]),
         ],
     )
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
     either(
         "row of bursts",
         signs::rows_of_bursts,
@@ -298,7 +305,7 @@ pub static RULES: &[Rule] = &[
             (DelayingLimiter, &[0.4, 0.55]),
         ],
     )
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
     either(
         "held connections",
         signs::held_stop,
@@ -306,7 +313,7 @@ pub static RULES: &[Rule] = &[
         &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
     )
     // A cap far above what is offered stops nothing below it.
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
     either(
         "connections kept",
         signs::keeping_lifts,
@@ -315,7 +322,7 @@ pub static RULES: &[Rule] = &[
     ),
     either("connections not kept", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
         // A cap far above what is offered stops nothing below it.
-        .joint(Joint::Mixed),
+        .joint(SignCombination::Mixed),
     either("connections not kept", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
     either(
         "head",
@@ -333,14 +340,14 @@ pub static RULES: &[Rule] = &[
         &[(ConnectionCap, &[0.9]), (HangingLimiter, &[0.4])],
     )
     // A cap far above what is offered stops nothing below it.
-    .joint(Joint::Mixed),
+    .joint(SignCombination::Mixed),
 ];
 
 /// A sign that was read.
 #[derive(Clone)]
-pub struct Reading {
+pub struct ObservedSign {
     /// Which.
-    pub rule: &'static Rule,
+    pub rule: &'static SignRule,
     /// What came of it.
     pub outcome: usize,
     /// In words.
@@ -349,10 +356,10 @@ pub struct Reading {
 
 /// Reads every sign that can be read.
 #[must_use]
-pub fn read(case: &Case<'_>) -> Vec<Reading> {
+pub fn read_signs(case: &DiagnosisInput<'_>) -> Vec<ObservedSign> {
     let read = RULES
         .iter()
-        .filter_map(|rule| (rule.read)(case).map(|(outcome, seen)| Reading { rule, outcome, seen }));
+        .filter_map(|rule| (rule.read)(case).map(|(outcome, seen)| ObservedSign { rule, outcome, seen }));
     read.collect()
 }
 
@@ -366,30 +373,30 @@ const TWO: f64 = 0.45;
 const DOUBT: f64 = 0.02;
 
 /// Causes that signs are held against: all but the generator, which the load engine itself names.
-pub fn classes() -> impl Iterator<Item = Class> + Clone {
-    Class::ALL.into_iter().filter(|class| *class != Class::Generator)
+pub fn classes() -> impl Iterator<Item = CauseClass> + Clone {
+    CauseClass::ALL.into_iter().filter(|class| *class != CauseClass::Generator)
 }
 
 /// Probabilities of causes, alone and two at a time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Odds {
+pub struct CausePosterior {
     /// Of each cause, whether it is alone or not.
-    pub of: Vec<(Class, f64)>,
+    pub marginals: Vec<(CauseClass, f64)>,
     /// Of each pair.
-    pairs: Vec<([Class; 2], f64)>,
+    pairs: Vec<([CauseClass; 2], f64)>,
 }
 
-impl Odds {
+impl CausePosterior {
     /// What the signs come to. Their sum is raised to `trust`: less than 1 believes them less.
     #[must_use]
-    pub fn new(readings: &[Reading], trust: f64) -> Self {
-        let log = |chance: &dyn Fn(&Reading) -> f64| {
+    pub fn new(readings: &[ObservedSign], trust: f64) -> Self {
+        let log = |chance: &dyn Fn(&ObservedSign) -> f64| {
             let sum: f64 =
                 readings.iter().map(|reading| reading.rule.weight * chance(reading).max(1e-6).ln()).sum();
             trust * sum
         };
-        let single = |class: Class| log(&|reading| reading.rule.chance(reading.outcome, class));
-        let double = |pair: [Class; 2]| log(&|reading| reading.rule.of_both(reading.outcome, pair));
+        let single = |class: CauseClass| log(&|reading| reading.rule.chance(reading.outcome, class));
+        let double = |pair: [CauseClass; 2]| log(&|reading| reading.rule.of_both(reading.outcome, pair));
         let pairs: Vec<_> = pairs().collect();
         let each = (PAIRS / pairs.len() as f64).ln() + (classes().count() as f64).ln();
         let mut alone: Vec<_> = classes().map(|class| (class, single(class))).collect();
@@ -404,44 +411,48 @@ impl Odds {
         Self::normalised(alone, pairs)
     }
 
-    fn normalised(mut alone: Vec<(Class, f64)>, mut pairs: Vec<([Class; 2], f64)>) -> Self {
+    fn normalised(mut alone: Vec<(CauseClass, f64)>, mut pairs: Vec<([CauseClass; 2], f64)>) -> Self {
         let sum: f64 = alone.iter().map(|(_, p)| p).chain(pairs.iter().map(|(_, p)| p)).sum();
         let floor = DOUBT / alone.len() as f64;
         alone.iter_mut().for_each(|(_, p)| *p = *p / sum * (1.0 - DOUBT) + floor);
         pairs.iter_mut().for_each(|(_, p)| *p = *p / sum * (1.0 - DOUBT));
-        let with = |class: Class| {
+        let with = |class: CauseClass| {
             pairs.iter().filter(move |(pair, _)| pair.contains(&class)).map(|(_, p)| p).sum::<f64>()
         };
         let of = alone.iter().map(|(class, p)| (*class, (p + with(*class)).min(1.0 - DOUBT))).collect();
-        let mut odds = Self { of, pairs };
-        odds.of.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let mut odds = Self { marginals: of, pairs };
+        odds.marginals.sort_by(|one, other| other.1.total_cmp(&one.1));
         odds
     }
 
     /// The likeliest.
     #[must_use]
-    pub fn leading(&self) -> Class {
-        self.of.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
+    pub fn leading(&self) -> CauseClass {
+        self.marginals.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
     }
 
     /// Of a cause.
     #[must_use]
-    pub fn probability(&self, class: Class) -> f64 {
-        self.of.iter().find(|(of, _)| *of == class).map_or(0.0, |(_, p)| *p)
+    pub fn probability(&self, class: CauseClass) -> f64 {
+        self.marginals.iter().find(|(of, _)| *of == class).map_or(0.0, |(_, p)| *p)
     }
 
     /// The causes that hold: the likeliest, and one beside it where that it is alone is far less likely than that it is not.
     #[must_use]
-    pub fn causes(&self) -> Vec<(Class, f64)> {
+    pub fn causes(&self) -> Vec<(CauseClass, f64)> {
         let leading = self.leading();
-        let beside = |class: Class| {
+        let beside = |class: CauseClass| {
             let pair = self.pairs.iter().find(|(pair, _)| pair.contains(&leading) && pair.contains(&class));
             pair.map_or(0.0, |(_, p)| *p)
         };
-        let all: f64 =
-            self.of.iter().filter(|(class, _)| *class != leading).map(|(class, _)| beside(*class)).sum();
+        let all: f64 = self
+            .marginals
+            .iter()
+            .filter(|(class, _)| *class != leading)
+            .map(|(class, _)| beside(*class))
+            .sum();
         let second = self
-            .of
+            .marginals
             .iter()
             .filter(|(class, _)| *class != leading)
             .max_by(|one, other| beside(one.0).total_cmp(&beside(other.0)));
@@ -452,12 +463,13 @@ impl Odds {
 
     /// Bits that an experiment's sign is expected to tell.
     #[must_use]
-    pub fn told_by(&self, rule: &Rule) -> f64 {
-        let total: f64 = self.of.iter().map(|(_, p)| p).sum();
+    pub fn expected_information(&self, rule: &SignRule) -> f64 {
+        let total: f64 = self.marginals.iter().map(|(_, p)| p).sum();
         let mut told = 0.0;
         for outcome in 0..rule.outcomes() {
-            let all: f64 = self.of.iter().map(|(class, p)| p / total * rule.chance(outcome, *class)).sum();
-            for (class, p) in &self.of {
+            let all: f64 =
+                self.marginals.iter().map(|(class, p)| p / total * rule.chance(outcome, *class)).sum();
+            for (class, p) in &self.marginals {
                 let chance = rule.chance(outcome, *class).max(1e-9);
                 told += p / total * chance * (chance / all.max(1e-9)).log2();
             }
@@ -466,7 +478,7 @@ impl Odds {
     }
 }
 
-fn pairs() -> impl Iterator<Item = [Class; 2]> {
+fn pairs() -> impl Iterator<Item = [CauseClass; 2]> {
     let known = classes().filter(|class| *class != Unknown);
     known
         .clone()

@@ -1,54 +1,54 @@
 //! What is said of the cause: data for whoever shows it.
 
-use crate::class::Class;
+use crate::class::CauseClass;
 use crate::experiment::Experiment;
-use crate::watched::Watched;
+use crate::watched::ExperimentObservation;
 
 /// Everything.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Report {
-    /// The causes: the likeliest first; two where two hold at once. Never empty at the end: [`Class::Unknown`] is one.
-    pub causes: Vec<Cause>,
+pub struct DiagnosisReport {
+    /// The causes: the likeliest first; two where two hold at once. Never empty at the end: [`CauseClass::Unknown`] is one.
+    pub causes: Vec<DiagnosedCause>,
     /// Causes that fit as well, and what would tell.
-    pub ties: Vec<Tie>,
+    pub ties: Vec<CauseTie>,
     /// Causes that do not hold, and why.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<ExcludedCause>,
     /// Causes of which nothing can be said, and why.
-    pub untested: Vec<Untested>,
+    pub untested: Vec<UndecidedCause>,
     /// The last experiment of which anything was answered, where the target answers nothing any more: what came after it, or at its end, is no
     /// sign of any cause.
-    pub gone: Option<&'static str>,
+    pub down_since: Option<&'static str>,
     /// What was tried, in order.
-    pub tried: Vec<Tried>,
+    pub experiments: Vec<ExperimentRecord>,
 }
 
 /// A cause.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cause {
+pub struct DiagnosedCause {
     /// Which.
-    pub class: Class,
+    pub class: CauseClass,
     /// Its probability, between 0 and 1.
     pub confidence: f64,
     /// What speaks for it, the strongest first.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<CauseEvidence>,
     /// What is known of its size: bucket, places, seconds.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<CauseFigure>,
 }
 
 /// A sign.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Evidence {
+pub struct CauseEvidence {
     /// What was seen, in words with its figures: "the second of two bursts admitted 2 of 18".
-    pub seen: String,
+    pub observation: String,
     /// By which experiment.
-    pub by: &'static str,
+    pub experiment: &'static str,
     /// How much likelier it is under this cause than under the next best.
-    pub ratio: f64,
+    pub likelihood_ratio: f64,
 }
 
 /// A figure of a cause.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figure {
+pub struct CauseFigure {
     /// What: "bucket", "fill", "workers", "places", "connections", "gives up after".
     pub name: &'static str,
     /// How much.
@@ -59,38 +59,38 @@ pub struct Figure {
 
 /// Causes that cannot be told apart from here.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tie {
+pub struct CauseTie {
     /// They.
-    pub between: Vec<Class>,
+    pub between: Vec<CauseClass>,
     /// What would tell: "look at --cgroup on the server".
-    pub tell: String,
+    pub how_to_tell: String,
 }
 
 /// A cause that does not hold.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Excluded {
+pub struct ExcludedCause {
     /// Which.
-    pub class: Class,
+    pub class: CauseClass,
     /// How it was excluded, in words.
-    pub how: String,
+    pub reason: String,
 }
 
 /// A cause of which nothing can be said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Untested {
+pub struct UndecidedCause {
     /// Which.
-    pub class: Class,
+    pub class: CauseClass,
     /// Why, in words.
-    pub why: String,
+    pub reason: String,
 }
 
 /// An experiment, and what was seen of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried {
+pub struct ExperimentRecord {
     /// What was asked for.
     pub experiment: Experiment,
     /// What came of it.
-    pub watched: Watched,
+    pub observation: ExperimentObservation,
     /// What it says, in words.
-    pub says: String,
+    pub summary: String,
 }

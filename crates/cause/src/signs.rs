@@ -3,15 +3,15 @@
 //! Thresholds are those of the study with real servers; [`crate::odds`] says how likely each outcome is under each cause. A sign
 //! that cannot be read (nothing was tried that shows it) has no outcome, and says nothing.
 
-use crate::case::Case;
+use crate::case::DiagnosisInput;
 use crate::sizes;
-use crate::view::{Sorted, Stall, View, in_step, stalls, together};
-use crate::watched::{Carrier, Hit, How};
+use crate::view::{ExperimentStats, SortedSamples, Stall, answers_phase_coherence, phase_coherence, stalls};
+use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// A sign's outcome, and what was seen in words. Of two outcomes 1 is that the sign is there.
-pub type Read = Option<(usize, String)>;
+pub type SignOutcome = Option<(usize, String)>;
 
-fn there(holds: bool, seen: String) -> Read {
+fn sign_present(holds: bool, seen: String) -> SignOutcome {
     Some((usize::from(holds), seen))
 }
 
@@ -31,119 +31,132 @@ fn unsigned(number: f64) -> f64 {
 }
 
 /// Share of requests that were refused with a status, and much faster than an answer.
-fn refused(case: &Case<'_>, view: &View<'_>) -> f64 {
-    let refusals = Sorted::of(view.hits.iter().filter(|hit| hit.how.is_status()).map(Hit::took));
-    let fast = refusals.median() < 0.5 * case.service() + 0.005;
-    if fast { view.share(|hit| hit.how.is_status()) } else { 0.0 }
+fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
+    let refusals = SortedSamples::of(
+        view.hits.iter().filter(|hit| hit.outcome.is_status()).map(ObservedRequest::service_time),
+    );
+    let fast = refusals.median() < 0.5 * case.service_time() + 0.005;
+    if fast { view.share_where(|hit| hit.outcome.is_status()) } else { 0.0 }
 }
 
 /// Refusals below the limit, at even distances: no bucket runs dry there.
-pub fn near_refuses(case: &Case<'_>) -> Read {
-    let near = case.last("near")?.view;
+pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let near = case.last_named("near")?.view;
     // After a stall all come at once, and a bucket runs dry by that.
     let [teeth, gaps] = stalls(&near);
-    let stalled = |hit: &Hit| {
+    let stalled = |hit: &ObservedRequest| {
         let near = |stall: &Stall| hit.due > stall.began - 0.02 && hit.due < stall.began + 2.0 * stall.length;
         teeth.iter().chain(&gaps).any(near)
     };
-    let calm = near.number(|hit| hit.how.is_status() && !stalled(hit));
+    let calm = near.count_where(|hit| hit.outcome.is_status() && !stalled(hit));
     let share = if refused(case, &near) > 0.0 { calm / near.count() } else { 0.0 };
-    there(share > 0.01 && calm > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
+    sign_present(share > 0.01 && calm > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
 }
 
 /// Fast refusals above the limit.
-pub fn over_refuses(case: &Case<'_>) -> Read {
+pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?;
     let share = refused(case, &over.view);
-    there(
+    sign_present(
         share > 0.02 && share * over.view.count() > 4.5,
         format!("at {:.0}/s {} were refused at once", over.rate(), percent(share)),
     )
 }
 
 /// Whoever is answered is answered as fast as ever.
-fn is_flat(case: &Case<'_>, view: &View<'_>) -> bool {
-    let times = view.times();
-    times.count() > 0 && times.quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005
+fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
+    let times = view.response_times();
+    times.count() > 0 && times.quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005
 }
 
 /// Good answers above the limit are no slower.
-pub fn flat(case: &Case<'_>) -> Read {
-    let (over, base) = (case.over()?.view, case.base_times());
-    let (now, before) = (over.times().quantile(0.95), base.quantile(0.95));
-    there(is_flat(case, &over), format!("p95 above the limit {}, at half of it {}", ms(now), ms(before)))
+pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let (over, base) = (case.over()?.view, case.base_response_times());
+    let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
+    sign_present(
+        is_flat(case, &over),
+        format!("p95 above the limit {}, at half of it {}", ms(now), ms(before)),
+    )
 }
 
 /// They are slower and slower.
-pub fn ramp(case: &Case<'_>) -> Read {
-    let last = case.over()?.view.last_third().times();
-    let (median, service) = (last.median(), case.service());
+pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let last = case.over()?.view.last_third().response_times();
+    let (median, service) = (last.median(), case.service_time());
     let seen = format!("after two thirds of the overload p50 was {}, alone {}", ms(median), ms(service));
-    there(last.count() > 0 && median > 2.0 * service + 0.01, seen)
+    sign_present(last.count() > 0 && median > 2.0 * service + 0.01, seen)
 }
 
-fn goodput(case: &Case<'_>) -> Option<(f64, String)> {
+fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.over()?;
     let share = over.view.goodput() / case.known.limit;
     Some((share, format!("{:.2} of the limit came through when {:.0}/s were offered", share, over.rate())))
 }
 
 /// Less than the limit, about it, or more comes through above it.
-pub fn comes_through(case: &Case<'_>) -> Read {
+pub fn comes_through(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (share, seen) = goodput(case)?;
     Some((usize::from(share >= 0.97) + usize::from(share > 1.05), seen))
 }
 
 /// Requests hang while others are answered as ever.
-pub fn hangs(case: &Case<'_>) -> Read {
+pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
-    let share = over.share(|hit| hit.how.hangs());
+    let share = over.share_where(|hit| hit.outcome.hangs());
     let seen = format!("{} of the requests above the limit hung", percent(share));
-    there(share > 0.05 && (is_flat(case, &over) || over.times().count() < 5), seen)
+    sign_present(share > 0.05 && (is_flat(case, &over) || over.response_times().count() < 5), seen)
 }
 
-fn cut(view: &View<'_>) -> f64 {
-    view.share(|hit| hit.how.is_cut())
+fn cut(view: &ExperimentStats<'_>) -> f64 {
+    view.share_where(|hit| hit.outcome.is_connection_closed())
 }
 
 /// Connections that were closed before they carried anything.
-fn cut_new(view: &View<'_>) -> f64 {
-    view.share(|hit| hit.how.is_cut() && hit.carrier.is_none_or(|carrier| carrier.before == 0))
+fn cut_new(view: &ExperimentStats<'_>) -> f64 {
+    view.share_where(|hit| {
+        hit.outcome.is_connection_closed()
+            && hit.connection.is_none_or(|carrier| carrier.earlier_requests == 0)
+    })
 }
 
 /// New connections are closed above the limit, and not below.
-pub fn cuts_over(case: &Case<'_>) -> Read {
+pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     let base = cut_new(&case.base()?.view);
-    let loads = [case.over(), case.last("much over")];
+    let loads = [case.over(), case.last_named("much over")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
     let seen = format!(
         "{} were cut off on new connections above the limit, {} at half of it",
         percent(over),
         percent(base)
     );
-    there(over > 0.03 && base < (over / 8.0).max(0.005), seen)
+    sign_present(over > 0.03 && base < (over / 8.0).max(0.005), seen)
 }
 
 /// Connections carry more than one request each. A server that closes each without a word is no race (uWSGI's http-socket).
-fn are_kept(case: &Case<'_>) -> bool {
-    let valid = case.tried.iter().filter(|tried| tried.watched.invalid.is_none());
-    let views = valid.map(|tried| View::new(&tried.watched));
-    views.flat_map(|view| view.good()).filter(|hit| hit.carrier.is_some_and(|one| one.before > 0)).count() > 2
+fn are_kept(case: &DiagnosisInput<'_>) -> bool {
+    let valid = case.tried.iter().filter(|tried| tried.observation.invalid.is_none());
+    let views = valid.map(|tried| ExperimentStats::new(&tried.observation));
+    views
+        .flat_map(|view| view.good())
+        .filter(|hit| hit.connection.is_some_and(|one| one.earlier_requests > 0))
+        .count()
+        > 2
 }
 
 /// Cuts and silent resends where connections are used again.
-fn races(case: &Case<'_>, view: &View<'_>) -> f64 {
+fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     if !are_kept(case) {
         return 0.0;
     }
-    let cut = |carrier: &Carrier| carrier.before > 0;
-    let lost = view.number(|hit| hit.how.is_cut() && hit.carrier.as_ref().is_some_and(cut));
+    let cut = |carrier: &RequestConnection| carrier.earlier_requests > 0;
+    let lost = view
+        .count_where(|hit| hit.outcome.is_connection_closed() && hit.connection.as_ref().is_some_and(cut));
     (lost + view.watched.retried as f64).min(view.count())
 }
 
 /// Used connections are closed under requests at every rate alike.
-pub fn cuts_alike(case: &Case<'_>) -> Read {
-    let calm = [case.base(), case.last("near"), case.last("long base")];
+pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let calm = [case.base(), case.last_named("near"), case.last_named("long base")];
     let (mut ends, mut requests) = (0.0, 0.0_f64);
     for done in calm.iter().flatten() {
         ends += races(case, &done.view);
@@ -154,17 +167,17 @@ pub fn cuts_alike(case: &Case<'_>) -> Read {
     let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
     let seen = format!("{ends:.0} of {requests:.0} requests below the limit met a closed connection");
     case.base()?;
-    there(ends >= 2.0 && alike, seen)
+    sign_present(ends >= 2.0 && alike, seen)
 }
 
 /// Requests over connections that were used before, or idle before, that met a closed one.
-fn raced(case: &Case<'_>, name: &'static str) -> f64 {
-    case.last(name).map_or(0.0, |done| races(case, &done.view))
+fn raced(case: &DiagnosisInput<'_>, name: &'static str) -> f64 {
+    case.last_named(name).map_or(0.0, |done| races(case, &done.view))
 }
 
 /// Two connections, each used again and again, are closed. Says nothing against one that is closed by time.
-pub fn two_connections(case: &Case<'_>) -> Read {
-    let view = case.last("two connections")?.view;
+pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let view = case.last_named("two connections")?.view;
     let ends = races(case, &view);
     if ends < 2.0 && raced(case, "idle connections") >= 2.0 {
         return None;
@@ -174,12 +187,12 @@ pub fn two_connections(case: &Case<'_>) -> Read {
         "over two connections {ends:.0} of {:.0} requests met a closed one ({opened} opened)",
         view.count()
     );
-    there(ends >= 2.0, seen)
+    sign_present(ends >= 2.0, seen)
 }
 
 /// Connections that were idle for a while are closed. Says nothing against one that is closed after so many requests.
-pub fn idle_connections(case: &Case<'_>) -> Read {
-    let done = case.last("idle connections")?;
+pub fn idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("idle connections")?;
     let ends = races(case, &done.view);
     if ends < 2.0 && (raced(case, "two connections") >= 2.0 || raced_once(case)) {
         return None;
@@ -187,7 +200,7 @@ pub fn idle_connections(case: &Case<'_>) -> Read {
     let idle = sizes::idle_time(&done).unwrap_or(0.0);
     let all = done.view.count();
     let seen = format!("after {} without a request {ends:.0} of {all:.0} met a closed one", ms(idle));
-    there(ends >= 2.0, seen)
+    sign_present(ends >= 2.0, seen)
 }
 
 /// A CPU quota's period, in seconds, unless somebody has set another one (`cpu.max`, kernel documentation of cgroup v2).
@@ -199,48 +212,49 @@ const IN_STEP: f64 = 0.8;
 
 /// Whether what stands still goes on whenever a CPU quota's period ends. What pauses at distances of its own that are all one
 /// multiple of it does so, too, and is no quota's: that stops a target in each period with as much to do, or in some by chance.
-fn is_throttled(case: &Case<'_>) -> bool {
-    let loads = ["base", "near", "long base", "over"].into_iter().flat_map(|name| case.all(name));
+fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
+    let loads =
+        ["base", "near", "long base", "over"].into_iter().flat_map(|name| case.experiments_named(name));
     let ways: Vec<_> = loads.map(|done| stalls(&done.view)).collect();
     [0, 1].into_iter().any(|way| {
         let (mut count, mut step, mut distances) = (0, 0.0, Vec::new());
         for stalls in ways.iter().map(|ways| &ways[way]).filter(|stalls| stalls.len() > 2) {
             let ends = stalls.iter().map(|stall| stall.began + stall.length);
             count += stalls.len();
-            step += stalls.len() as f64 * together(ends, PERIOD);
+            step += stalls.len() as f64 * phase_coherence(ends, PERIOD);
             let distance =
                 |pair: &[Stall]| (pair[1].began + pair[1].length - pair[0].began - pair[0].length) / PERIOD;
             distances.extend(stalls.windows(2).map(|pair| distance(pair).round()));
         }
-        let distances = Sorted::of(distances.into_iter());
-        let own = distances.median() > 1.0 && distances.alike(0.0, 0.5) > 0.8;
+        let distances = SortedSamples::of(distances.into_iter());
+        let own = distances.median() > 1.0 && distances.share_near_median(0.0, 0.5) > 0.8;
         count >= STILL && step > IN_STEP * count as f64 && !own
     })
 }
 
 /// What stands still ends with a CPU quota's periods.
-pub fn stopped_by_quota(case: &Case<'_>) -> Read {
+pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let holds = is_throttled(case);
     let not = if holds { "" } else { "not " };
-    there(holds, format!("what stood still did {not}go on in step with 100 ms"))
+    sign_present(holds, format!("what stood still did {not}go on in step with 100 ms"))
 }
 
 /// How long everything stood still, the one in the middle, in seconds; 0 where nothing did.
 #[must_use]
-pub fn still_for(case: &Case<'_>) -> f64 {
+pub fn still_for(case: &DiagnosisInput<'_>) -> f64 {
     let [teeth, gaps] = still(case);
     if teeth.all.count() > 0 { teeth.all.median() } else { gaps.all.median() }
 }
 
 /// Everything stands still for one length of time, below the limit already. What a CPU quota stops says nothing of pauses.
-pub fn stands_still(case: &Case<'_>) -> Read {
+pub fn stands_still(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     if is_throttled(case) {
         return None;
     }
     let [teeth, gaps] = still(case);
-    let holds = |stalls: &Still| {
+    let holds = |stalls: &StallLengths| {
         alike(&stalls.base, 2) || stalls.base.count() > 0 && alike(&stalls.all, 3) || alike(&stalls.all, 4)
     };
     let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
@@ -248,28 +262,33 @@ pub fn stands_still(case: &Case<'_>) -> Read {
         0 => "nothing stood still".to_owned(),
         times => format!("{times} times everything stood still, for {}", ms(told.all.median())),
     };
-    there(holds(&teeth) || holds(&gaps), seen)
+    sign_present(holds(&teeth) || holds(&gaps), seen)
 }
 
-fn alike(stalls: &Sorted, least: usize) -> bool {
-    stalls.count() >= least && stalls.alike(0.3, 0.01) > 0.75
+fn alike(stalls: &SortedSamples, least: usize) -> bool {
+    stalls.count() >= least && stalls.share_near_median(0.3, 0.01) > 0.75
 }
 
 /// Lengths of stalls.
-struct Still {
+struct StallLengths {
     /// At half the limit.
-    base: Sorted,
+    base: SortedSamples,
     /// Near it, too.
-    all: Sorted,
+    all: SortedSamples,
 }
 
 /// Stalls below the limit, in both ways of seeing them.
-fn still(case: &Case<'_>) -> [Still; 2] {
-    let calm: Vec<_> = case.all("base").chain(case.all("long base")).map(|done| stalls(&done.view)).collect();
+fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
+    let calm: Vec<_> = case
+        .experiments_named("base")
+        .chain(case.experiments_named("long base"))
+        .map(|done| stalls(&done.view))
+        .collect();
     // Above the limit, too, where nothing queues there: what stands still does so at any rate.
     let queues = ramp(case).is_some_and(|(outcome, _)| outcome == 1);
-    let over = ["over", "far over"].into_iter().filter(|_| !queues).flat_map(|name| case.all(name));
-    let near = case.all("near").chain(case.all("two connections")).chain(over);
+    let over =
+        ["over", "far over"].into_iter().filter(|_| !queues).flat_map(|name| case.experiments_named(name));
+    let near = case.experiments_named("near").chain(case.experiments_named("two connections")).chain(over);
     let near: Vec<_> = near.map(|done| stalls(&done.view)).collect();
     [0, 1].map(|way| {
         let base: Vec<_> = calm.iter().flat_map(|ways| ways[way].iter().map(|stall| stall.length)).collect();
@@ -277,67 +296,68 @@ fn still(case: &Case<'_>) -> [Still; 2] {
             .iter()
             .flat_map(|ways| ways[way].iter().map(|stall| stall.length))
             .chain(base.iter().copied());
-        let all = Sorted::of(all);
-        Still { base: Sorted::of(base.into_iter()), all }
+        let all = SortedSamples::of(all);
+        StallLengths { base: SortedSamples::of(base.into_iter()), all }
     })
 }
 
 /// Something stood still, but too seldom to say so.
 #[must_use]
-pub fn stood_still_once(case: &Case<'_>) -> bool {
-    let calm = case.all("base").chain(case.all("near"));
+pub fn stood_still_once(case: &DiagnosisInput<'_>) -> bool {
+    let calm = case.experiments_named("base").chain(case.experiments_named("near"));
     calm.flat_map(|done| stalls(&done.view)).any(|stalls| !stalls.is_empty())
 }
 
 /// Some connection was closed under a request, whatever the rate.
 #[must_use]
-pub fn raced_once(case: &Case<'_>) -> bool {
+pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
     ["base", "near", "over"]
         .into_iter()
-        .filter_map(|name| case.last(name))
+        .filter_map(|name| case.last_named(name))
         .any(|done| races(case, &done.view) > 0.0)
 }
 
 /// Answers come in step with a CPU quota's period.
-pub fn in_step_with_quota(case: &Case<'_>) -> Read {
-    let loads = [case.last("near"), case.over()];
+pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let loads = [case.last_named("near"), case.over()];
     // With fewer answers chance alone is in step (causes-study.md, section 5).
     let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
-    let strength = loads.map(|done| in_step(&done.view, PERIOD)).reduce(f64::max)?;
+    let strength = loads.map(|done| answers_phase_coherence(&done.view, PERIOD)).reduce(f64::max)?;
     let not = if strength > 0.3 { "" } else { "do not " };
-    there(strength > 0.3, format!("answers {not}come in step with 100 ms ({strength:.2} of 1)"))
+    sign_present(strength > 0.3, format!("answers {not}come in step with 100 ms ({strength:.2} of 1)"))
 }
 
 /// Looking the name up is much of the time that requests take.
-pub fn looks_up(case: &Case<'_>) -> Read {
+pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [base, over] = [case.base()?.view, case.over()?.view];
-    let share = |view: &View<'_>| {
+    let share = |view: &ExperimentStats<'_>| {
         let sum: f64 = view.watched.lookups.iter().sum();
-        let all: f64 = view.good().map(Hit::response).sum();
+        let all: f64 = view.good().map(ObservedRequest::response_time).sum();
         if all > 0.0 { (sum / all).clamp(0.0, 1.0) } else { 0.0 }
     };
     let (calm, busy) = (share(&base), share(&over));
-    let each = ms(Sorted::of(base.watched.lookups.iter().copied()).median());
+    let each = ms(SortedSamples::of(base.watched.lookups.iter().copied()).median());
     let seen = format!(
         "lookups ({each}) were {} of the time at half the limit, {} above",
         percent(calm),
         percent(busy)
     );
-    there(calm > 0.3 || busy > 0.5, seen)
+    sign_present(calm > 0.3 || busy > 0.5, seen)
 }
 
 /// So little is carried at the limit that no link is full of it: 2 Mbit/s.
-pub fn few_bytes(case: &Case<'_>) -> Read {
-    let bytes = case.base()?.view.bytes() * case.known.limit;
-    there(bytes < 250e3, format!("at the limit {:.0} kB/s are carried", bytes / 1e3))
+pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let bytes = case.base()?.view.mean_bytes() * case.known.limit;
+    sign_present(bytes < 250e3, format!("at the limit {:.0} kB/s are carried", bytes / 1e3))
 }
 
 /// TLS handshakes, or connects, take longer and longer. The kernel opens connections for a server that takes its time for each only
 /// then: where none is kept and none is for TLS, calm connects exclude no cost of theirs.
-pub fn handshakes_grow(case: &Case<'_>) -> Read {
+pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (base, over) = (case.base()?.view, case.over()?.view.last_third());
-    let opening = |carrier: Carrier| carrier.tls.unwrap_or(0.0) + carrier.connect % 1.0;
-    let [before, after] = [base, over].map(|view| Sorted::of(view.opened().map(opening)).median());
+    let opening = |carrier: RequestConnection| carrier.tls.unwrap_or(0.0) + carrier.connect % 1.0;
+    let [before, after] =
+        [base, over].map(|view| SortedSamples::of(view.opened_connections().map(opening)).median());
     let seen = format!("opening a connection took {} at half the limit, {} above", ms(before), ms(after));
     // Connections that are kept cost nothing at the limit: those that a queue makes necessary come after it.
     let opens = base.watched.connections as f64 > 0.3 * base.count();
@@ -347,43 +367,46 @@ pub fn handshakes_grow(case: &Case<'_>) -> Read {
 }
 
 /// Connects that took whole seconds: the kernel asked again.
-pub fn connects_again(case: &Case<'_>) -> Read {
+pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
-    let late =
-        |carrier: &Carrier| carrier.connect > 0.95 && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect;
-    let late = over.opened().filter(late).count();
-    let none = over.number(|hit| hit.how == How::Unconnected);
+    let late = |carrier: &RequestConnection| {
+        carrier.connect > 0.95 && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect
+    };
+    let late = over.opened_connections().filter(late).count();
+    let none = over.count_where(|hit| hit.outcome == ObservedOutcome::Unconnected);
     let seen = format!("{late} connects took whole seconds, {none:.0} never stood");
-    there(late >= 2 || none >= 2.0, seen)
+    sign_present(late >= 2 || none >= 2.0, seen)
 }
 
 /// Failures with a status of a gateway, all after the same time.
-pub fn one_time(case: &Case<'_>) -> Read {
+pub fn one_time(case: &DiagnosisInput<'_>) -> SignOutcome {
     gave_up(&case.over()?.view)
 }
 
 /// The same in a line that is longer.
-pub fn one_time_in_line(case: &Case<'_>) -> Read {
-    gave_up(&case.last("long line")?.view)
+pub fn one_time_in_line(case: &DiagnosisInput<'_>) -> SignOutcome {
+    gave_up(&case.last_named("long line")?.view)
 }
 
-fn gave_up(view: &View<'_>) -> Read {
-    let gateway = |hit: &&Hit| matches!(hit.how, How::Status(500..=599)) && hit.response() > 0.15;
-    let times = Sorted::of(view.hits.iter().filter(gateway).map(Hit::response));
+fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
+    let gateway = |hit: &&ObservedRequest| {
+        matches!(hit.outcome, ObservedOutcome::Status(500..=599)) && hit.response_time() > 0.15
+    };
+    let times = SortedSamples::of(view.hits.iter().filter(gateway).map(ObservedRequest::response_time));
     let seen = match times.count() {
         0 => "none failed late with a status of a gateway".to_owned(),
         count => format!("{count} failed with a status of a gateway, after {}", ms(times.median())),
     };
-    there(times.count() >= 8 && times.alike(0.03, 0.005) > 0.8, seen)
+    sign_present(times.count() >= 8 && times.share_near_median(0.03, 0.005) > 0.8, seen)
 }
 
 /// Some answers are as fast as ever, others slower and slower.
-pub fn share_ramps(case: &Case<'_>) -> Read {
-    let last = case.over()?.view.last_third().times();
-    let (base, service) = (case.base_times(), case.service());
+pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let last = case.over()?.view.last_third().response_times();
+    let (base, service) = (case.base_response_times(), case.service_time());
     let (fast, slow) = (last.quantile(0.2), last.quantile(0.93));
     let holds = fast < 1.6 * service + 0.005 && slow > 4.0 * base.quantile(0.95) + 0.02;
-    there(
+    sign_present(
         holds,
         format!(
             "in the end one in five took no longer than {}, one in fourteen at least {}",
@@ -394,24 +417,27 @@ pub fn share_ramps(case: &Case<'_>) -> Read {
 }
 
 /// This machine has no port left.
-pub fn no_port(case: &Case<'_>) -> Read {
+pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
-    let loads = [case.base(), case.last("near"), case.over()];
-    let share =
-        loads.iter().flatten().map(|done| done.view.share(|hit| hit.how == How::NoPort)).fold(0.0, f64::max);
-    there(share > 0.01, format!("for {} of the requests there was no local port", percent(share)))
+    let loads = [case.base(), case.last_named("near"), case.over()];
+    let share = loads
+        .iter()
+        .flatten()
+        .map(|done| done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort))
+        .fold(0.0, f64::max);
+    sign_present(share > 0.01, format!("for {} of the requests there was no local port", percent(share)))
 }
 
 /// The name has no address.
-pub fn no_name(case: &Case<'_>) -> Read {
-    let share = case.over()?.view.share(|hit| hit.how == How::NoName);
-    there(share > 0.01, format!("for {} of the requests the name had no address", percent(share)))
+pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let share = case.over()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
+    sign_present(share > 0.01, format!("for {} of the requests the name had no address", percent(share)))
 }
 
 /// One client that asks again at once is answered slowly: answers are spaced.
-pub fn one_client_waits(case: &Case<'_>) -> Read {
-    let times = case.last("one client")?.view.times();
-    let base = case.base_times();
+pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let times = case.last_named("one client")?.view.response_times();
+    let base = case.base_response_times();
     let service = base.mean().min(1.45 * base.median());
     // Where an answer takes as long as the distance, there is nothing to be seen (causes-study.md, section 3).
     if times.count() < 5 || case.known.limit * service > 0.5 {
@@ -422,26 +448,31 @@ pub fn one_client_waits(case: &Case<'_>) -> Read {
     // What is no more than a machine's jitter is no wait, but the distance itself may be as short as that.
     let waits = middle > 1.7 * service + (0.2 * distance).min(0.000_5);
     let holds = waits && (0.75..1.35).contains(&(middle / distance));
-    there(holds, format!("one client that asked again at once waited {}, else {}", ms(middle), ms(service)))
+    sign_present(
+        holds,
+        format!("one client that asked again at once waited {}, else {}", ms(middle), ms(service)),
+    )
 }
 
 /// As many at once as there are places: do they wait for one another?
-pub fn at_once_wait(case: &Case<'_>) -> Read {
-    let done = case.last("all places at once")?;
-    let crate::experiment::Load::Bursts { size, .. } = done.experiment.load else { return None };
-    let all = case.all("all places at once").flat_map(|done| done.view.good().map(Hit::response));
-    let (times, base) = (Sorted::of(all), case.base_times());
+pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("all places at once")?;
+    let crate::experiment::ExperimentLoad::Bursts { size, .. } = done.experiment.load else { return None };
+    let all = case
+        .experiments_named("all places at once")
+        .flat_map(|done| done.view.good().map(ObservedRequest::response_time));
+    let (times, base) = (SortedSamples::of(all), case.base_response_times());
     let (size, mean, service) = (size as f64, times.mean(), base.mean());
     let share = 0.5 * (size - 1.0) / size;
     // Halfway between all at once and one after another; what lies too near to that for chance says nothing.
     let middle = service * (1.0 + 0.5 * share + 0.03);
     // What bursts vary by is what is asked: chance is what base varies by.
     let more = (1.0 + base.count() as f64 / times.count().max(1) as f64).sqrt();
-    if (mean - middle).abs() < base.error() * more {
+    if (mean - middle).abs() < base.standard_error() * more {
         return None;
     }
     let holds = mean > middle;
-    there(holds, format!("{size:.0} at once took {} on average, one by one {}", ms(mean), ms(service)))
+    sign_present(holds, format!("{size:.0} at once took {} on average, one by one {}", ms(mean), ms(service)))
 }
 
 /// Between a quota and a core, a core and more, more and a pool (the study's one core: 0.82 to 1.10). What the way adds to an answer
@@ -449,22 +480,22 @@ pub fn at_once_wait(case: &Case<'_>) -> Read {
 const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
 
 /// How many are served at once: less than a core's worth, one, or more.
-pub fn served_at_once(case: &Case<'_>) -> Read {
-    let many = case.last("many clients")?.view;
+pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let many = case.last_named("many clients")?.view;
     // Of what is refused nothing is served: the rest is a burst, and no throughput.
-    if many.good().count() < 10 || many.share(|hit| hit.how.is_status()) > 0.2 {
+    if many.good().count() < 10 || many.share_where(|hit| hit.outcome.is_status()) > 0.2 {
         return None;
     }
-    let places = many.throughput() * case.work();
+    let places = many.throughput() * case.work_time();
     let outcome = |places: f64| SERVED.iter().filter(|bound| places >= **bound).count();
     // Where the machine may take half of an answer's time, it is not known how much of that is work.
-    let most = many.throughput() * case.service();
-    if case.work() <= 0.5 * case.service() && outcome(places) != outcome(most) {
+    let most = many.throughput() * case.service_time();
+    if case.work_time() <= 0.5 * case.service_time() && outcome(places) != outcome(most) {
         return None;
     }
     Some((
         outcome(places),
-        format!("{:.0}/s by {} make {places:.2} served at once", many.throughput(), ms(case.service())),
+        format!("{:.0}/s by {} make {places:.2} served at once", many.throughput(), ms(case.service_time())),
     ))
 }
 
@@ -473,16 +504,16 @@ pub fn served_at_once(case: &Case<'_>) -> Read {
 const BUSY: [f64; 2] = [0.55, 0.04];
 
 /// Whether anybody can be busy at the limit: with one request after another, with a second one beside the first, or not at all.
-pub fn hardly_busy(case: &Case<'_>) -> Read {
+pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
-    let places = case.places();
+    let places = case.in_flight_at_limit();
     let outcome = BUSY.iter().filter(|bound| places < **bound).count();
     Some((outcome, format!("at the limit {places:.2} requests are under way on average")))
 }
 
 /// Requests admitted in each of three bursts, and what a bucket would have given in the second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Admitted {
+pub struct BurstAdmissions {
     /// Of the bursts, by their place in the row.
     pub good: [f64; 3],
     /// A bucket's share of the second, and of the third.
@@ -495,14 +526,14 @@ pub struct Admitted {
 
 /// Counts rows of bursts.
 #[must_use]
-pub fn admitted(case: &Case<'_>) -> Admitted {
-    let mut admitted = Admitted::default();
-    for done in case.all("row of bursts") {
-        let crate::experiment::Load::Bursts { every, .. } = done.experiment.load else { continue };
+pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
+    let mut admitted = BurstAdmissions::default();
+    for done in case.experiments_named("row of bursts") {
+        let crate::experiment::ExperimentLoad::Bursts { every, .. } = done.experiment.load else { continue };
         let gap = every.as_secs_f64().max(1e-6);
         for hit in done.view.hits {
             let burst = (hit.due / gap).round().clamp(0.0, 2.0) as usize;
-            let good = hit.how == How::Good;
+            let good = hit.outcome == ObservedOutcome::Good;
             admitted.good[burst] += f64::from(u8::from(good));
             admitted.refused += f64::from(u8::from(burst == 0 && !good));
         }
@@ -514,8 +545,8 @@ pub fn admitted(case: &Case<'_>) -> Admitted {
 
 /// Of three bursts, 0.6 response times apart: does the second find tokens that have come, or places that are still taken? In the third
 /// places are free again, all of them, and a window is not over yet.
-pub fn rows_of_bursts(case: &Case<'_>) -> Read {
-    let Admitted { good: [first, second, third], bucket, refused, rows } = admitted(case);
+pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let BurstAdmissions { good: [first, second, third], bucket, refused, rows } = admitted(case);
     if rows == 0.0 {
         return None;
     }
@@ -535,12 +566,12 @@ pub fn rows_of_bursts(case: &Case<'_>) -> Read {
 
 /// Once something is refused: less than the limit comes through, the limit, or more. A bucket gives what fills it; what a cap lets
 /// through grows with what is offered, and where it begins to refuse lies far below.
-pub fn comes_after_refusal(case: &Case<'_>) -> Read {
+pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?;
     if refused(case, &over.view) < 0.02 {
         return None;
     }
-    let from = over.view.hits.iter().find(|hit| hit.how.is_status())?.due;
+    let from = over.view.hits.iter().find(|hit| hit.outcome.is_status())?.due;
     let rest = over.view.span() - from;
     let good = over.view.good().filter(|hit| hit.due > from).count() as f64;
     if rest < 0.5 || good < 30.0 {
@@ -558,7 +589,7 @@ const SAMPLE: usize = 200;
 
 /// Whether refusals go by what is under way: a cap refuses when its places are taken and never else, a bucket goes by what came before,
 /// however quickly that was answered.
-pub fn refuses_by_what_is_under_way(case: &Case<'_>) -> Read {
+pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     if refused(case, &over) < 0.02 {
         return None;
@@ -568,11 +599,11 @@ pub fn refuses_by_what_is_under_way(case: &Case<'_>) -> Read {
         let hits: Vec<_> = over
             .hits
             .iter()
-            .filter(|hit| if good { hit.how == How::Good } else { hit.how.is_status() })
+            .filter(|hit| if good { hit.outcome == ObservedOutcome::Good } else { hit.outcome.is_status() })
             .collect();
         let step = (hits.len() / SAMPLE).max(1);
         let sent = hits.into_iter().step_by(step).filter_map(|hit| hit.sent);
-        sent.map(|at| over.under_way(at) - f64::from(u8::from(good))).collect::<Vec<_>>()
+        sent.map(|at| over.in_flight_at(at) - f64::from(u8::from(good))).collect::<Vec<_>>()
     };
     let (through, not) = (at(true), at(false));
     if through.len() < 20 || not.len() < 10 {
@@ -591,7 +622,7 @@ pub fn refuses_by_what_is_under_way(case: &Case<'_>) -> Read {
     let sum: f64 = not.iter().map(|one| through.iter().map(|other| wins(*one, *other)).sum::<f64>()).sum();
     let share = sum / (not.len() * through.len()) as f64;
     let outcome = MORE_UNDER_WAY.iter().filter(|bound| share >= **bound).count();
-    let [refused, served] = [not, through].map(|counts| Sorted::of(counts.into_iter()).mean());
+    let [refused, served] = [not, through].map(|counts| SortedSamples::of(counts.into_iter()).mean());
     let seen = format!(
         "{refused:.1} requests were under way when one was refused, {served:.1} when one was let through"
     );
@@ -599,104 +630,112 @@ pub fn refuses_by_what_is_under_way(case: &Case<'_>) -> Read {
 }
 
 /// Connections that carry nothing are in the way.
-pub fn held_stop(case: &Case<'_>) -> Read {
-    let done = case.last("held connections")?;
-    let failed = done.view.share(|hit| !matches!(hit.how, How::Good | How::NoPort | How::NoName));
+pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("held connections")?;
+    let failed = done.view.share_where(|hit| {
+        !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort | ObservedOutcome::NoName)
+    });
     let held = done.experiment.variation.held;
-    there(
+    sign_present(
         failed > 0.5,
         format!("beside {held} idle connections {} failed at 0.4 of the limit", percent(failed)),
     )
 }
 
 /// What is better, of two experiments: goodput by a quarter, or the median by far.
-fn lifts(before: &View<'_>, after: &View<'_>, by: f64) -> (bool, String) {
+fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> (bool, String) {
     let (x, y) = (before.goodput(), after.goodput());
-    let (p, q) = (before.times().median(), after.times().median());
+    let (p, q) = (before.response_times().median(), after.response_times().median());
     let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
     let holds = y > by * x && y - x > 3.0 * chance || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
     (holds, format!("{y:.0}/s and {} in place of {x:.0}/s and {}", ms(q), ms(p)))
 }
 
 /// Connections that are kept lift the limit.
-pub fn keeping_lifts(case: &Case<'_>) -> Read {
-    let done = case.last("connections kept")?;
+pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("connections kept")?;
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.2);
-    there(holds, format!("with connections kept {seen}"))
+    sign_present(holds, format!("with connections kept {seen}"))
 }
 
 /// With a new connection for each request nothing hangs any more.
-pub fn closing_frees(case: &Case<'_>) -> Read {
-    let done = case.last("connections not kept")?;
-    let [before, after] = [case.over()?.view, done.view].map(|view| view.share(|hit| hit.how.hangs()));
+pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("connections not kept")?;
+    let [before, after] =
+        [case.over()?.view, done.view].map(|view| view.share_where(|hit| hit.outcome.hangs()));
     if before < 0.05 {
         return None;
     }
     let seen =
         format!("with a connection for each request {} hung, before {}", percent(after), percent(before));
-    there(after < 0.2 * before, seen)
+    sign_present(after < 0.2 * before, seen)
 }
 
 /// With a new connection for each request none is cut.
-pub fn closing_mends(case: &Case<'_>) -> Read {
-    let done = case.last("connections not kept")?;
+pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("connections not kept")?;
     let before = races(case, &case.base()?.view).max(races(case, &case.over()?.view));
     if before < 2.0 {
         return None;
     }
-    let after = races(case, &done.view) + done.view.number(|hit| hit.how.is_cut());
-    there(
+    let after = races(case, &done.view) + done.view.count_where(|hit| hit.outcome.is_connection_closed());
+    sign_present(
         after < 0.2 * before,
         format!("with a connection for each request {after:.0} were cut, before {before:.0}"),
     )
 }
 
 /// Answers without bodies lift the limit.
-pub fn head_lifts(case: &Case<'_>) -> Read {
-    let done = case.last("head")?;
+pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("head")?;
     // A server may refuse HEAD: then nothing was learnt.
-    let unknown = done.view.share(|hit| matches!(hit.how, How::Status(400 | 404 | 405 | 501)));
+    let unknown =
+        done.view.share_where(|hit| matches!(hit.outcome, ObservedOutcome::Status(400 | 404 | 405 | 501)));
     if unknown > 0.5 {
         return None;
     }
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.25);
-    there(holds, format!("with HEAD {seen}"))
+    sign_present(holds, format!("with HEAD {seen}"))
 }
 
 /// From another address there are ports.
-pub fn source_frees(case: &Case<'_>) -> Read {
-    let done = case.last("another source")?;
-    let share = done.view.share(|hit| hit.how == How::NoPort);
-    there(share < 0.01, format!("from another address {} had no port", percent(share)))
+pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("another source")?;
+    let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
+    sign_present(share < 0.01, format!("from another address {} had no port", percent(share)))
 }
 
 /// Without a lookup it is fast.
-pub fn literal_lifts(case: &Case<'_>) -> Read {
-    let done = case.last("address in place of name")?;
-    let [before, after] = [case.base()?.view, done.view].map(|view| view.times().median());
-    there(after < 0.7 * before, format!("without a lookup p50 {} in place of {}", ms(after), ms(before)))
+pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("address in place of name")?;
+    let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
+    sign_present(
+        after < 0.7 * before,
+        format!("without a lookup p50 {} in place of {}", ms(after), ms(before)),
+    )
 }
 
 /// A number of hanging requests, or of connections, that does not depend on the rate.
-pub fn same_number_hangs(case: &Case<'_>) -> Read {
-    let number = |done: crate::case::Done<'_>| {
-        let hang = done.view.number(|hit| hit.how.hangs() && hit.sent.is_some());
+pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let number = |done: crate::case::ValidExperiment<'_>| {
+        let hang = done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
         (hang, done.view.watched.connections as f64)
     };
-    let (one, other) = (number(case.last("much over")?), number(case.last("twice as much over")?));
+    let (one, other) =
+        (number(case.last_named("much over")?), number(case.last_named("twice as much over")?));
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
     let seen = format!("{:.0} requests hung at one rate and {:.0} at twice that rate", one.0, other.0);
-    there(same(one.0, other.0), seen)
+    sign_present(same(one.0, other.0), seen)
 }
 
 /// Over a few connections nothing hangs.
-pub fn few_connections_free(case: &Case<'_>) -> Read {
-    let done = case.last("few connections")?;
-    let sent = |hit: &Hit| hit.sent.is_some();
-    let hang = done.view.number(|hit| hit.how == How::TimedOut && sent(hit));
-    let share = hang / done.view.number(sent).max(1.0);
+pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let done = case.last_named("few connections")?;
+    let sent = |hit: &ObservedRequest| hit.sent.is_some();
+    let hang = done.view.count_where(|hit| hit.outcome == ObservedOutcome::TimedOut && sent(hit));
+    let share = hang / done.view.count_where(sent).max(1.0);
     let most = done.experiment.variation.connections.unwrap_or(0);
-    there(share < 0.1, format!("over {most} connections {} of what was sent hung", percent(share)))
+    sign_present(share < 0.1, format!("over {most} connections {} of what was sent hung", percent(share)))
 }
 
 #[cfg(test)]

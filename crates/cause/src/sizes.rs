@@ -1,53 +1,57 @@
 //! How large a cause is: bucket and fill, places, connections, times. Pure functions of what was tried, called for causes that are named.
 
-use crate::case::{Case, Done};
-use crate::class::Class;
-use crate::experiment::Load;
-use crate::report::Figure;
-use crate::view::{Sorted, View, stalls};
-use crate::watched::{Carrier, Hit, How};
+use crate::case::{DiagnosisInput, ValidExperiment};
+use crate::class::CauseClass;
+use crate::experiment::ExperimentLoad;
+use crate::report::CauseFigure;
+use crate::view::{ExperimentStats, SortedSamples, stalls};
+use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// What is known of the size of a cause.
 #[must_use]
-pub fn of(class: Class, case: &Case<'_>) -> Vec<Figure> {
+pub fn estimate_sizes(class: CauseClass, case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     match class {
-        Class::RateLimiter | Class::HangingLimiter => bucket(case),
-        Class::DelayingLimiter => [figure("fill", goodput(case), "requests/s"), queue(case)].concat(),
-        Class::PoolSaturation => [workers(case), queue(case)].concat(),
-        Class::CpuSaturation => figure("served at once", served(case), ""),
-        Class::CfsThrottling => {
+        CauseClass::RateLimiter | CauseClass::HangingLimiter => bucket(case),
+        CauseClass::DelayingLimiter => [figure("fill", goodput(case), "requests/s"), queue(case)].concat(),
+        CauseClass::PoolSaturation => [workers(case), queue(case)].concat(),
+        CauseClass::CpuSaturation => figure("served at once", served(case), ""),
+        CauseClass::CfsThrottling => {
             [figure("share of a core", served(case), ""), figure("period", Some(0.1), "s")].concat()
         }
-        Class::ConcurrencyCap => cap(case),
-        Class::ConnectionCap => connections(case),
-        Class::ChurnCost => handshake(case),
-        Class::KeepAliveRace => race(case),
-        Class::TimeoutChain => chain(case),
-        Class::Pauses => pauses(case),
-        Class::UnevenBalancing => uneven(case),
-        Class::Dns => figure("lookup", lookups(case), "s"),
-        Class::Ports => ports(case),
-        Class::Bandwidth => bandwidth(case),
-        Class::Generator | Class::Unknown => Vec::new(),
+        CauseClass::ConcurrencyCap => cap(case),
+        CauseClass::ConnectionCap => connections(case),
+        CauseClass::ChurnCost => handshake(case),
+        CauseClass::KeepAliveRace => race(case),
+        CauseClass::TimeoutChain => chain(case),
+        CauseClass::Pauses => pauses(case),
+        CauseClass::UnevenBalancing => uneven(case),
+        CauseClass::Dns => figure("lookup", lookups(case), "s"),
+        CauseClass::Ports => ports(case),
+        CauseClass::Bandwidth => bandwidth(case),
+        CauseClass::Generator | CauseClass::Unknown => Vec::new(),
     }
 }
 
-fn figure(name: &'static str, value: Option<f64>, unit: &'static str) -> Vec<Figure> {
-    value.filter(|value| value.is_finite()).map(|value| Figure { name, value, unit }).into_iter().collect()
+fn figure(name: &'static str, value: Option<f64>, unit: &'static str) -> Vec<CauseFigure> {
+    value
+        .filter(|value| value.is_finite())
+        .map(|value| CauseFigure { name, value, unit })
+        .into_iter()
+        .collect()
 }
 
-fn goodput(case: &Case<'_>) -> Option<f64> {
+fn goodput(case: &DiagnosisInput<'_>) -> Option<f64> {
     case.over().map(|over| over.view.goodput())
 }
 
 /// When the first request failed, and how many were admitted by then.
-fn first_failure(done: &Done<'_>) -> Option<(f64, f64)> {
-    let at = done.view.hits.iter().position(|hit| hit.how.is_status() || hit.how.hangs())?;
+fn first_failure(done: &ValidExperiment<'_>) -> Option<(f64, f64)> {
+    let at = done.view.hits.iter().position(|hit| hit.outcome.is_status() || hit.outcome.hangs())?;
     let due = done.view.hits.get(at)?.due;
     Some((due, at as f64))
 }
 
-fn bucket(case: &Case<'_>) -> Vec<Figure> {
+fn bucket(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
     let Some((time, admitted)) = first_failure(&over) else { return Vec::new() };
     let span = over.view.span();
@@ -62,32 +66,32 @@ fn bucket(case: &Case<'_>) -> Vec<Figure> {
     [figure("bucket", Some(size), "requests"), figure("fill", Some(fill), "requests/s")].concat()
 }
 
-fn served(case: &Case<'_>) -> Option<f64> {
-    let many = case.last("many clients")?.view;
-    Some(many.throughput() * case.work())
+fn served(case: &DiagnosisInput<'_>) -> Option<f64> {
+    let many = case.last_named("many clients")?.view;
+    Some(many.throughput() * case.work_time())
 }
 
-fn workers(case: &Case<'_>) -> Vec<Figure> {
-    let workers = served(case).unwrap_or(case.places());
+fn workers(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let workers = served(case).unwrap_or(case.in_flight_at_limit());
     figure("workers", Some(workers.round().max(1.0)), "")
 }
 
 /// Requests that wait before one is refused.
-fn queue(case: &Case<'_>) -> Vec<Figure> {
+fn queue(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
-    let refused = over.view.hits.iter().filter(|hit| hit.how.is_status()).filter_map(|hit| hit.sent);
-    let waiting = Sorted::of(refused.take(50).map(|at| over.view.under_way(at))).median();
-    let room = waiting - case.places();
+    let refused = over.view.hits.iter().filter(|hit| hit.outcome.is_status()).filter_map(|hit| hit.sent);
+    let waiting = SortedSamples::of(refused.take(50).map(|at| over.view.in_flight_at(at))).median();
+    let room = waiting - case.in_flight_at_limit();
     figure("queue", (waiting > 0.0).then_some(room.round().max(0.0)), "requests")
 }
 
-fn cap(case: &Case<'_>) -> Vec<Figure> {
+fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
-    let refused = over.view.hits.iter().filter(|hit| hit.how.is_status()).filter_map(|hit| hit.sent);
-    let places = Sorted::of(refused.take(200).map(|at| over.view.under_way(at))).median();
+    let refused = over.view.hits.iter().filter(|hit| hit.outcome.is_status()).filter_map(|hit| hit.sent);
+    let places = SortedSamples::of(refused.take(200).map(|at| over.view.in_flight_at(at))).median();
     // By Erlang's formula one in a thousand is refused at 0.31 of what ten places carry; more places come closer.
     let places_figure = figure("places", (places > 0.0).then_some(places), "requests");
-    let safe = one_in_a_thousand(places.round().max(1.0)) / case.service().max(1e-6);
+    let safe = one_in_a_thousand(places.round().max(1.0)) / case.service_time().max(1e-6);
     [places_figure, figure("one in a thousand refused at", (places > 0.0).then_some(safe), "requests/s")]
         .concat()
 }
@@ -104,26 +108,31 @@ pub fn one_in_a_thousand(places: f64) -> f64 {
     low
 }
 
-fn connections(case: &Case<'_>) -> Vec<Figure> {
+fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
-    let serving = |done: &Done<'_>| {
-        let mut numbers: Vec<_> =
-            done.view.good().filter_map(|hit| hit.carrier.map(|carrier: Carrier| carrier.number)).collect();
+    let serving = |done: &ValidExperiment<'_>| {
+        let mut numbers: Vec<_> = done
+            .view
+            .good()
+            .filter_map(|hit| hit.connection.map(|carrier: RequestConnection| carrier.number))
+            .collect();
         numbers.sort_unstable();
         numbers.dedup();
         numbers.len() as f64
     };
     // Of those that close, how many stood when one more was closed; of those that do not read, how many were read.
-    let cut = over.view.hits.iter().filter(|hit| hit.how.is_cut()).filter_map(|hit| hit.sent);
-    let at_cut = Sorted::of(cut.take(100).map(|at| over.view.under_way(at)));
+    let cut =
+        over.view.hits.iter().filter(|hit| hit.outcome.is_connection_closed()).filter_map(|hit| hit.sent);
+    let at_cut = SortedSamples::of(cut.take(100).map(|at| over.view.in_flight_at(at)));
     let most = if at_cut.count() > 2 { at_cut.quantile(0.9) } else { serving(&over) };
     [figure("connections", (most > 0.0).then_some(most), ""), unread(case)].concat()
 }
 
 /// Connections that stand and that nobody reads; a backlog has room for one more than it was told.
-fn unread(case: &Case<'_>) -> Vec<Figure> {
-    let hang = |done: Done<'_>| done.view.number(|hit| hit.how.hangs() && hit.sent.is_some());
-    let both = case.last("much over").map(hang).zip(case.last("twice as much over").map(hang));
+fn unread(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let hang =
+        |done: ValidExperiment<'_>| done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
+    let both = case.last_named("much over").map(hang).zip(case.last_named("twice as much over").map(hang));
     let same = both.filter(|(one, other)| (one - other).abs() <= 2.0 && *one > 10.0).map(|(one, _)| one);
     let power = same
         .map(|count| 2f64.powf(count.log2().round()))
@@ -137,18 +146,19 @@ fn unread(case: &Case<'_>) -> Vec<Figure> {
     .concat()
 }
 
-fn handshake(case: &Case<'_>) -> Vec<Figure> {
-    let opening =
-        |view: View<'_>| Sorted::of(view.opened().map(|one| one.tls.unwrap_or(0.0) + one.connect)).median();
+fn handshake(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let opening = |view: ExperimentStats<'_>| {
+        SortedSamples::of(view.opened_connections().map(|one| one.tls.unwrap_or(0.0) + one.connect)).median()
+    };
     let name = if case.known.tls { "handshake" } else { "connect" };
     figure(name, case.base().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
 /// How long connections of bursts have nothing to carry, in seconds; none of other loads.
 #[must_use]
-pub fn idle_time(done: &Done<'_>) -> Option<f64> {
-    let Load::Bursts { every, .. } = done.experiment.load else { return None };
-    Some((every.as_secs_f64() - done.view.times().median()).max(0.0))
+pub fn idle_time(done: &ValidExperiment<'_>) -> Option<f64> {
+    let ExperimentLoad::Bursts { every, .. } = done.experiment.load else { return None };
+    Some((every.as_secs_f64() - done.view.response_times().median()).max(0.0))
 }
 
 /// A connection is closed under a request at about the time that others have just outlived: no earlier than this share of it.
@@ -156,24 +166,30 @@ const JUST: f64 = 0.8;
 
 /// Seconds without a request that connections have outlived, and the least that none has; none where they are not closed by time.
 #[must_use]
-pub fn idle_between(case: &Case<'_>) -> Option<(f64, f64)> {
+pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
-    let all: Vec<_> = names.into_iter().flat_map(|name| case.all(name)).collect();
-    let used = || all.iter().flat_map(|done| done.view.hits).filter_map(|hit| Some((hit.how, hit.carrier?)));
-    let used = || used().filter(|(_, carrier)| carrier.before > 0);
-    let of = |holds: fn(How) -> bool| {
-        Sorted::of(used().filter(move |(how, _)| holds(*how)).map(|(_, carrier)| carrier.idle))
+    let all: Vec<_> = names.into_iter().flat_map(|name| case.experiments_named(name)).collect();
+    let used =
+        || all.iter().flat_map(|done| done.view.hits).filter_map(|hit| Some((hit.outcome, hit.connection?)));
+    let used = || used().filter(|(_, carrier)| carrier.earlier_requests > 0);
+    let of = |holds: fn(ObservedOutcome) -> bool| {
+        SortedSamples::of(used().filter(move |(how, _)| holds(*how)).map(|(_, carrier)| carrier.idle))
     };
-    let (alive, cut) = (of(|how| how == How::Good).quantile(1.0).max(0.000_1), of(How::is_cut));
+    let (alive, cut) = (
+        of(|how| how == ObservedOutcome::Good).quantile(1.0).max(0.000_1),
+        of(ObservedOutcome::is_connection_closed),
+    );
     if cut.count() > 0 && cut.median() < JUST * alive {
         return None;
     }
-    let forgets = |done: &&Done<'_>| {
+    let forgets = |done: &&ValidExperiment<'_>| {
         done.experiment.name.starts_with("idle")
-            && done.view.good().all(|hit| hit.carrier.is_none_or(|one| one.before == 0))
+            && done.view.good().all(|hit| hit.connection.is_none_or(|one| one.earlier_requests == 0))
     };
     let forgotten = all.iter().filter(forgets).filter_map(idle_time);
-    let cut = used().filter(|(how, one)| how.is_cut() && one.idle >= JUST * alive).map(|(_, one)| one.idle);
+    let cut = used()
+        .filter(|(how, one)| how.is_connection_closed() && one.idle >= JUST * alive)
+        .map(|(_, one)| one.idle);
     let closed = forgotten.chain(cut).fold(f64::INFINITY, f64::min);
     closed.is_finite().then_some((alive.min(closed), alive.max(closed)))
 }
@@ -182,19 +198,20 @@ pub fn idle_between(case: &Case<'_>) -> Option<(f64, f64)> {
 pub const IDLE_APART: f64 = 1.2;
 
 /// After how many requests, or how long without one, a connection is closed.
-fn race(case: &Case<'_>) -> Vec<Figure> {
-    let all = ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last(name));
+fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let all =
+        ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last_named(name));
     let (mut cut, mut most) = (Vec::new(), 0.0_f64);
     for hit in all.flat_map(|done| done.view.hits) {
-        let before = hit.carrier.map_or(0.0, |carrier| carrier.before as f64);
-        match hit.how {
-            How::Good => most = most.max(before),
-            how if how.is_cut() && before > 0.0 => cut.push(before),
+        let before = hit.connection.map_or(0.0, |carrier| carrier.earlier_requests as f64);
+        match hit.outcome {
+            ObservedOutcome::Good => most = most.max(before),
+            how if how.is_connection_closed() && before > 0.0 => cut.push(before),
             _ => {}
         }
     }
-    let cut = Sorted::of(cut.into_iter());
-    if cut.count() > 1 && cut.alike(0.05, 1.0) > 0.8 {
+    let cut = SortedSamples::of(cut.into_iter());
+    if cut.count() > 1 && cut.share_near_median(0.05, 1.0) > 0.8 {
         return figure("requests per connection", Some(cut.median()), "requests");
     }
     match idle_between(case) {
@@ -206,15 +223,16 @@ fn race(case: &Case<'_>) -> Vec<Figure> {
     }
 }
 
-fn chain(case: &Case<'_>) -> Vec<Figure> {
-    let given_up = |done: Option<Done<'_>>| {
+fn chain(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let given_up = |done: Option<ValidExperiment<'_>>| {
         let view = done?.view;
-        let late = view.hits.iter().filter(|hit| hit.how.is_status() && hit.response() > 0.15);
-        let times = Sorted::of(late.map(Hit::response));
-        (times.count() > 0).then(|| (view.times().quantile(1.0), times.median()))
+        let late = view.hits.iter().filter(|hit| hit.outcome.is_status() && hit.response_time() > 0.15);
+        let times = SortedSamples::of(late.map(ObservedRequest::response_time));
+        (times.count() > 0).then(|| (view.response_times().quantile(1.0), times.median()))
     };
     // What is answered took no more than one try: the slowest good answer is at least as late as that one's end.
-    let Some((slowest, time)) = given_up(case.over()).or_else(|| given_up(case.last("long line"))) else {
+    let Some((slowest, time)) = given_up(case.over()).or_else(|| given_up(case.last_named("long line")))
+    else {
         return Vec::new();
     };
     let tries = if slowest > 0.0 { (time / slowest).round().clamp(1.0, 5.0) } else { 1.0 };
@@ -226,8 +244,8 @@ fn chain(case: &Case<'_>) -> Vec<Figure> {
     .concat()
 }
 
-fn pauses(case: &Case<'_>) -> Vec<Figure> {
-    let loads = ["base", "near", "long base"].into_iter().filter_map(|name| case.last(name));
+fn pauses(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let loads = ["base", "near", "long base"].into_iter().filter_map(|name| case.last_named(name));
     let (mut lengths, mut distances) = (Vec::new(), Vec::new());
     for done in loads {
         let [teeth, gaps] = stalls(&done.view);
@@ -236,7 +254,7 @@ fn pauses(case: &Case<'_>) -> Vec<Figure> {
         distances.extend(stalls.windows(2).map(|pair| pair[1].began - pair[0].began));
     }
     let (length, every) =
-        (Sorted::of(lengths.into_iter()).median(), Sorted::of(distances.into_iter()).median());
+        (SortedSamples::of(lengths.into_iter()).median(), SortedSamples::of(distances.into_iter()).median());
     [
         figure("length", (length > 0.0).then_some(length), "s"),
         figure("every", (every > 0.0).then_some(every), "s"),
@@ -244,33 +262,33 @@ fn pauses(case: &Case<'_>) -> Vec<Figure> {
     .concat()
 }
 
-fn uneven(case: &Case<'_>) -> Vec<Figure> {
+fn uneven(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
     let last = over.view.last_third();
-    let bound = 1.6 * case.service() + 0.02;
-    let slow =
-        last.good().filter(|hit| hit.response() > bound).count() as f64 / last.good().count().max(1) as f64;
+    let bound = 1.6 * case.service_time() + 0.02;
+    let slow = last.good().filter(|hit| hit.response_time() > bound).count() as f64
+        / last.good().count().max(1) as f64;
     let servers = (slow > 0.0).then(|| (1.0 / slow).round());
     [figure("servers", servers, ""), figure("share that is slow", Some(slow), "")].concat()
 }
 
-fn lookups(case: &Case<'_>) -> Option<f64> {
+fn lookups(case: &DiagnosisInput<'_>) -> Option<f64> {
     let base = case.base()?;
-    Some(Sorted::of(base.view.watched.lookups.iter().copied()).median())
+    Some(SortedSamples::of(base.view.watched.lookups.iter().copied()).median())
 }
 
-fn ports(case: &Case<'_>) -> Vec<Figure> {
+fn ports(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let opened: u64 = case
         .tried
         .iter()
         .filter(|tried| !tried.experiment.variation.another_source)
-        .map(|tried| tried.watched.connections)
+        .map(|tried| tried.observation.connections)
         .sum();
     figure("connections opened before", (opened > 0).then_some(opened as f64), "")
 }
 
-fn bandwidth(case: &Case<'_>) -> Vec<Figure> {
-    let bytes = case.over().map(|over| over.view.goodput() * over.view.bytes());
+fn bandwidth(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
+    let bytes = case.over().map(|over| over.view.goodput() * over.view.mean_bytes());
     figure("bytes", bytes, "bytes/s")
 }
 
@@ -280,43 +298,66 @@ mod tests {
 
     use super::*;
     use crate::battery;
-    use crate::inquiry::Known;
-    use crate::report::Tried;
-    use crate::watched::Watched;
+    use crate::inquiry::SearchFindings;
+    use crate::report::ExperimentRecord;
+    use crate::watched::ExperimentObservation;
 
-    fn between(idle: &[(How, f64)]) -> Option<(f64, f64)> {
-        let known = Known {
+    fn between(idle: &[(ObservedOutcome, f64)]) -> Option<(f64, f64)> {
+        let known = SearchFindings {
             limit: 100.0,
             service: 0.001,
             timeout: 30.0,
-            failing: 0.0,
+            failure_share: 0.0,
             keep_alive: true,
             tls: false,
-            named: false,
+            target_is_name: false,
             max_rate: None,
             generator: None,
             budget: Duration::from_secs(30),
         };
-        let hit = |(how, idle): &(How, f64)| {
-            let carrier = Some(Carrier { before: 1, idle: *idle, ..Carrier::default() });
-            Hit { due: 0.0, sent: Some(0.0), lag: 0.0, end: 0.001, how: *how, bytes: 0, carrier }
+        let hit = |(how, idle): &(ObservedOutcome, f64)| {
+            let carrier =
+                Some(RequestConnection { earlier_requests: 1, idle: *idle, ..RequestConnection::default() });
+            ObservedRequest {
+                due: 0.0,
+                sent: Some(0.0),
+                lag: 0.0,
+                end: 0.001,
+                outcome: *how,
+                bytes: 0,
+                connection: carrier,
+            }
         };
-        let experiment = battery::base(&Case { known: &known, tried: &[] });
-        let watched = Watched { hits: idle.iter().map(hit).collect(), ..Watched::default() };
-        let tried = [Tried { experiment, watched, says: String::new() }];
-        idle_between(&Case { known: &known, tried: &tried })
+        let experiment = battery::base(&DiagnosisInput { known: &known, tried: &[] });
+        let watched = ExperimentObservation {
+            requests: idle.iter().map(hit).collect(),
+            ..ExperimentObservation::default()
+        };
+        let tried = [ExperimentRecord { experiment, observation: watched, summary: String::new() }];
+        idle_between(&DiagnosisInput { known: &known, tried: &tried })
     }
 
     /// A request that came a little later was answered, so that the time was none, and the figure a number of requests.
     #[test]
     fn a_connection_cut_just_before_others_were_served_is_closed_by_time() {
-        let between = between(&[(How::Good, 0.0089), (How::Good, 0.009), (How::Cut, 0.0088)]);
+        let between = between(&[
+            (ObservedOutcome::Good, 0.0089),
+            (ObservedOutcome::Good, 0.009),
+            (ObservedOutcome::Cut, 0.0088),
+        ]);
         assert_eq!(between, Some((0.0088, 0.009)));
     }
 
     #[test]
     fn a_connection_cut_long_before_is_closed_by_something_else() {
-        assert_eq!(between(&[(How::Good, 0.5), (How::Cut, 0.002), (How::Cut, 0.003)]), None);
-        assert_eq!(between(&[(How::Good, 0.5)]), None);
+        assert_eq!(
+            between(&[
+                (ObservedOutcome::Good, 0.5),
+                (ObservedOutcome::Cut, 0.002),
+                (ObservedOutcome::Cut, 0.003)
+            ]),
+            None
+        );
+        assert_eq!(between(&[(ObservedOutcome::Good, 0.5)]), None);
     }
 }

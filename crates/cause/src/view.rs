@@ -1,41 +1,43 @@
 //! Figures of one experiment: shares, quantiles, rates, what was in flight. Pure functions of what was seen; [`crate::signs`] says
 //! what they mean.
 
-use crate::watched::{Carrier, Hit, How, Watched};
+use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// Requests in a row that nobody answered.
 const LEFT: usize = 5;
 
 /// What was seen of an experiment, as figures.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct ExperimentStats<'a> {
     /// The requests.
-    pub hits: &'a [Hit],
+    pub hits: &'a [ObservedRequest],
     /// Everything.
-    pub watched: &'a Watched,
+    pub watched: &'a ExperimentObservation,
 }
 
-impl<'a> View<'a> {
+impl<'a> ExperimentStats<'a> {
     /// Of that.
     #[must_use]
-    pub fn new(watched: &'a Watched) -> Self {
-        Self { hits: &watched.hits, watched }
+    pub fn new(watched: &'a ExperimentObservation) -> Self {
+        Self { hits: &watched.requests, watched }
     }
 
     /// Whether nobody was there; or somebody before it who has nobody to ask, and says so.
     #[must_use]
-    pub fn is_deserted(&self) -> bool {
-        let deserted = |hit: &Hit| hit.how.is_nobody() || matches!(hit.how, How::Status(500..=599));
+    pub fn is_down(&self) -> bool {
+        let deserted = |hit: &ObservedRequest| {
+            hit.outcome.is_unreachable() || matches!(hit.outcome, ObservedOutcome::Status(500..=599))
+        };
         !self.hits.is_empty() && self.hits.iter().all(deserted)
     }
 
     /// Whether nobody was there at its end: in the last fifth of it, if that is more than chance.
     #[must_use]
-    pub fn is_left(&self) -> bool {
+    pub fn is_down_at_end(&self) -> bool {
         let end = self.hits.get(self.hits.len() * 4 / 5..).unwrap_or_default();
         (end.len() >= LEFT || end.len() == self.hits.len())
             && !end.is_empty()
-            && end.iter().all(|hit| hit.how.is_nobody())
+            && end.iter().all(|hit| hit.outcome.is_unreachable())
     }
 
     /// How many requests there are.
@@ -46,8 +48,8 @@ impl<'a> View<'a> {
 
     /// Of the last third of the load.
     #[must_use]
-    pub fn last_third(&self) -> View<'a> {
-        View { hits: &self.hits[self.hits.len() * 2 / 3..], watched: self.watched }
+    pub fn last_third(&self) -> ExperimentStats<'a> {
+        ExperimentStats { hits: &self.hits[self.hits.len() * 2 / 3..], watched: self.watched }
     }
 
     /// Seconds from the first request to the last, and one distance more.
@@ -58,24 +60,24 @@ impl<'a> View<'a> {
     }
 
     /// Share of requests of which this holds; 0 where there is none.
-    pub fn share(&self, holds: impl Fn(&Hit) -> bool) -> f64 {
-        self.number(holds) / self.count().max(1.0)
+    pub fn share_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
+        self.count_where(holds) / self.count().max(1.0)
     }
 
     /// How many of which this holds.
-    pub fn number(&self, holds: impl Fn(&Hit) -> bool) -> f64 {
+    pub fn count_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
         self.hits.iter().filter(|hit| holds(hit)).count() as f64
     }
 
     /// Good answers.
-    pub fn good(&self) -> impl Iterator<Item = &'a Hit> + use<'a> {
-        self.hits.iter().filter(|hit| hit.how == How::Good)
+    pub fn good(&self) -> impl Iterator<Item = &'a ObservedRequest> + use<'a> {
+        self.hits.iter().filter(|hit| hit.outcome == ObservedOutcome::Good)
     }
 
     /// Response times of good answers, sorted, in seconds.
     #[must_use]
-    pub fn times(&self) -> Sorted {
-        Sorted::of(self.good().map(Hit::response))
+    pub fn response_times(&self) -> SortedSamples {
+        SortedSamples::of(self.good().map(ObservedRequest::response_time))
     }
 
     /// Good answers a second that came while load was sent.
@@ -99,24 +101,24 @@ impl<'a> View<'a> {
     }
 
     /// Carriers of requests, whatever became of those.
-    pub fn carriers(&self) -> impl Iterator<Item = Carrier> + 'a {
-        self.hits.iter().filter_map(|hit| hit.carrier)
+    pub fn connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
+        self.hits.iter().filter_map(|hit| hit.connection)
     }
 
     /// Those that the request opened.
-    pub fn opened(&self) -> impl Iterator<Item = Carrier> + 'a {
-        self.carriers().filter(|carrier| carrier.before == 0)
+    pub fn opened_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
+        self.connections().filter(|carrier| carrier.earlier_requests == 0)
     }
 
     /// Good requests under way at an instant.
     #[must_use]
-    pub fn under_way(&self, at: f64) -> f64 {
+    pub fn in_flight_at(&self, at: f64) -> f64 {
         self.good().filter(|hit| hit.sent.is_some_and(|sent| sent <= at) && hit.end > at).count() as f64
     }
 
     /// Mean bytes of a good answer's body.
     #[must_use]
-    pub fn bytes(&self) -> f64 {
+    pub fn mean_bytes(&self) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0_f64);
         for hit in self.good() {
             sum += hit.bytes as f64;
@@ -128,9 +130,9 @@ impl<'a> View<'a> {
 
 /// Numbers in order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sorted(Vec<f64>);
+pub struct SortedSamples(Vec<f64>);
 
-impl Sorted {
+impl SortedSamples {
     /// These.
     #[must_use]
     pub fn of(numbers: impl Iterator<Item = f64>) -> Self {
@@ -160,7 +162,7 @@ impl Sorted {
 
     /// The standard error of the mean; infinite where there are too few.
     #[must_use]
-    pub fn error(&self) -> f64 {
+    pub fn standard_error(&self) -> f64 {
         let (mean, count) = (self.mean(), self.0.len() as f64);
         if count < 3.0 {
             return f64::INFINITY;
@@ -177,7 +179,7 @@ impl Sorted {
 
     /// Share within this share of the middle one, or this many seconds.
     #[must_use]
-    pub fn alike(&self, share: f64, least: f64) -> f64 {
+    pub fn share_near_median(&self, share: f64, least: f64) -> f64 {
         let middle = self.median();
         let width = (middle * share).max(least);
         let near = self.0.iter().filter(|number| (**number - middle).abs() <= width).count();
@@ -185,7 +187,7 @@ impl Sorted {
     }
 }
 
-impl How {
+impl ObservedOutcome {
     /// Somebody answered, well or not.
     #[must_use]
     pub fn is_answer(self) -> bool {
@@ -194,7 +196,7 @@ impl How {
 
     /// Nobody is there: no connection stood, or nothing came of it.
     #[must_use]
-    pub fn is_nobody(self) -> bool {
+    pub fn is_unreachable(self) -> bool {
         matches!(self, Self::Refused | Self::Unconnected | Self::Cut | Self::Failed)
     }
 
@@ -212,7 +214,7 @@ impl How {
 
     /// The connection was refused, closed or reset.
     #[must_use]
-    pub fn is_cut(self) -> bool {
+    pub fn is_connection_closed(self) -> bool {
         matches!(self, Self::Cut | Self::Refused)
     }
 }
@@ -232,7 +234,7 @@ const LEAST_STALL: f64 = 0.03;
 /// Stalls, in order, in two ways of seeing them: answers that are late by less and less, which needs service that varies little,
 /// and a gap in answers and then all of them at once, which needs many requests.
 #[must_use]
-pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
+pub fn stalls(view: &ExperimentStats<'_>) -> [Vec<Stall>; 2] {
     [teeth(view), gaps(view)].map(|mut stalls| {
         stalls.retain(|stall| !is_generators(stall, view));
         stalls
@@ -240,45 +242,45 @@ pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
 }
 
 /// Whether it was the generator that stood still: it came late to what was due meanwhile. A connection that is waited for is no lag of its.
-fn is_generators(stall: &Stall, view: &View<'_>) -> bool {
-    let during = |hit: &&Hit| (stall.began..stall.began + stall.length).contains(&hit.due);
+fn is_generators(stall: &Stall, view: &ExperimentStats<'_>) -> bool {
+    let during = |hit: &&ObservedRequest| (stall.began..stall.began + stall.length).contains(&hit.due);
     view.hits.iter().filter(during).any(|hit| hit.lag > 0.5 * stall.length)
 }
 
-fn answered(hit: &Hit) -> bool {
-    hit.how.is_answer()
+fn answered(hit: &ObservedRequest) -> bool {
+    hit.outcome.is_answer()
 }
 
 /// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.
-fn teeth(view: &View<'_>) -> Vec<Stall> {
-    let times = view.times();
+fn teeth(view: &ExperimentStats<'_>) -> Vec<Stall> {
+    let times = view.response_times();
     let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
     // What service varies by makes queues that look alike: a stall is far beyond it, and no share of the usual.
     let varies = times.quantile(0.6) - times.quantile(0.4);
     let least = usual + LEAST_STALL.max(0.3 * usual).max(18.0 * varies);
-    let slow = |hit: &Hit| answered(hit) && hit.response() > least;
+    let slow = |hit: &ObservedRequest| answered(hit) && hit.response_time() > least;
     let runs =
         view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));
     runs.filter_map(|run| tooth(run, usual, steady)).collect()
 }
 
-fn tooth(run: &[Hit], usual: f64, steady: bool) -> Option<Stall> {
+fn tooth(run: &[ObservedRequest], usual: f64, steady: bool) -> Option<Stall> {
     let (first, last) = (run.first()?, run.last()?);
-    let length = run.iter().map(|hit| hit.response()).fold(0.0, f64::max) - usual;
+    let length = run.iter().map(|hit| hit.response_time()).fold(0.0, f64::max) - usual;
     let (due, end) = (last.due - first.due, (last.end - first.end).abs());
-    let falls = run.windows(2).all(|pair| pair[1].response() < pair[0].response() + 0.2 * length);
+    let falls = run.windows(2).all(|pair| pair[1].response_time() < pair[0].response_time() + 0.2 * length);
     // Two are enough where service is steady and both end at one instant.
     let together = steady && run.len() == 2 && due > 0.25 * length && end < 0.1 * due + 0.003;
     let whole = run.len() >= 3 && due > 0.4 * length && end < 0.6 * due + 0.004;
-    let from_above = first.response() - usual > 0.7 * length;
+    let from_above = first.response_time() - usual > 0.7 * length;
     (falls && (whole || together) && from_above).then_some(Stall { began: first.due, length })
 }
 
 /// So many requests at least fall into a gap between answers that is no chance.
 const GAP: f64 = 6.0;
 
-fn gaps(view: &View<'_>) -> Vec<Stall> {
-    let ends = Sorted::of(view.hits.iter().filter(|hit| answered(hit)).map(|hit| hit.end)).0;
+fn gaps(view: &ExperimentStats<'_>) -> Vec<Stall> {
+    let ends = SortedSamples::of(view.hits.iter().filter(|hit| answered(hit)).map(|hit| hit.end)).0;
     let rate = view.count() / view.span().max(1e-3);
     let least = LEAST_STALL.max(GAP / rate.max(1e-3));
     let stall = |(index, pair): (usize, &[f64])| {
@@ -291,13 +293,13 @@ fn gaps(view: &View<'_>) -> Vec<Stall> {
 
 /// How much answers come in step with a period, from 0 to 1.
 #[must_use]
-pub fn in_step(view: &View<'_>, period: f64) -> f64 {
-    together(view.good().map(|hit| hit.end), period)
+pub fn answers_phase_coherence(view: &ExperimentStats<'_>, period: f64) -> f64 {
+    phase_coherence(view.good().map(|hit| hit.end), period)
 }
 
 /// How much instants are in step with a period, from 0 to 1 (Rayleigh's statistic).
 #[must_use]
-pub fn together(instants: impl Iterator<Item = f64>, period: f64) -> f64 {
+pub fn phase_coherence(instants: impl Iterator<Item = f64>, period: f64) -> f64 {
     let (mut sine, mut cosine, mut count) = (0.0, 0.0, 0.0_f64);
     for at in instants {
         let angle = std::f64::consts::TAU * at / period;

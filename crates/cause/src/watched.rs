@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// Everything.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Watched {
+pub struct ExperimentObservation {
     /// Requests whose outcome is known, in the order in which they were due. Those that were not sent are not among them.
-    pub hits: Vec<Hit>,
+    pub requests: Vec<ObservedRequest>,
     /// Connections that were opened during it.
     pub connections: u64,
     /// Requests that were sent again, silently, because the server had closed an idle connection.
@@ -27,7 +27,7 @@ pub struct Watched {
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hit {
+pub struct ObservedRequest {
     /// When it was to be sent.
     pub due: f64,
     /// When it was; none if it never had a connection.
@@ -37,20 +37,20 @@ pub struct Hit {
     /// When it ended, well or badly.
     pub end: f64,
     /// What became of it.
-    pub how: How,
+    pub outcome: ObservedOutcome,
     /// Bytes of the answer's body.
     pub bytes: u64,
     /// What carried it; none if nothing did.
-    pub carrier: Option<Carrier>,
+    pub connection: Option<RequestConnection>,
 }
 
 /// The connection of a request when it took it on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Carrier {
+pub struct RequestConnection {
     /// Its number, unique in the experiment.
     pub number: u64,
     /// Requests that it was given before.
-    pub before: u64,
+    pub earlier_requests: u64,
     /// How long it had nothing to carry, in seconds.
     pub idle: f64,
     /// How long connecting its socket took, in seconds.
@@ -63,7 +63,7 @@ pub struct Carrier {
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum How {
+pub enum ObservedOutcome {
     /// A good answer.
     Good,
     /// An answer with a status that is none.
@@ -86,16 +86,16 @@ pub enum How {
     Failed,
 }
 
-impl Hit {
+impl ObservedRequest {
     /// From the instant when it was due, in seconds.
     #[must_use]
-    pub fn response(&self) -> f64 {
+    pub fn response_time(&self) -> f64 {
         self.end - self.due
     }
 
     /// From the instant when it was sent: without lookup, connect and handshake, in seconds.
     #[must_use]
-    pub fn took(&self) -> f64 {
+    pub fn service_time(&self) -> f64 {
         self.end - self.sent.unwrap_or(self.due)
     }
 }

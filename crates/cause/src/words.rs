@@ -1,25 +1,27 @@
 //! What is said of causes: evidence, ties with what would tell, exclusions, what was not tested. Decides nothing.
 
 use crate::battery::PLANS;
-use crate::case::Case;
-use crate::class::Class;
+use crate::case::DiagnosisInput;
+use crate::class::CauseClass;
 use crate::experiment::Experiment;
-use crate::odds::{self, Odds, Reading};
-use crate::report::{Cause, Evidence, Excluded, Tie, Tried, Untested};
+use crate::odds::{self, CausePosterior, ObservedSign};
+use crate::report::{
+    CauseEvidence, CauseTie, DiagnosedCause, ExcludedCause, ExperimentRecord, UndecidedCause,
+};
 use crate::signs;
 use crate::sizes;
-use crate::view::View;
-use crate::watched::{How, Watched};
+use crate::view::ExperimentStats;
+use crate::watched::{ExperimentObservation, ObservedOutcome};
 
 /// What an experiment says, in words.
 #[must_use]
-pub fn says(experiment: &Experiment, watched: &Watched) -> String {
+pub fn says(experiment: &Experiment, watched: &ExperimentObservation) -> String {
     if let Some(why) = watched.impossible.as_ref().or(watched.invalid.as_ref()) {
         return format!("nothing: {why}");
     }
-    let view = View::new(watched);
-    let (good, all) = (view.number(|hit| hit.how == How::Good), view.count());
-    let times = view.times();
+    let view = ExperimentStats::new(watched);
+    let (good, all) = (view.count_where(|hit| hit.outcome == ObservedOutcome::Good), view.count());
+    let times = view.response_times();
     let (p50, p99) = (times.median() * 1e3, times.quantile(0.99) * 1e3);
     let resent =
         if watched.retried > 0 { format!(", {} sent again", watched.retried) } else { String::new() };
@@ -36,43 +38,47 @@ const SPEAKS: f64 = 2.0;
 /// A cause, with what speaks for it.
 #[must_use]
 pub fn cause(
-    case: &Case<'_>,
-    class: Class,
+    case: &DiagnosisInput<'_>,
+    class: CauseClass,
     confidence: f64,
-    readings: &[Reading],
-    odds: &Odds,
-    named: &[Class],
-) -> Cause {
+    readings: &[ObservedSign],
+    odds: &CausePosterior,
+    named: &[CauseClass],
+) -> DiagnosedCause {
     let rival = odds
-        .of
+        .marginals
         .iter()
         .map(|(other, _)| *other)
         .find(|other| !named.contains(other))
-        .unwrap_or(Class::Unknown);
-    let weigh = |reading: &Reading| {
+        .unwrap_or(CauseClass::Unknown);
+    let weigh = |reading: &ObservedSign| {
         let [here, there] = [class, rival].map(|class| reading.rule.chance(reading.outcome, class).max(1e-6));
-        Evidence {
-            seen: reading.seen.clone(),
-            by: reading.rule.by,
-            ratio: (here / there).powf(reading.rule.weight),
+        CauseEvidence {
+            observation: reading.seen.clone(),
+            experiment: reading.rule.experiment,
+            likelihood_ratio: (here / there).powf(reading.rule.weight),
         }
     };
     let mut evidence: Vec<_> =
-        readings.iter().map(weigh).filter(|evidence| evidence.ratio >= SPEAKS).collect();
-    evidence.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
-    Cause { class, confidence, evidence, figures: sizes::of(class, case) }
+        readings.iter().map(weigh).filter(|evidence| evidence.likelihood_ratio >= SPEAKS).collect();
+    evidence.sort_by(|one, other| other.likelihood_ratio.total_cmp(&one.likelihood_ratio));
+    DiagnosedCause { class, confidence, evidence, figures: sizes::estimate_sizes(class, case) }
 }
 
 /// The load engine itself says that it could not do what was asked.
 #[must_use]
-pub fn generator(tried: &[Tried]) -> Cause {
+pub fn generator(tried: &[ExperimentRecord]) -> DiagnosedCause {
     let why = tried
         .iter()
         .rev()
-        .find_map(|tried| tried.watched.invalid.as_ref().map(|why| (why, tried.experiment.name)));
-    let evidence = why.map(|(why, by)| Evidence { seen: why.clone(), by, ratio: 1_000.0 });
-    Cause {
-        class: Class::Generator,
+        .find_map(|tried| tried.observation.invalid.as_ref().map(|why| (why, tried.experiment.name)));
+    let evidence = why.map(|(why, by)| CauseEvidence {
+        observation: why.clone(),
+        experiment: by,
+        likelihood_ratio: 1_000.0,
+    });
+    DiagnosedCause {
+        class: CauseClass::Generator,
         confidence: 0.98,
         evidence: evidence.into_iter().collect(),
         figures: Vec::new(),
@@ -84,22 +90,22 @@ const NEAR: f64 = 0.1;
 
 /// What cannot be told apart from here, and what would.
 #[must_use]
-pub fn ties(case: &Case<'_>, odds: &Odds, named: &[Class]) -> Vec<Tie> {
+pub fn ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClass]) -> Vec<CauseTie> {
     let leading = odds.leading();
-    let mut ties: Vec<Tie> = known_ties(case)
+    let mut ties: Vec<CauseTie> = known_ties(case)
         .into_iter()
         .filter(|tie| tie.between.iter().any(|class| named.contains(class)))
         .collect();
     let p = odds.probability(leading);
-    for (class, other) in odds.of.iter().skip(1) {
+    for (class, other) in odds.marginals.iter().skip(1) {
         let said = ties.iter().any(|tie| tie.between.contains(class) && tie.between.contains(&leading));
         if *other > NEAR * p
             && !named.contains(class)
-            && *class != Class::Unknown
+            && *class != CauseClass::Unknown
             && !said
-            && leading != Class::Unknown
+            && leading != CauseClass::Unknown
         {
-            ties.push(Tie { between: vec![leading, *class], tell: tell(leading, *class) });
+            ties.push(CauseTie { between: vec![leading, *class], how_to_tell: tell(leading, *class) });
         }
     }
     ties
@@ -109,10 +115,13 @@ pub fn ties(case: &Case<'_>, odds: &Odds, named: &[Class]) -> Vec<Tie> {
 const QUOTA: f64 = 0.15;
 
 /// What nothing on the client's side tells apart (causes-study.md, section 4).
-fn known_ties(case: &Case<'_>) -> Vec<Tie> {
-    use Class::{CfsThrottling, ConcurrencyCap, CpuSaturation, DelayingLimiter, Pauses, PoolSaturation};
-    let places = case.places();
-    let tie = |between: &[Class], tell: &str| Tie { between: between.to_vec(), tell: tell.to_owned() };
+fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
+    use CauseClass::{CfsThrottling, ConcurrencyCap, CpuSaturation, DelayingLimiter, Pauses, PoolSaturation};
+    let places = case.in_flight_at_limit();
+    let tie = |between: &[CauseClass], tell: &str| CauseTie {
+        between: between.to_vec(),
+        how_to_tell: tell.to_owned(),
+    };
     let mut ties = Vec::new();
     if places < 1.35 {
         ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker: under load look at the server's CPU (--cgroup, or top): near 100 % of a core it is the core, else a second worker helps"));
@@ -125,40 +134,44 @@ fn known_ties(case: &Case<'_>) -> Vec<Tie> {
     if (0.4..1.5).contains(&places) {
         ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker, or a limiter that lets one through at a time: look for a delaying limit in the proxy's configuration, or whether the server is idle under load"));
     }
-    if case.over().is_some_and(|over| over.view.share(|hit| hit.how.is_status()) > 0.05) {
+    if case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.is_status()) > 0.05) {
         ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a short queue before a pool, or a cap with a few places more: look at the length of the server's queue and at its limit on concurrency"));
     }
     ties
 }
 
 /// What would tell two causes apart.
-fn tell(one: Class, other: Class) -> String {
+fn tell(one: CauseClass, other: CauseClass) -> String {
     let has = |class| one == class || other == class;
     let what = match () {
-        () if has(Class::HangingLimiter) && has(Class::ConnectionCap) => {
+        () if has(CauseClass::HangingLimiter) && has(CauseClass::ConnectionCap) => {
             "count the server's connections under load (ss -tn): as many at every rate is a cap on connections"
         }
-        () if has(Class::RateLimiter) && has(Class::ConcurrencyCap) => {
+        () if has(CauseClass::RateLimiter) && has(CauseClass::ConcurrencyCap) => {
             "make answers slower (a larger document) and search again: a cap falls with it, a limiter does not"
         }
-        () if has(Class::Bandwidth) => {
+        () if has(CauseClass::Bandwidth) => {
             "ask for a smaller document and search again: where bytes are the limit, more requests pass"
         }
-        () if has(Class::DelayingLimiter) => {
+        () if has(CauseClass::DelayingLimiter) => {
             "look for a rate limit with a delay in the proxy before the server; with one, the server is idle under load"
         }
-        () if has(Class::CfsThrottling) => "read nr_throttled in the server's cpu.stat under load (--cgroup)",
-        () if has(Class::CpuSaturation) && has(Class::PoolSaturation) => {
+        () if has(CauseClass::CfsThrottling) => {
+            "read nr_throttled in the server's cpu.stat under load (--cgroup)"
+        }
+        () if has(CauseClass::CpuSaturation) && has(CauseClass::PoolSaturation) => {
             "look at the server's CPU under load (--cgroup): cores that are idle make it the pool"
         }
-        () if has(Class::Pauses) => {
+        () if has(CauseClass::Pauses) => {
             "look at the server's log of garbage collection, and at its CPU each 100 ms"
         }
-        () if has(Class::UnevenBalancing) => "ask each server behind the balancer by itself",
-        () if has(Class::KeepAliveRace) => {
+        () if has(CauseClass::UnevenBalancing) => "ask each server behind the balancer by itself",
+        () if has(CauseClass::KeepAliveRace) => {
             "compare the idle timeout and the requests per connection of the server with those of its clients"
         }
-        () if has(Class::ChurnCost) || has(Class::Dns) => "search again with connections that are kept",
+        () if has(CauseClass::ChurnCost) || has(CauseClass::Dns) => {
+            "search again with connections that are kept"
+        }
         () => "look at the server's own metrics under load, or try again when nothing else is going on",
     };
     what.to_owned()
@@ -169,10 +182,14 @@ const EXCLUDED: f64 = 0.01;
 
 /// Causes that do not hold, each with the sign that says so most clearly.
 #[must_use]
-pub fn excluded(readings: &[Reading], odds: &Odds, named: &[Class]) -> Vec<Excluded> {
+pub fn excluded(
+    readings: &[ObservedSign],
+    odds: &CausePosterior,
+    named: &[CauseClass],
+) -> Vec<ExcludedCause> {
     let leading = odds.leading();
-    let against = |class: Class| {
-        let ratio = |reading: &Reading| {
+    let against = |class: CauseClass| {
+        let ratio = |reading: &ObservedSign| {
             let [here, there] =
                 [class, leading].map(|class| reading.rule.chance(reading.outcome, class).max(1e-6));
             (here / there).powf(reading.rule.weight)
@@ -180,34 +197,35 @@ pub fn excluded(readings: &[Reading], odds: &Odds, named: &[Class]) -> Vec<Exclu
         readings.iter().min_by(|one, other| ratio(one).total_cmp(&ratio(other)))
     };
     let out = odds
-        .of
+        .marginals
         .iter()
-        .filter(|(class, p)| *p < EXCLUDED && !named.contains(class) && *class != Class::Unknown);
-    out.filter_map(|(class, _)| Some(Excluded { class: *class, how: against(*class)?.seen.clone() }))
+        .filter(|(class, p)| *p < EXCLUDED && !named.contains(class) && *class != CauseClass::Unknown);
+    out.filter_map(|(class, _)| Some(ExcludedCause { class: *class, reason: against(*class)?.seen.clone() }))
         .collect()
 }
 
 /// Causes of which nothing can be said: their experiment was not possible, or not affordable.
 #[must_use]
 pub fn untested(
-    case: &Case<'_>,
-    odds: &Odds,
-    named: &[Class],
-    excluded: &[Excluded],
-    left: Left,
-) -> Vec<Untested> {
+    case: &DiagnosisInput<'_>,
+    odds: &CausePosterior,
+    named: &[CauseClass],
+    excluded: &[ExcludedCause],
+    left: TargetCondition,
+) -> Vec<UndecidedCause> {
     let open = odds::classes()
         .filter(|class| !named.contains(class) && excluded.iter().all(|out| out.class != *class));
-    let open = open.filter(|class| *class != Class::Unknown && odds.probability(*class) < NEAR);
-    let mut untested: Vec<_> = open.map(|class| Untested { class, why: why(case, class, left) }).collect();
+    let open = open.filter(|class| *class != CauseClass::Unknown && odds.probability(*class) < NEAR);
+    let mut untested: Vec<_> =
+        open.map(|class| UndecidedCause { class, reason: why(case, class, left) }).collect();
     for (class, by) in [
-        (Class::Ports, "another source"),
-        (Class::Bandwidth, "head"),
-        (Class::Dns, "address in place of name"),
+        (CauseClass::Ports, "another source"),
+        (CauseClass::Bandwidth, "head"),
+        (CauseClass::Dns, "address in place of name"),
     ] {
         let told = untested.iter().any(|untested| untested.class == class);
-        if let Some(why) = case.impossible(by).filter(|_| !told) {
-            untested.push(Untested { class, why: why.to_owned() });
+        if let Some(why) = case.why_impossible(by).filter(|_| !told) {
+            untested.push(UndecidedCause { class, reason: why.to_owned() });
         }
     }
     untested
@@ -215,7 +233,7 @@ pub fn untested(
 
 /// In what state an inquiry has left the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum TargetCondition {
     /// As it was, as far as anybody knows.
     Sound,
     /// Not itself again.
@@ -224,7 +242,7 @@ pub enum Left {
     Gone(&'static str),
 }
 
-impl Left {
+impl TargetCondition {
     /// The experiment since which it answers nothing any more.
     #[must_use]
     pub fn since(self) -> Option<&'static str> {
@@ -232,23 +250,23 @@ impl Left {
     }
 }
 
-fn why(case: &Case<'_>, class: Class, left: Left) -> String {
-    let rules = odds::RULES.iter().filter(|rule| rule.under.iter().any(|(under, _)| *under == class));
+fn why(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition) -> String {
+    let rules = odds::RULES.iter().filter(|rule| rule.class_chances.iter().any(|(under, _)| *under == class));
     let mut missing: Vec<_> =
-        rules.map(|rule| rule.by).filter(|by| case.times(by) == 0 && *by != "long base").collect();
+        rules.map(|rule| rule.experiment).filter(|by| case.attempts(by) == 0 && *by != "long base").collect();
     missing.dedup();
     match left {
-        Left::Sound => {}
-        Left::Degraded => {
+        TargetCondition::Sound => {}
+        TargetCondition::Degraded => {
             return "the target did not come to itself after an overload, so that nothing more was tried"
                 .to_owned();
         }
-        Left::Gone(since) => {
+        TargetCondition::Gone(since) => {
             return format!("the target answers nothing any more since the experiment {since}");
         }
     }
     let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_barred(case));
-    match missing.iter().find_map(|by| case.impossible(by)) {
+    match missing.iter().find_map(|by| case.why_impossible(by)) {
         Some(why) => why.to_owned(),
         None if missing.iter().any(barred) => {
             let barred: Vec<_> = missing.iter().copied().filter(|by| barred(by)).collect();

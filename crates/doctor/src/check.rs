@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use seawall_probe::Files;
+use seawall_probe::HostFiles;
 
-use crate::finding::Finding;
-use crate::web::{Forbidden, Place, Web};
+use crate::finding::DoctorFinding;
+use crate::web::{ForbiddenFetcher, HttpFetcher, HttpUrl};
 use crate::{cpu, dns, identity, ports, sidecar, sockets};
 
 /// What a check looks at.
-pub struct Site<'a> {
+pub struct CheckContext<'a> {
     /// The machine, or that of a test.
-    pub files: &'a dyn Files,
+    pub files: &'a dyn HostFiles,
     /// Lets so much time pass, and says how much it was.
     pub wait: &'a dyn Fn(Duration) -> Duration,
     /// The time on a clock that does not jump.
@@ -21,26 +21,26 @@ pub struct Site<'a> {
     /// Where the resolver's configuration is.
     pub resolv_conf: &'a str,
     /// Servers, as this machine reaches them.
-    pub web: &'a dyn Web,
+    pub web: &'a dyn HttpFetcher,
     /// The time of day, for comparing with what clouds state.
     pub wall: &'a dyn Fn() -> SystemTime,
     /// Variables of the environment, as programs here find them.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// Envoy's admin port, where it is named.
-    pub envoy_admin: Option<&'a Place>,
+    pub envoy_admin: Option<&'a HttpUrl>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> CheckContext<'a> {
     /// A machine on which no time passes, nobody looks any name up, and no server may be asked.
     #[must_use]
-    pub fn of(files: &'a dyn Files) -> Self {
+    pub fn of(files: &'a dyn HostFiles) -> Self {
         Self {
             files,
             wait: &|time| time,
             now: &|| Duration::ZERO,
             names: &[],
             resolv_conf: "/etc/resolv.conf",
-            web: &Forbidden,
+            web: &ForbiddenFetcher,
             wall: &|| SystemTime::UNIX_EPOCH,
             environment: &|_| None,
             envoy_admin: None,
@@ -50,7 +50,7 @@ impl<'a> Site<'a> {
 
 /// One thing that can be looked into by itself. Changes nothing, and takes no more than five seconds.
 #[derive(Debug)]
-pub struct Check {
+pub struct DoctorCheck {
     /// Its name, which begins the name of each finding.
     pub id: &'static str,
     /// What it looks at, in a line.
@@ -59,19 +59,19 @@ pub struct Check {
     /// is nothing to look at, or that it could not be asked, it is told alone.
     pub findings: &'static [&'static str],
     /// Looks, and judges.
-    pub(crate) examine: fn(&Site) -> Vec<Finding>,
+    pub(crate) examine: fn(&CheckContext) -> Vec<DoctorFinding>,
 }
 
-impl Check {
+impl DoctorCheck {
     /// Looks, and judges. What others have named is bounded in all that is said.
     #[must_use]
-    pub fn findings_of(&self, site: &Site) -> Vec<Finding> {
-        (self.examine)(site).into_iter().map(Finding::bounded).collect()
+    pub fn findings_of(&self, site: &CheckContext) -> Vec<DoctorFinding> {
+        (self.examine)(site).into_iter().map(DoctorFinding::bounded).collect()
     }
 }
 
 /// All of them, in the order in which they are run.
-pub const ALL: &[Check] =
+pub const ALL: &[DoctorCheck] =
     &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK, sidecar::CHECK, identity::CHECK];
 
 #[cfg(test)]
@@ -79,16 +79,16 @@ mod tests {
     use std::cell::Cell;
     use std::sync::LazyLock;
 
-    use seawall_probe::System;
+    use seawall_probe::LocalFiles;
     use seawall_probe::files::fake::Texts;
 
     use super::*;
-    use crate::finding::Verdict;
+    use crate::finding::DoctorVerdict;
 
     /// A site with one name to look up.
-    fn nowhere() -> Site<'static> {
+    fn nowhere() -> CheckContext<'static> {
         static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["a.example".to_owned()]);
-        Site { names: &NAMES, ..Site::of(&System) }
+        CheckContext { names: &NAMES, ..CheckContext::of(&LocalFiles) }
     }
 
     #[test]
@@ -112,13 +112,14 @@ mod tests {
                 waited.set(waited.get() + time);
                 time
             };
-            let found = check.findings_of(&Site { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
+            let found =
+                check.findings_of(&CheckContext { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
             let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
             // Those that ask servers say that nobody can be asked, and no more.
             let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.findings.len() };
             assert_eq!(names, check.findings[..told]);
-            let told = found.iter().filter(|finding| finding.verdict != Verdict::CannotTell);
-            assert_eq!(told.collect::<Vec<_>>(), Vec::<&Finding>::new());
+            let told = found.iter().filter(|finding| finding.verdict != DoctorVerdict::CannotTell);
+            assert_eq!(told.collect::<Vec<_>>(), Vec::<&DoctorFinding>::new());
             assert!(waited.get() <= Duration::from_secs(2), "{}", check.id);
         }
     }

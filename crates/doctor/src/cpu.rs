@@ -9,19 +9,19 @@ mod workers;
 
 use std::time::Duration;
 
-use seawall_probe::Snapshot;
-use seawall_probe::snapshot::Level;
+use seawall_probe::MachineSnapshot;
+use seawall_probe::snapshot::GroupQuota;
 
 pub(crate) use self::workers::envoys;
-use self::workers::{Crowd, Parallel, Word};
-use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict, many};
+use self::workers::{GroupProcesses, ParallelThreads, ThreadCountSource};
+use crate::check::{CheckContext, DoctorCheck};
+use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
 
 const THROTTLING: &str = "cpu.throttling";
 const WORKERS: &str = "cpu.workers";
 const PRESSURE: &str = "cpu.pressure";
 
-pub(crate) const CHECK: Check = Check {
+pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "cpu",
     about: "throttling of this control group for two seconds, its quota against the threads of its processes (GOMAXPROCS, nginx, Envoy), pressure",
     findings: &[THROTTLING, WORKERS, PRESSURE],
@@ -31,34 +31,34 @@ pub(crate) const CHECK: Check = Check {
 /// Twenty periods of Kubernetes' quotas.
 const WINDOW: Duration = Duration::from_secs(2);
 
-fn examine(site: &Site) -> Vec<Finding> {
-    let before = Snapshot::take(site.files, Duration::ZERO);
+fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
+    let before = MachineSnapshot::take(site.files, Duration::ZERO);
     let span = (site.wait)(WINDOW);
-    let after = Snapshot::take(site.files, span);
-    let crowd = Crowd::read(site.files);
+    let after = MachineSnapshot::take(site.files, span);
+    let crowd = GroupProcesses::read(site.files);
     vec![throttling(&before, &after), workers(&after, &crowd), pressure(&before, &after)]
 }
 
 /// In one group, in the window and since the group began, each in periods in which something ran, and those in which it was stopped.
-struct Stops<'a> {
-    level: &'a Level,
+struct ThrottlingPeriods<'a> {
+    level: &'a GroupQuota,
     window: (u64, u64),
     ever: (u64, u64),
     stopped: Duration,
 }
 
-impl<'a> Stops<'a> {
-    fn between(before: &Snapshot, level: &'a Level) -> Self {
+impl<'a> ThrottlingPeriods<'a> {
+    fn between(before: &MachineSnapshot, level: &'a GroupQuota) -> Self {
         let groups = before.quotas.as_deref().unwrap_or_default();
         let earlier =
             groups.iter().find(|group| group.directory == level.directory).unwrap_or(level).throttling;
         let later = level.throttling;
         let window = (
             later.periods.saturating_sub(earlier.periods),
-            later.throttled.saturating_sub(earlier.throttled),
+            later.throttled_periods.saturating_sub(earlier.throttled_periods),
         );
-        let stopped = later.stopped.saturating_sub(earlier.stopped);
-        Self { level, window, ever: (later.periods, later.throttled), stopped }
+        let stopped = later.throttled_time.saturating_sub(earlier.throttled_time);
+        Self { level, window, ever: (later.periods, later.throttled_periods), stopped }
     }
 
     /// Percent of the periods: in the window, and since the group began.
@@ -72,29 +72,29 @@ impl<'a> Stops<'a> {
 const OFTEN: f64 = 25.0;
 
 /// How often the quota of the group, or of one around it, stopped everything in it.
-fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
+fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding {
     let groups = match &after.quotas {
         Ok(groups) => groups,
         Err(why) => {
-            return Finding::unknown(
+            return DoctorFinding::unknown(
                 THROTTLING,
                 why,
                 "look at cpu.stat of the container's control group, on the node below /sys/fs/cgroup/kubepods.slice",
             );
         }
     };
-    let stops = groups.iter().map(|level| Stops::between(before, level));
+    let stops = groups.iter().map(|level| ThrottlingPeriods::between(before, level));
     let Some(worst) = stops
         .max_by(|one, other| one.shares().partial_cmp(&other.shares()).unwrap_or(std::cmp::Ordering::Equal))
     else {
-        return Finding::ok(THROTTLING, "no CPU quota holds here".to_owned())
-            .with("window", 0.0, "%")
-            .with("ever", 0.0, "%");
+        return DoctorFinding::ok(THROTTLING, "no CPU quota holds here".to_owned())
+            .with_measurement("window", 0.0, "%")
+            .with_measurement("ever", 0.0, "%");
     };
     let (window, ever) = worst.shares();
     let text = format!(
         "a quota of {} ({}) stopped its threads in {} of {} periods while it was watched, for {:.2} s together, and in {} of {} since the group began",
-        many(worst.level.cores, "core"),
+        pluralize(worst.level.cores, "core"),
         worst.level.directory,
         worst.window.1,
         worst.window.0,
@@ -102,17 +102,16 @@ fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
         worst.ever.1,
         worst.ever.0
     );
-    let found = Finding::ok(THROTTLING, text).with("window", window, "%").with("ever", ever, "%").with(
-        "quota",
-        worst.level.cores,
-        "cores",
-    );
+    let found = DoctorFinding::ok(THROTTLING, text)
+        .with_measurement("window", window, "%")
+        .with_measurement("ever", ever, "%")
+        .with_measurement("quota", worst.level.cores, "cores");
     let verdict = match (window, ever) {
-        (window, _) if window >= OFTEN => Verdict::Fault,
-        (window, ever) if window > 0.0 || ever >= OFTEN => Verdict::Warning,
+        (window, _) if window >= OFTEN => DoctorVerdict::Fault,
+        (window, ever) if window > 0.0 || ever >= OFTEN => DoctorVerdict::Warning,
         _ => return found,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "once the quota of a period is used up all threads stand still until the next begins: answers wait for up to that long while the CPU seems idle",
         "raise the CPU limit, or take it away and keep the request; or run no more threads at once than the quota has cores (cpu.workers)",
@@ -123,99 +122,107 @@ const FEWER: &str = "set what runs at once to the quota, rounded up: GOMAXPROCS 
                      worker_processes, Java's -XX:ActiveProcessorCount";
 
 /// A quota against the threads that want to run at once.
-fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
+fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
     let groups = match &after.quotas {
         Ok(groups) => groups,
-        Err(why) => return Finding::unknown(WORKERS, why, FEWER),
+        Err(why) => return DoctorFinding::unknown(WORKERS, why, FEWER),
     };
     let Some(quota) = groups.iter().map(|level| level.cores).min_by(f64::total_cmp) else {
-        return Finding::ok(
+        return DoctorFinding::ok(
             WORKERS,
             "no CPU quota holds here, so no number of threads is too many for it".to_owned(),
         );
     };
     match crowd {
-        Crowd::Seen { parallel, unshown, hides } => {
+        GroupProcesses::Seen { parallel, unshown, hides } => {
             at_once(parallel, quota).unwrap_or_else(|| all_fit(parallel.len(), quota, *unshown, *hides))
         }
-        Crowd::Unseen(why) => Finding::unknown(WORKERS, why, FEWER),
+        GroupProcesses::Unseen(why) => DoctorFinding::unknown(WORKERS, why, FEWER),
     }
 }
 
 /// Who runs more than fit, or may; the surest of them.
-fn at_once(crowd: &[Parallel], quota: f64) -> Option<Finding> {
+fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
     // A core that is only partly ours still runs one thread at a time.
     let fits = quota.ceil().max(1.0);
-    let most = |is: &dyn Fn(&Parallel) -> bool| {
+    let most = |is: &dyn Fn(&ParallelThreads) -> bool| {
         crowd.iter().filter(|one| is(one) && one.threads as f64 > fits).max_by_key(|one| one.threads)
     };
-    if let Some(one) = most(&|one| one.word == Word::Stated) {
+    if let Some(one) = most(&|one| one.word == ThreadCountSource::Stated) {
         return Some(too_many(one, quota));
     }
     if let Some(one) = most(&|_| true) {
         let why = "how many of them it runs at once it does not say where it can be read";
-        return Some(untold(one, quota).judged(Verdict::CannotTell, why, FEWER));
+        return Some(untold(one, quota).with_verdict(DoctorVerdict::CannotTell, why, FEWER));
     }
-    let mut unread = crowd.iter().filter_map(|one| Some((one, one.word.unread()?)));
+    let mut unread = crowd.iter().filter_map(|one| Some((one, one.word.unread_reason()?)));
     let (one, why) = unread.next()?;
     let others = match unread.count() {
         0 => String::new(),
         count => format!("; of {count} more it is not known either"),
     };
-    Some(untold(one, quota).judged(Verdict::CannotTell, format!("{why}{others}"), LOOK))
+    Some(untold(one, quota).with_verdict(DoctorVerdict::CannotTell, format!("{why}{others}"), LOOK))
 }
 
 /// None of those that are shown runs more.
-fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> Finding {
+fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFinding {
     let text = format!(
         "no process of {count} in this group runs more threads at once than a quota of {} lets",
-        many(quota, "core")
+        pluralize(quota, "core")
     );
-    let found = Finding::ok(WORKERS, text).with("quota", quota, "cores");
+    let found = DoctorFinding::ok(WORKERS, text).with_measurement("quota", quota, "cores");
     let who = match (unshown, hides) {
         (0, false) => return found,
         (0, true) => "those of other users are not even named (hidepid)".to_owned(),
         _ => format!("of {unshown} the group is not shown to this user"),
     };
-    found.judged(Verdict::CannotTell, format!("there may be more processes in it: {who}"), LOOK)
+    found.with_verdict(DoctorVerdict::CannotTell, format!("there may be more processes in it: {who}"), LOOK)
 }
 
 const LOOK: &str =
     "look as root, or as the user of the process: tr '\\0' '\\n' </proc/PID/environ | grep GOMAXPROCS";
 
 /// What it is set to is not known.
-fn untold(one: &Parallel, quota: f64) -> Finding {
+fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
     let text = format!(
         "{} has {} for a quota of {}",
         one.what,
-        many(one.threads as f64, "thread"),
-        many(quota, "core")
+        pluralize(one.threads as f64, "thread"),
+        pluralize(quota, "core")
     );
-    Finding::ok(WORKERS, text).with("quota", quota, "cores").with("threads", one.threads as f64, "threads")
+    DoctorFinding::ok(WORKERS, text).with_measurement("quota", quota, "cores").with_measurement(
+        "threads",
+        one.threads as f64,
+        "threads",
+    )
 }
 
-fn too_many(one: &Parallel, quota: f64) -> Finding {
-    let Parallel { what, threads, .. } = one;
+fn too_many(one: &ParallelThreads, quota: f64) -> DoctorFinding {
+    let ParallelThreads { what, threads, .. } = one;
     let running = 100.0 * quota / *threads as f64;
-    let text = format!("{what} runs up to {threads} threads at once on a quota of {}", many(quota, "core"));
-    let found =
-        Finding::ok(WORKERS, text).with("quota", quota, "cores").with("threads", *threads as f64, "threads");
+    let text =
+        format!("{what} runs up to {threads} threads at once on a quota of {}", pluralize(quota, "core"));
+    let found = DoctorFinding::ok(WORKERS, text).with_measurement("quota", quota, "cores").with_measurement(
+        "threads",
+        *threads as f64,
+        "threads",
+    );
     let reason = format!(
         "when all are busy they use up the quota of a period of 100 ms in {running:.0} ms, and stand still for {:.0} ms",
         100.0 - running
     );
-    found.judged(Verdict::Warning, reason, FEWER)
+    found.with_verdict(DoctorVerdict::Warning, reason, FEWER)
 }
 
 /// As for the generator: waiting that is more than a tenth of the time shows in the tail of everything.
 const WAITED: f64 = 10.0;
 
 /// For how much of the window something could have run and had no CPU.
-fn pressure(before: &Snapshot, after: &Snapshot) -> Finding {
+fn pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding {
     let fix = "look at /proc/pressure/cpu (Linux 4.20, psi=1) on the node";
     let (earlier, later) = match (&before.cpu_pressure, &after.cpu_pressure) {
         (Ok(earlier), Ok(later)) => (earlier, later),
-        (Err(why), _) | (_, Err(why)) => return Finding::unknown(PRESSURE, why, fix),
+        (Err(why), _) | (_, Err(why)) => return DoctorFinding::unknown(PRESSURE, why, fix),
     };
     let span = after.at.saturating_sub(before.at).as_secs_f64();
     let waited = later.stalled.saturating_sub(earlier.stalled).as_secs_f64();
@@ -223,12 +230,12 @@ fn pressure(before: &Snapshot, after: &Snapshot) -> Finding {
     let whose =
         if later.whole_machine { "something on this machine" } else { "something of this control group" };
     let text = format!("{whose} waited for a CPU in {share:.0} % of {span:.1} s");
-    let found = Finding::ok(PRESSURE, text).with("waited", share, "%");
+    let found = DoctorFinding::ok(PRESSURE, text).with_measurement("waited", share, "%");
     if share <= WAITED {
         return found;
     }
-    found.judged(
-        Verdict::Warning,
+    found.with_verdict(
+        DoctorVerdict::Warning,
         "what waits for a CPU answers late, however short its own work is",
         "move work off this node, raise the CPU request (it is the share when the node is full), or raise the quota if cpu.throttling complains",
     )

@@ -15,20 +15,20 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use seawall_probe::files::{Unread, parsed};
+use seawall_probe::files::{ProbeError, read_parsed};
 
-use self::ask::{Heard, Now, Way, ask};
-use self::config::Config;
+use self::ask::{DnsExchange, MonotonicNow, NameServerPath, ask};
+use self::config::ResolverConfig;
 use self::lookup::{look_up, lookup};
-pub use self::names::checked;
-use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict, many};
+pub use self::names::validated;
+use crate::check::{CheckContext, DoctorCheck};
+use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
 
 const SEARCH: &str = "dns.search";
 const SERVERS: &str = "dns.servers";
 const LOOKUP: &str = "dns.lookup";
 
-pub(crate) const CHECK: Check = Check {
+pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "dns",
     about: "ndots and search domains, whether each name server answers and how soon, and for each --name the questions that a lookup takes, asked on the wire",
     findings: &[SEARCH, SERVERS, LOOKUP],
@@ -37,7 +37,7 @@ pub(crate) const CHECK: Check = Check {
 
 /// For how long servers are waited for.
 #[derive(Clone, Copy)]
-struct Patience {
+struct DnsTimeouts {
     /// All name servers together, and all lookups together.
     all: Duration,
     /// Both questions about one name.
@@ -45,7 +45,7 @@ struct Patience {
 }
 
 /// So that the check ends within five seconds.
-const PATIENCE: Patience = Patience { all: Duration::from_secs(2), each: Duration::from_millis(400) };
+const PATIENCE: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(2), each: Duration::from_millis(400) };
 
 /// Questions for each server.
 const TRIES: usize = 5;
@@ -54,18 +54,18 @@ const TRIES: usize = 5;
 /// alone may fail, so the first search domain is asked for as well.
 const USUAL: &str = "localhost";
 
-fn examine(site: &Site) -> Vec<Finding> {
+fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let links = site.files.read("/proc/net/if_inet6").unwrap_or_default();
-    let config = parsed(site.files, site.resolv_conf, |text| Some(Config::parse(text, &links)));
+    let config = read_parsed(site.files, site.resolv_conf, |text| Some(ResolverConfig::parse(text, &links)));
     match config {
-        Ok(config) => examined(site, &config.within(site.environment)),
+        Ok(config) => examined(site, &config.with_environment(site.environment)),
         Err(why) => unknown(site, &why),
     }
 }
 
-fn examined(site: &Site, config: &Config) -> Vec<Finding> {
+fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> {
     let hosts = site.files.read(HOSTS).unwrap_or_default();
-    let known: Vec<_> = site.names.iter().map(|name| names::known(name, &hosts)).collect();
+    let known: Vec<_> = site.names.iter().map(|name| names::answered_locally(name, &hosts)).collect();
     let asked = site.names.iter().zip(&known).find(|(_, known)| known.is_none());
     let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
     let polled = polled(config, name, PATIENCE, site.now);
@@ -73,19 +73,19 @@ fn examined(site: &Site, config: &Config) -> Vec<Finding> {
     let begun = (site.now)();
     for (name, known) in site.names.iter().zip(known) {
         if let Some(why) = known {
-            found.push(Finding::ok(LOOKUP, format!("no lookup is made for {name}: {why}")));
+            found.push(DoctorFinding::ok(LOOKUP, format!("no lookup is made for {name}: {why}")));
             continue;
         }
         let all = PATIENCE.all.saturating_sub((site.now)().saturating_sub(begun));
-        found.push(lookup(config, name, &look_up(config, name, Patience { all, ..PATIENCE }, site.now)));
+        found.push(lookup(config, name, &look_up(config, name, DnsTimeouts { all, ..PATIENCE }, site.now)));
     }
     found
 }
 
-fn unknown(site: &Site, why: &Unread) -> Vec<Finding> {
+fn unknown(site: &CheckContext, why: &ProbeError) -> Vec<DoctorFinding> {
     let fix = "look at /etc/resolv.conf of the pod, or name it: --resolv-conf FILE";
-    let mut found = vec![Finding::unknown(SEARCH, why, fix), Finding::unknown(SERVERS, why, fix)];
-    found.extend(site.names.iter().map(|_| Finding::unknown(LOOKUP, why, fix)));
+    let mut found = vec![DoctorFinding::unknown(SEARCH, why, fix), DoctorFinding::unknown(SERVERS, why, fix)];
+    found.extend(site.names.iter().map(|_| DoctorFinding::unknown(LOOKUP, why, fix)));
     found
 }
 
@@ -96,7 +96,7 @@ const HOSTS: &str = "/etc/hosts";
 const FOREIGN: &str = "api.example.com";
 
 /// What the configuration makes of a name outside the cluster, whatever the servers say.
-fn search(config: &Config) -> Finding {
+fn search(config: &ResolverConfig) -> DoctorFinding {
     let tried = config.candidates(FOREIGN);
     let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
     let questions = 2 * (before + 1);
@@ -105,23 +105,21 @@ fn search(config: &Config) -> Finding {
         config.ndots,
         domains(config)
     );
-    let found = Finding::ok(SEARCH, text).with("ndots", config.ndots as f64, "dots").with(
-        "questions",
-        questions as f64,
-        "questions",
-    );
+    let found = DoctorFinding::ok(SEARCH, text)
+        .with_measurement("ndots", config.ndots as f64, "dots")
+        .with_measurement("questions", questions as f64, "questions");
     if before == 0 {
         return found;
     }
-    found.judged(
-        Verdict::Warning,
+    found.with_verdict(
+        DoctorVerdict::Warning,
         format!("it is tried below every search domain first, so {before} of {} rounds come to nothing, one after the other, in each lookup", before + 1),
         fewer(FOREIGN),
     )
 }
 
-fn domains(config: &Config) -> String {
-    many(config.search.len() as f64, "search domain")
+fn domains(config: &ResolverConfig) -> String {
+    pluralize(config.search.len() as f64, "search domain")
 }
 
 /// What takes fewer questions for a name.
@@ -133,12 +131,12 @@ fn fewer(name: &str) -> String {
 }
 
 /// What one server did.
-struct Polled {
+struct ServerPoll {
     server: SocketAddr,
-    heard: Vec<Heard>,
+    heard: Vec<DnsExchange>,
 }
 
-impl Polled {
+impl ServerPoll {
     fn asked(&self) -> u32 {
         self.heard.iter().map(|heard| heard.sent).sum()
     }
@@ -155,7 +153,7 @@ impl Polled {
 
     /// Whether each said that it failed.
     fn is_broken(&self) -> bool {
-        self.answered() > 0 && self.heard.iter().all(|heard| heard.broke == heard.answered)
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.server_failures == heard.answered)
     }
 
     /// Why it could not be asked, where the system said it.
@@ -168,7 +166,7 @@ impl Polled {
         self.heard
             .iter()
             .filter(|heard| heard.error.is_none())
-            .map(|heard| heard.lost() - heard.cut_lost)
+            .map(|heard| heard.lost() - heard.tcp_lost)
             .sum()
     }
 
@@ -182,18 +180,18 @@ impl Polled {
 }
 
 /// Asks each server that is used some times; one that twice gave no answer is not asked again.
-fn polled(config: &Config, name: &str, patience: Patience, now: Now) -> Vec<Polled> {
+fn polled(config: &ResolverConfig, name: &str, patience: DnsTimeouts, now: MonotonicNow) -> Vec<ServerPoll> {
     let begun = now();
     let names: Vec<_> = std::iter::once(name).chain(config.search.first().map(String::as_str)).collect();
     let poll = |server: &SocketAddr| {
-        let mut heard: Vec<Heard> = Vec::new();
+        let mut heard: Vec<DnsExchange> = Vec::new();
         while heard.len() < TRIES
             && heard.iter().filter(|heard| heard.lost() > 0).count() < 2
             && now().saturating_sub(begun) < patience.all
         {
             let name = names[heard.len() % names.len()];
             // What fits no question is told of the name.
-            let way = Way { server: *server, over_tcp: config.over_tcp };
+            let way = NameServerPath { server: *server, over_tcp: config.over_tcp };
             let Ok(both) =
                 ask(way, name, patience.each, now).or_else(|_| ask(way, USUAL, patience.each, now))
             else {
@@ -201,32 +199,32 @@ fn polled(config: &Config, name: &str, patience: Patience, now: Now) -> Vec<Poll
             };
             heard.push(both);
         }
-        Polled { server: *server, heard }
+        ServerPoll { server: *server, heard }
     };
-    config.asked().iter().map(poll).collect()
+    config.queried_servers().iter().map(poll).collect()
 }
 
 /// Where others alert on a slow server (Coroot's inspection of DNS, its latency).
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Whether the servers answer, and how soon.
-fn servers(config: &Config, polled: &[Polled]) -> Finding {
-    let count = |of: fn(&Polled) -> u32| polled.iter().map(of).sum::<u32>();
-    let (asked, answered) = (count(Polled::asked), count(Polled::answered));
+fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
+    let count = |of: fn(&ServerPoll) -> u32| polled.iter().map(of).sum::<u32>();
+    let (asked, answered) = (count(ServerPoll::asked), count(ServerPoll::answered));
     let none = if config.names_none {
         "no name server is named, so the C library asks one on this machine: "
     } else {
         ""
     };
     let told: Vec<_> = polled.iter().map(tell).collect();
-    let slowest = polled.iter().filter_map(Polled::median).max().unwrap_or_default();
-    let found = Finding::ok(SERVERS, [none, &told.join("; ")].concat())
-        .with("asked", f64::from(asked), "questions")
-        .with("answered", f64::from(answered), "questions")
-        .with("slowest", slowest.as_secs_f64() * 1e3, "ms");
+    let slowest = polled.iter().filter_map(ServerPoll::median).max().unwrap_or_default();
+    let found = DoctorFinding::ok(SERVERS, [none, &told.join("; ")].concat())
+        .with_measurement("asked", f64::from(asked), "questions")
+        .with_measurement("answered", f64::from(answered), "questions")
+        .with_measurement("slowest", slowest.as_secs_f64() * 1e3, "ms");
     let fault = foremost(config, polled).filter(|polled| polled.answered() == 0);
     if let Some((verdict, reason, fix)) = fault.and_then(cannot_be_asked).or_else(|| useless(polled)) {
-        return found.judged(verdict, reason, if config.names_none { NAME_ONE } else { fix });
+        return found.with_verdict(verdict, reason, if config.names_none { NAME_ONE } else { fix });
     }
     let timeout = config.timeout.as_secs();
     match () {
@@ -240,14 +238,14 @@ fn servers(config: &Config, polled: &[Polled]) -> Finding {
             let reason = format!(
                 "{which} does not answer: {lookups} waits {timeout} s for it before it asks again or the next"
             );
-            found.judged(Verdict::Fault, reason, if config.names_none { NAME_ONE } else { LOOK })
+            found.with_verdict(DoctorVerdict::Fault, reason, if config.names_none { NAME_ONE } else { LOOK })
         }
         () if answered < asked => {
             let (reason, fix) = lossy(polled, timeout);
-            found.judged(Verdict::Warning, reason, fix)
+            found.with_verdict(DoctorVerdict::Warning, reason, fix)
         }
-        () if slowest > SLOW => found.judged(
-            Verdict::Warning,
+        () if slowest > SLOW => found.with_verdict(
+            DoctorVerdict::Warning,
             "each lookup takes at least that long, and a searched name several times",
             LOOK,
         ),
@@ -264,13 +262,13 @@ const WAY: &str = "look whether this machine has a way there (ip route get ADDRE
                    at it";
 
 /// The server with which lookups begin; of several of them, the one that answers least.
-fn foremost<'a>(config: &Config, polled: &'a [Polled]) -> Option<&'a Polled> {
+fn foremost<'a>(config: &ResolverConfig, polled: &'a [ServerPoll]) -> Option<&'a ServerPoll> {
     let silent = polled.iter().find(|polled| polled.answered() == 0).filter(|_| config.rotates);
     silent.or_else(|| polled.first())
 }
 
 /// What a lookup pays for answers that did not come, though others did.
-fn lossy(polled: &[Polled], timeout: u64) -> (String, &'static str) {
+fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
     if polled.iter().any(|polled| polled.waited_for() > 0) {
         return (
             format!(
@@ -294,20 +292,20 @@ fn lossy(polled: &[Polled], timeout: u64) -> (String, &'static str) {
 const TCP: &str = "allow TCP to port 53 of the server (network policies, firewalls)";
 
 /// A server that cannot be asked, where the system says why.
-fn cannot_be_asked(foremost: &Polled) -> Option<(Verdict, String, &'static str)> {
+fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorVerdict, String, &'static str)> {
     let error = foremost.error()?;
     let reason = format!(
         "the server that is asked first cannot be asked ({error}): every lookup goes on to the next, or fails at once"
     );
-    Some((Verdict::Fault, reason, WAY))
+    Some((DoctorVerdict::Fault, reason, WAY))
 }
 
 /// Servers that answer, and nothing but that they fail or refuse.
-fn useless(polled: &[Polled]) -> Option<(Verdict, String, &'static str)> {
+fn useless(polled: &[ServerPoll]) -> Option<(DoctorVerdict, String, &'static str)> {
     let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
     let who: Vec<_> = failing.iter().map(|polled| shown(polled.server)).collect();
     let is_harm = failing.len() == polled.len() && failing.iter().any(|polled| polled.is_broken());
-    let verdict = if is_harm { Verdict::Fault } else { Verdict::Warning };
+    let verdict = if is_harm { DoctorVerdict::Fault } else { DoctorVerdict::Warning };
     let said = if failing.iter().any(|polled| polled.is_broken()) {
         "it failed (SERVFAIL)"
     } else {
@@ -329,8 +327,8 @@ fn shown(server: SocketAddr) -> String {
     }
 }
 
-fn tell(polled: &Polled) -> String {
-    let Polled { server, .. } = polled;
+fn tell(polled: &ServerPoll) -> String {
+    let ServerPoll { server, .. } = polled;
     let took = polled.median().map_or_else(String::new, |median| {
         format!(", both of a name within {:.1} ms at the median", median.as_secs_f64() * 1e3)
     });

@@ -18,10 +18,10 @@ mod secrets;
 mod tests;
 mod windows;
 
-use self::ask::Pace;
-use self::lent::{Outcome, Server};
-use crate::check::{Check, Site};
-use crate::finding::Finding;
+use self::ask::RequestBudget;
+use self::lent::{CloudServerOutcome, RespondingServer};
+use crate::check::{CheckContext, DoctorCheck};
+use crate::finding::DoctorFinding;
 
 const SERVERS: &str = "identity.servers";
 const LATENCY: &str = "identity.latency";
@@ -30,7 +30,7 @@ const LIFE: &str = "identity.life";
 const TOKENS: &str = "identity.tokens";
 const NODE: &str = "identity.node";
 
-pub(crate) const CHECK: Check = Check {
+pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "identity",
     about: "which metadata servers answer (Google's, AWS's, Azure's, containers'), as whom, how soon of ten times, how long credentials live against the SDKs' refresh windows, \
             IMDSv2 and its hop limit, whether the node's own credentials are reachable",
@@ -40,11 +40,11 @@ pub(crate) const CHECK: Check = Check {
 
 /// Each server is asked by a function of its own, one after the other: first the one that is not asked in most places, which leaves its time
 /// to the others.
-const DIALECTS: [fn(&Site, &Pace) -> Outcome; 4] =
+const DIALECTS: [fn(&CheckContext, &RequestBudget) -> CloudServerOutcome; 4] =
     [containers::examine, google::examine, aws::examine, azure::examine];
 
-fn examine(site: &Site) -> Vec<Finding> {
-    let pace = Pace::new((site.now)());
+fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
+    let pace = RequestBudget::new((site.now)());
     let outcomes: Vec<_> = DIALECTS
         .iter()
         .map(|examine| {
@@ -53,11 +53,12 @@ fn examine(site: &Site) -> Vec<Finding> {
         })
         .collect();
     // What the last one lends the first may have said.
-    let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.without(pace.secrets())).collect();
+    let outcomes: Vec<_> =
+        outcomes.into_iter().map(|outcome| outcome.without_secrets(pace.secrets())).collect();
     let first = judge::servers(&outcomes, pace.count());
     let is_pod = (site.environment)("KUBERNETES_SERVICE_HOST").is_some();
     let servers = outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Serving(server) => Some(server.as_ref()),
+        CloudServerOutcome::Serving(server) => Some(server.as_ref()),
         _ => None,
     });
     let told = servers.flat_map(|server| about(server, is_pod));
@@ -65,7 +66,7 @@ fn examine(site: &Site) -> Vec<Finding> {
 }
 
 /// What is told of one server.
-fn about(server: &Server, is_pod: bool) -> Vec<Finding> {
+fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
     let mut found = vec![judge::latency(server), judge::principal(server), judge::life(server)];
     found.extend(server.tokens.as_ref().map(judge::tokens));
     found.push(judge::node(server, is_pod));

@@ -11,13 +11,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use seawall_probe::files::{Files, Reading, Unread, parsed};
+use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::generator::TIME_WAIT;
 use seawall_probe::net::{PORT_RANGE, number, port_range, time_wait};
-use seawall_probe::sockets::{Socket, Sockets, State};
+use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 
-use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict};
+use crate::check::{CheckContext, DoctorCheck};
+use crate::finding::{DoctorFinding, DoctorVerdict};
 
 const RANGE: &str = "ports.range";
 const USE: &str = "ports.use";
@@ -25,27 +25,27 @@ const WAITING: &str = "ports.time-wait";
 const CONNTRACK: &str = "ports.conntrack";
 const NAT: &str = "ports.nat";
 
-pub(crate) const CHECK: Check = Check {
+pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "ports",
     about: "ephemeral ports, their use towards one destination, TIME_WAIT, conntrack, NAT: the rates at which they end",
     findings: &[RANGE, USE, WAITING, CONNTRACK, NAT],
     examine,
 };
 
-fn examine(site: &Site) -> Vec<Finding> {
-    let look = Look::take(site.files);
+fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
+    let look = PortSnapshot::take(site.files);
     vec![range(&look), used(&look), waiting(&look), conntrack(&look), nat(&look)]
 }
 
 /// What the machine says, in this network namespace.
-struct Look {
-    ports: Reading<Ports>,
-    sockets: Reading<Sockets>,
+struct PortSnapshot {
+    ports: ProbeResult<Ports>,
+    sockets: ProbeResult<TcpSockets>,
     /// `tcp_tw_reuse`: 0 never, 1 always, 2 on loopback (`Documentation/networking/ip-sysctl.rst`).
-    reuse: Reading<u64>,
-    time_wait: Reading<u64>,
-    most_time_wait: Reading<u64>,
-    tracked: Reading<Tracked>,
+    reuse: ProbeResult<u64>,
+    time_wait: ProbeResult<u64>,
+    most_time_wait: ProbeResult<u64>,
+    tracked: ProbeResult<ConntrackTable>,
 }
 
 /// Ports for connections that choose none themselves.
@@ -56,33 +56,33 @@ struct Ports {
 }
 
 /// The table of tracked connections.
-struct Tracked {
+struct ConntrackTable {
     count: u64,
     most: u64,
     /// For how many seconds a closed connection stays in it.
     closed_for: u64,
 }
 
-impl Look {
-    fn take(files: &dyn Files) -> Self {
-        let setting = |name: &str| parsed(files, &format!("/proc/sys/net/ipv4/{name}"), number);
+impl PortSnapshot {
+    fn take(files: &dyn HostFiles) -> Self {
+        let setting = |name: &str| read_parsed(files, &format!("/proc/sys/net/ipv4/{name}"), number);
         Self {
             ports: Ports::read(files),
-            sockets: Sockets::read(files),
+            sockets: TcpSockets::read(files),
             reuse: setting("tcp_tw_reuse"),
-            time_wait: parsed(files, "/proc/net/sockstat", time_wait),
+            time_wait: read_parsed(files, "/proc/net/sockstat", time_wait),
             most_time_wait: setting("tcp_max_tw_buckets"),
-            tracked: Tracked::read(files),
+            tracked: ConntrackTable::read(files),
         }
     }
 }
 
 impl Ports {
-    fn read(files: &dyn Files) -> Reading<Self> {
-        let range = parsed(files, PORT_RANGE, port_range)?;
+    fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
+        let range = read_parsed(files, PORT_RANGE, port_range)?;
         let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
-        let reserved = match parsed(files, path, |text| reserved(text, &range)) {
-            Err(Unread::Missing(_)) => 0,
+        let reserved = match read_parsed(files, path, |text| reserved(text, &range)) {
+            Err(ProbeError::Missing(_)) => 0,
             reserved => reserved?,
         };
         Ok(Self { range, reserved })
@@ -110,10 +110,10 @@ fn reserved(list: &str, range: &RangeInclusive<u16>) -> Option<u64> {
     Some(count)
 }
 
-impl Tracked {
-    fn read(files: &dyn Files) -> Reading<Self> {
+impl ConntrackTable {
+    fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
         let read =
-            |name: &str| parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
+            |name: &str| read_parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
         Ok(Self { count: read("count")?, most: read("max")?, closed_for: read("tcp_timeout_time_wait")? })
     }
 }
@@ -122,11 +122,11 @@ impl Tracked {
 const USUAL: u64 = 25_400;
 
 /// How large the range is.
-fn range(look: &Look) -> Finding {
+fn range(look: &PortSnapshot) -> DoctorFinding {
     let ports = match &look.ports {
         Ok(ports) => ports,
         Err(why) => {
-            return Finding::unknown(
+            return DoctorFinding::unknown(
                 RANGE,
                 why,
                 "look at sysctl net.ipv4.ip_local_port_range in this network namespace",
@@ -140,19 +140,21 @@ fn range(look: &Look) -> Finding {
          second, if this side closes them",
         ports.reserved
     );
-    let found = Finding::ok(RANGE, text).with("usable", usable as f64, "ports").with("lasting", rate, "/s");
+    let found = DoctorFinding::ok(RANGE, text)
+        .with_measurement("usable", usable as f64, "ports")
+        .with_measurement("lasting", rate, "/s");
     if usable >= USUAL {
         return found;
     }
     if usable == 0 {
-        return found.judged(
-            Verdict::Fault,
+        return found.with_verdict(
+            DoctorVerdict::Fault,
             "no port is left for a connection that chooses none itself: each fails (EADDRNOTAVAIL)",
             WIDER,
         );
     }
     let reason = "fewer ports than the kernel gives by itself (28232): new connections to one destination fail (EADDRNOTAVAIL) above that rate";
-    found.judged(Verdict::Warning, reason, WIDER)
+    found.with_verdict(DoctorVerdict::Warning, reason, WIDER)
 }
 
 const WIDER: &str = "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's securityContext), and reserve only the ports of \
@@ -160,7 +162,7 @@ const WIDER: &str = "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 655
 
 /// Connections from one address to one destination.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct PortUse {
     ports: u64,
     /// Of these, in TIME_WAIT.
     waiting: u64,
@@ -168,16 +170,19 @@ struct Taken {
 
 /// Who takes most ports of the range towards one destination, of the destinations that count. A socket at a listener's port was accepted,
 /// and took none.
-fn busiest(sockets: &Sockets, counts: impl Fn(&Socket) -> bool) -> Option<((IpAddr, SocketAddr), Taken)> {
-    let is_listener = |socket: &&Socket| socket.state == State::Listen;
+fn busiest(
+    sockets: &TcpSockets,
+    counts: impl Fn(&TcpSocket) -> bool,
+) -> Option<((IpAddr, SocketAddr), PortUse)> {
+    let is_listener = |socket: &&TcpSocket| socket.state == TcpState::Listen;
     let listening: HashSet<u16> =
         sockets.all.iter().filter(is_listener).map(|socket| socket.local.port()).collect();
-    let mut taken: HashMap<_, Taken> = HashMap::new();
+    let mut taken: HashMap<_, PortUse> = HashMap::new();
     for socket in sockets.all.iter().filter(|socket| !is_listener(socket) && counts(socket)) {
         if !listening.contains(&socket.local.port()) && socket.remote.port() != 0 {
             let entry = taken.entry((socket.local.ip(), socket.remote)).or_default();
             entry.ports += 1;
-            entry.waiting += u64::from(socket.state == State::TimeWait);
+            entry.waiting += u64::from(socket.state == TcpState::TimeWait);
         }
     }
     taken.into_iter().max_by_key(|(way, taken)| (taken.ports, *way))
@@ -190,39 +195,43 @@ const HALF: f64 = 50.0;
 const NEARLY_ALL: f64 = 90.0;
 
 /// How many ports of the range are taken towards the destination to which most are.
-fn used(look: &Look) -> Finding {
+fn used(look: &PortSnapshot) -> DoctorFinding {
     let look_at = "look at the sockets of the process: ss -tan state time-wait, ss -tan";
     let (ports, sockets) = match (&look.ports, &look.sockets) {
         (Ok(ports), Ok(sockets)) => (ports, sockets),
-        (Err(why), _) | (_, Err(why)) => return Finding::unknown(USE, why, look_at),
+        (Err(why), _) | (_, Err(why)) => return DoctorFinding::unknown(USE, why, look_at),
     };
     let busiest = busiest(sockets, |socket| ports.range.contains(&socket.local.port()));
-    let Some(((from, to), Taken { ports: taken, waiting })) = busiest else {
+    let Some(((from, to), PortUse { ports: taken, waiting })) = busiest else {
         let found =
-            Finding::ok(USE, "no connection that was opened here takes a port of the range".to_owned());
-        return found.with("taken", 0.0, "ports").with("share", 0.0, "%");
+            DoctorFinding::ok(USE, "no connection that was opened here takes a port of the range".to_owned());
+        return found.with_measurement("taken", 0.0, "ports").with_measurement("share", 0.0, "%");
     };
     let (share, at_least) = (percent(taken, ports.usable()), if sockets.is_cut { "at least " } else { "" });
     let text = format!(
         "{at_least}{taken} of {} ports ({share:.0} %) are taken from {from} to {to}, where most are; {waiting} of them are in TIME_WAIT",
         ports.usable()
     );
-    let found = Finding::ok(USE, text).with("taken", taken as f64, "ports").with("share", share, "%").with(
-        "time-wait",
-        waiting as f64,
-        "ports",
-    );
+    let found = DoctorFinding::ok(USE, text)
+        .with_measurement("taken", taken as f64, "ports")
+        .with_measurement("share", share, "%")
+        .with_measurement("time-wait", waiting as f64, "ports");
     let verdict = match share {
-        share if share >= NEARLY_ALL => Verdict::Fault,
-        share if share >= HALF => Verdict::Warning,
+        share if share >= NEARLY_ALL => DoctorVerdict::Fault,
+        share if share >= HALF => DoctorVerdict::Warning,
         _ => return found,
     };
     let (reason, fix) = advice(look, ports, waiting * 2 >= taken, from.is_loopback());
-    found.judged(verdict, reason, fix)
+    found.with_verdict(verdict, reason, fix)
 }
 
 /// What becomes of more, and what helps: keeping connections where most are closed, else more of what a port is counted by.
-fn advice(look: &Look, ports: &Ports, mostly_waiting: bool, is_loopback: bool) -> (String, &'static str) {
+fn advice(
+    look: &PortSnapshot,
+    ports: &Ports,
+    mostly_waiting: bool,
+    is_loopback: bool,
+) -> (String, &'static str) {
     if !mostly_waiting {
         let reason = "the connections are open at once: at the range's end new ones fail (EADDRNOTAVAIL), and from half of it on each takes longer to find a port";
         return (
@@ -251,11 +260,11 @@ fn advice(look: &Look, ports: &Ports, mostly_waiting: bool, is_loopback: bool) -
 const NEARLY: f64 = 80.0;
 
 /// Sockets in TIME_WAIT against the most that are kept.
-fn waiting(look: &Look) -> Finding {
+fn waiting(look: &PortSnapshot) -> DoctorFinding {
     let (count, most) = match (&look.time_wait, &look.most_time_wait) {
         (Ok(count), Ok(most)) => (*count, *most),
         (Err(why), _) | (_, Err(why)) => {
-            return Finding::unknown(
+            return DoctorFinding::unknown(
                 WAITING,
                 why,
                 "look at /proc/net/sockstat and sysctl net.ipv4.tcp_max_tw_buckets",
@@ -270,14 +279,15 @@ fn waiting(look: &Look) -> Finding {
     };
     let text = format!("{count} sockets of {most} at most are in TIME_WAIT; {reuse}");
     let share = percent(count, most);
-    let found =
-        Finding::ok(WAITING, text).with("time-wait", count as f64, "sockets").with("share", share, "%");
+    let found = DoctorFinding::ok(WAITING, text)
+        .with_measurement("time-wait", count as f64, "sockets")
+        .with_measurement("share", share, "%");
     let verdict = match share {
-        share if share >= 100.0 => Verdict::Fault,
-        share if share >= NEARLY => Verdict::Warning,
+        share if share >= 100.0 => DoctorVerdict::Fault,
+        share if share >= NEARLY => DoctorVerdict::Warning,
         _ => return found,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "beyond the most, sockets skip TIME_WAIT: a late segment can reach the next connection at that port, or reset it",
         "keep connections alive; else raise net.ipv4.tcp_max_tw_buckets",
@@ -289,13 +299,13 @@ fn waiting(look: &Look) -> Finding {
 const CLEARED: f64 = 95.0;
 
 /// Tracked connections against the size of the table.
-fn conntrack(look: &Look) -> Finding {
-    let Tracked { count, most, closed_for } = match &look.tracked {
+fn conntrack(look: &PortSnapshot) -> DoctorFinding {
+    let ConntrackTable { count, most, closed_for } = match &look.tracked {
         Ok(tracked) => tracked,
         Err(why) => {
             let fix = "connections are tracked by the node, if at all; there: sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max, dmesg \
                        ('table full'), conntrack -S (drop, insert_failed)";
-            return Finding::unknown(CONNTRACK, why, fix);
+            return DoctorFinding::unknown(CONNTRACK, why, fix);
         }
     };
     // `nf_conntrack_alloc` looks at the limit only if there is one (Linux `net/netfilter/nf_conntrack_core.c`).
@@ -303,7 +313,7 @@ fn conntrack(look: &Look) -> Finding {
         let text = format!(
             "{count} connections are tracked in this network namespace, and no limit is set (nf_conntrack_max is 0): the table ends with the memory alone"
         );
-        return Finding::ok(CONNTRACK, text).with("tracked", *count as f64, "connections");
+        return DoctorFinding::ok(CONNTRACK, text).with_measurement("tracked", *count as f64, "connections");
     }
     let share = percent(*count, *most);
     let rate = *most as f64 / (*closed_for).max(1) as f64;
@@ -311,16 +321,16 @@ fn conntrack(look: &Look) -> Finding {
         "{count} of {most} connections are tracked in this network namespace ({share:.0} %); each stays {closed_for} s after its end, so the table \
          ends at {rate:.0} new ones a second"
     );
-    let found = Finding::ok(CONNTRACK, text)
-        .with("tracked", *count as f64, "connections")
-        .with("share", share, "%")
-        .with("lasting", rate, "/s");
+    let found = DoctorFinding::ok(CONNTRACK, text)
+        .with_measurement("tracked", *count as f64, "connections")
+        .with_measurement("share", share, "%")
+        .with_measurement("lasting", rate, "/s");
     let verdict = match share {
-        share if share >= CLEARED => Verdict::Fault,
-        share if share >= NEARLY => Verdict::Warning,
+        share if share >= CLEARED => DoctorVerdict::Fault,
+        share if share >= NEARLY => DoctorVerdict::Warning,
         _ => return found,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "packets that begin a connection are dropped without a word while the table is full: clients see timeouts of 1, 3 and 7 s on new connections alone",
         "keep connections alive; raise net.netfilter.nf_conntrack_max on the node (with nf_conntrack_buckets), or lower nf_conntrack_tcp_timeout_time_wait",
@@ -332,29 +342,29 @@ fn conntrack(look: &Look) -> Finding {
 const LEAST_NAT: u64 = 32;
 
 /// Connections to one public destination, which the node or the cloud gives another address.
-fn nat(look: &Look) -> Finding {
+fn nat(look: &PortSnapshot) -> DoctorFinding {
     let fix = "each connection at once to one destination takes a port of the node's share: Google's Cloud NAT gives 64 by default (32 if dynamic; metric \
                nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), Azure's load balancer 1024 to 32 by the number of nodes (SNAT connection count, \
                failed), AWS's NAT gateway 55000 for all nodes (ErrorPortAllocation)";
     let sockets = match &look.sockets {
         Ok(sockets) => sockets,
-        Err(why) => return Finding::unknown(NAT, why, fix),
+        Err(why) => return DoctorFinding::unknown(NAT, why, fix),
     };
     let busiest = busiest(sockets, |socket| is_public(socket.remote.ip()));
     let ports = busiest.map_or(0, |(_, taken)| taken.ports);
     let found = match busiest {
-        None => Finding::ok(NAT, "no connection to a public IPv4 address was opened here".to_owned()),
-        Some(((_, to), _)) => Finding::ok(
+        None => DoctorFinding::ok(NAT, "no connection to a public IPv4 address was opened here".to_owned()),
+        Some(((_, to), _)) => DoctorFinding::ok(
             NAT,
             format!("{ports} connections at most are open or in TIME_WAIT to one public address ({to})"),
         ),
     };
-    let found = found.with("connections", ports as f64, "connections");
+    let found = found.with_measurement("connections", ports as f64, "connections");
     if ports < LEAST_NAT {
         return found;
     }
     let reason = "that is as many as the smallest share of a node at a cloud that translates addresses, and this machine is not told how large its share is";
-    found.judged(Verdict::CannotTell, reason, fix)
+    found.with_verdict(DoctorVerdict::CannotTell, reason, fix)
 }
 
 /// Whether an address is one to which clouds translate: IPv4, and none of those that networks keep to themselves (RFC 6890).

@@ -12,13 +12,13 @@ mod workers;
 
 use std::time::Duration;
 
-use seawall_fetch::{Answer, Bounds, Failed, Request};
-use seawall_probe::files::{Reading, Unread};
+use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse};
+use seawall_probe::files::{ProbeError, ProbeResult};
 
-use self::admin::{Info, Nearness, STATS, Stats, limits};
-use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict};
-use crate::web::Place;
+use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS, limits};
+use crate::check::{CheckContext, DoctorCheck};
+use crate::finding::{DoctorFinding, DoctorVerdict};
+use crate::web::HttpUrl;
 
 const ENVOY: &str = "sidecar.envoy";
 const WORKERS: &str = "sidecar.workers";
@@ -29,7 +29,7 @@ const CONNECTIONS: &str = "sidecar.connections";
 const PROTOCOL: &str = "sidecar.protocol";
 const ANNOTATIONS: &str = "sidecar.annotations";
 
-pub(crate) const CHECK: Check = Check {
+pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sidecar",
     about: "an Envoy beside the program, by its admin port (127.0.0.1:15000, :9901, or --envoy-admin): workers against CPU, pending overflow, circuit breakers, \
             connections, protocol sniffing, Istio's annotations",
@@ -52,11 +52,11 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Envoy's extensions alone are 120 KB of `/server_info`; `/clusters` has half a kilobyte for each endpoint.
 const MOST: usize = 4 << 20;
 
-fn examine(site: &Site) -> Vec<Finding> {
+fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let (place, mut info) = match found(site) {
-        Found::Envoy(place, info) => (place, info),
-        Found::Nobody(told) => return vec![Finding::ok(ENVOY, told)],
-        Found::Unknown(told, why) => return vec![unknown(told, why)],
+        EnvoyLookup::Envoy(place, info) => (place, info),
+        EnvoyLookup::Nobody(told) => return vec![DoctorFinding::ok(ENVOY, told)],
+        EnvoyLookup::Unknown(told, why) => return vec![unknown(told, why)],
     };
     if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
         istio.annotated(&file);
@@ -65,11 +65,11 @@ fn examine(site: &Site) -> Vec<Finding> {
     (site.wait)(WINDOW);
     let after = stats(site, &place);
     let near = get(site, &place, "/clusters?format=json", limits);
-    judge::all(site.files, &place, &info, (&before, &after), &near)
+    judge::judge_all(site.files, &place, &info, (&before, &after), &near)
 }
 
-enum Found {
-    Envoy(Place, Info),
+enum EnvoyLookup {
+    Envoy(HttpUrl, EnvoyInfo),
     /// No Envoy, in a sentence.
     Nobody(String),
     /// What was seen, and why that tells nothing.
@@ -77,22 +77,22 @@ enum Found {
 }
 
 /// The Envoy that is named, or the first that answers where they usually do.
-fn found(site: &Site) -> Found {
-    let usual: Vec<_> = USUAL.iter().filter_map(|host| Place::of_host(host)).collect();
+fn found(site: &CheckContext) -> EnvoyLookup {
+    let usual: Vec<_> = USUAL.iter().filter_map(|host| HttpUrl::of_host(host)).collect();
     let places = site.envoy_admin.map_or(&usual[..], std::slice::from_ref);
     let mut others = Vec::new();
     for place in places {
         match ask(site, place, "/server_info") {
-            Ok(answer) => match Info::parse(&answer.text()).filter(|_| answer.status() == 200) {
-                Some(info) => return Found::Envoy(place.clone(), info),
+            Ok(answer) => match EnvoyInfo::parse(&answer.text()).filter(|_| answer.status() == 200) {
+                Some(info) => return EnvoyLookup::Envoy(place.clone(), info),
                 None => others.push(format!(
                     "what answers at {} is no Envoy, or says nothing of itself (status {})",
                     place.authority,
                     answer.status()
                 )),
             },
-            Err(Failed::Refused) => {}
-            Err(Failed::Http(_)) => {
+            Err(FetchError::Refused) => {}
+            Err(FetchError::Http(_)) => {
                 others.push(format!("what answers at {} speaks no HTTP", place.authority));
             }
             Err(why) => others.push(format!("at {}: {why}", place.authority)),
@@ -101,36 +101,43 @@ fn found(site: &Site) -> Found {
     let asked: Vec<_> = places.iter().map(|place| place.authority.as_str()).collect();
     let asked = asked.join(" nor at ");
     match (others.is_empty(), site.envoy_admin) {
-        (true, None) => Found::Nobody(format!("no sidecar: nobody listens at {asked}")),
-        (true, Some(_)) => Found::Unknown("not seen".to_owned(), format!("nobody listens at {asked}")),
-        (false, _) => Found::Unknown("no Envoy was seen".to_owned(), others.join("; ")),
+        (true, None) => EnvoyLookup::Nobody(format!("no sidecar: nobody listens at {asked}")),
+        (true, Some(_)) => EnvoyLookup::Unknown("not seen".to_owned(), format!("nobody listens at {asked}")),
+        (false, _) => EnvoyLookup::Unknown("no Envoy was seen".to_owned(), others.join("; ")),
     }
 }
 
-fn unknown(told: String, why: String) -> Finding {
+fn unknown(told: String, why: String) -> DoctorFinding {
     let fix = "if an Envoy is beside this program, name its admin port: --envoy-admin http://127.0.0.1:PORT";
-    Finding::ok(ENVOY, told).judged(Verdict::CannotTell, why, fix)
+    DoctorFinding::ok(ENVOY, told).with_verdict(DoctorVerdict::CannotTell, why, fix)
 }
 
-fn stats(site: &Site, place: &Place) -> Reading<Stats> {
-    get(site, place, STATS, Stats::parse)
+fn stats(site: &CheckContext, place: &HttpUrl) -> ProbeResult<EnvoyStats> {
+    get(site, place, STATS, EnvoyStats::parse)
 }
 
 /// A page of Envoy's, read.
-fn get<T>(site: &Site, place: &Place, path: &'static str, read: fn(&str) -> Option<T>) -> Reading<T> {
+fn get<T>(
+    site: &CheckContext,
+    place: &HttpUrl,
+    path: &'static str,
+    read: fn(&str) -> Option<T>,
+) -> ProbeResult<T> {
     let page = path.split('?').next().unwrap_or(path);
     match ask(site, place, path) {
         Ok(answer) if answer.status() == 200 => {
-            read(&answer.text()).ok_or_else(|| Unread::Malformed(format!("Envoy's {page}")))
+            read(&answer.text()).ok_or_else(|| ProbeError::Malformed(format!("Envoy's {page}")))
         }
-        Ok(_) => Err(Unread::Absent("Envoy refuses to say it")),
-        Err(Failed::TooLarge(_)) => Err(Unread::Absent("Envoy has more to say than is read here (4 MiB)")),
-        Err(_) => Err(Unread::Absent("Envoy did not say it in time")),
+        Ok(_) => Err(ProbeError::Absent("Envoy refuses to say it")),
+        Err(FetchError::TooLarge(_)) => {
+            Err(ProbeError::Absent("Envoy has more to say than is read here (4 MiB)"))
+        }
+        Err(_) => Err(ProbeError::Absent("Envoy did not say it in time")),
     }
 }
 
-fn ask(site: &Site, place: &Place, path: &str) -> Result<Answer, Failed> {
-    let target = place.below(path);
-    let request = Request::get(&place.authority, &target);
-    site.web.ask(place, &request, &Bounds { deadline: EACH, most: MOST })
+fn ask(site: &CheckContext, place: &HttpUrl, path: &str) -> Result<FetchResponse, FetchError> {
+    let target = place.path_below(path);
+    let request = FetchRequest::get(&place.authority, &target);
+    site.web.fetch(place, &request, &FetchLimits { deadline: EACH, max_body: MOST })
 }

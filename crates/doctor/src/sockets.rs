@@ -9,14 +9,14 @@ mod tests;
 
 use std::time::Duration;
 
-use seawall_probe::Snapshot;
-use seawall_probe::files::{Files, Reading, parsed};
+use seawall_probe::MachineSnapshot;
+use seawall_probe::files::{HostFiles, ProbeResult, read_parsed};
 use seawall_probe::net::{counter, number};
-use seawall_probe::sockets::{Socket, Sockets, State};
+use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 
-pub(crate) use self::files::hidden;
-use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict};
+pub(crate) use self::files::may_hide_processes;
+use crate::check::{CheckContext, DoctorCheck};
+use crate::finding::{DoctorFinding, DoctorVerdict};
 
 const LISTEN: &str = "sockets.listen";
 const BACKLOG: &str = "sockets.backlog";
@@ -24,7 +24,7 @@ const RETRANSMITS: &str = "sockets.retransmits";
 const FILES: &str = "sockets.files";
 const SOFTNET: &str = "sockets.softnet";
 
-pub(crate) const CHECK: Check = Check {
+pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sockets",
     about: "connections that listeners drop, waiting ones, segments sent again, open files against their limits, packets dropped from backlogs",
     findings: &[LISTEN, BACKLOG, RETRANSMITS, FILES, SOFTNET],
@@ -34,11 +34,11 @@ pub(crate) const CHECK: Check = Check {
 /// What drops a connection now does it again within a second.
 const WINDOW: Duration = Duration::from_secs(1);
 
-fn examine(site: &Site) -> Vec<Finding> {
-    let before = Look::take(site.files, Duration::ZERO);
+fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
+    let before = SocketSnapshot::take(site.files, Duration::ZERO);
     let span = (site.wait)(WINDOW);
-    let after = Look::take(site.files, span);
-    let somaxconn = parsed(site.files, "/proc/sys/net/core/somaxconn", number);
+    let after = SocketSnapshot::take(site.files, span);
+    let somaxconn = read_parsed(site.files, "/proc/sys/net/core/somaxconn", number);
     vec![
         listen(&before, &after),
         backlog(&before, &after, &somaxconn),
@@ -49,15 +49,15 @@ fn examine(site: &Site) -> Vec<Finding> {
 }
 
 /// What the machine says at one instant.
-struct Look {
-    counts: Reading<Counts>,
-    sockets: Reading<Sockets>,
-    machine: Snapshot,
+struct SocketSnapshot {
+    counts: ProbeResult<TcpCounters>,
+    sockets: ProbeResult<TcpSockets>,
+    machine: MachineSnapshot,
 }
 
 /// TCP's counters since the namespace began (`Documentation/networking/snmp_counter.rst`).
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct TcpCounters {
     /// Connections that came.
     accepted: u64,
     /// Connections that a listener dropped, whatever for.
@@ -72,20 +72,20 @@ struct Counts {
     again: u64,
 }
 
-impl Look {
-    fn take(files: &dyn Files, at: Duration) -> Self {
+impl SocketSnapshot {
+    fn take(files: &dyn HostFiles, at: Duration) -> Self {
         Self {
-            counts: Counts::read(files),
-            sockets: Sockets::read(files),
-            machine: Snapshot::take(files, at),
+            counts: TcpCounters::read(files),
+            sockets: TcpSockets::read(files),
+            machine: MachineSnapshot::take(files, at),
         }
     }
 }
 
-impl Counts {
-    fn read(files: &dyn Files) -> Reading<Self> {
-        let snmp = parsed(files, "/proc/net/snmp", |text| Some(text.to_owned()))?;
-        parsed(files, "/proc/net/netstat", |netstat| Self::parse(netstat, &snmp))
+impl TcpCounters {
+    fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
+        let snmp = read_parsed(files, "/proc/net/snmp", |text| Some(text.to_owned()))?;
+        read_parsed(files, "/proc/net/netstat", |netstat| Self::parse(netstat, &snmp))
     }
 
     fn parse(netstat: &str, snmp: &str) -> Option<Self> {
@@ -127,11 +127,11 @@ impl Counts {
 const LOST: f64 = 0.1;
 
 /// Connections that were dropped by who listens.
-fn listen(before: &Look, after: &Look) -> Finding {
+fn listen(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let (earlier, ever) = match (&before.counts, &after.counts) {
         (Ok(earlier), Ok(later)) => (*earlier, *later),
         (Err(why), _) | (_, Err(why)) => {
-            return Finding::unknown(
+            return DoctorFinding::unknown(
                 LISTEN,
                 why,
                 "look at nstat -az TcpExtListenDrops TcpExtListenOverflows in this network namespace",
@@ -149,16 +149,16 @@ fn listen(before: &Look, after: &Look) -> Finding {
         ever.overflowed,
         ever.half_open
     );
-    let found = Finding::ok(LISTEN, text)
-        .with("now", now.dropped as f64, "connections")
-        .with("ever", ever.dropped as f64, "connections")
-        .with("share", share, "%");
+    let found = DoctorFinding::ok(LISTEN, text)
+        .with_measurement("now", now.dropped as f64, "connections")
+        .with_measurement("ever", ever.dropped as f64, "connections")
+        .with_measurement("share", share, "%");
     let verdict = match now.dropped {
         0 if share < LOST => return found,
-        0 => Verdict::Warning,
-        _ => Verdict::Fault,
+        0 => DoctorVerdict::Warning,
+        _ => DoctorVerdict::Fault,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "a client whose request for a connection is dropped asks again after 1, 3 and 7 s: few connections that are very late",
         "have the program accept sooner, with a longer backlog in listen() and net.core.somaxconn; if they are half open, raise net.ipv4.tcp_max_syn_backlog with \
@@ -170,21 +170,20 @@ fn listen(before: &Look, after: &Look) -> Finding {
 const USUAL: u64 = 4096;
 
 /// Connections that wait to be accepted, and how many may.
-fn backlog(before: &Look, after: &Look, somaxconn: &Reading<u64>) -> Finding {
+fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeResult<u64>) -> DoctorFinding {
     let look_at = "look at ss -ltn (Recv-Q waits, Send-Q may) in this network namespace";
     let (earlier, later, most) = match (&before.sockets, &after.sockets, somaxconn) {
         (Ok(earlier), Ok(later), Ok(most)) => (earlier, later, *most),
-        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return Finding::unknown(BACKLOG, why, look_at),
+        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => {
+            return DoctorFinding::unknown(BACKLOG, why, look_at);
+        }
     };
-    let listeners: Vec<_> = later.all.iter().filter(|socket| socket.state == State::Listen).collect();
+    let listeners: Vec<_> = later.all.iter().filter(|socket| socket.state == TcpState::Listen).collect();
     let Some((worst, still)) =
         listeners.iter().map(|socket| (*socket, waited(earlier, socket))).max_by_key(|(_, still)| *still)
     else {
-        return Finding::ok(BACKLOG, "nobody listens in this network namespace".to_owned()).with(
-            "waiting",
-            0.0,
-            "connections",
-        );
+        return DoctorFinding::ok(BACKLOG, "nobody listens in this network namespace".to_owned())
+            .with_measurement("waiting", 0.0, "connections");
     };
     let text = match still {
         0 => format!(
@@ -196,14 +195,12 @@ fn backlog(before: &Look, after: &Look, somaxconn: &Reading<u64>) -> Finding {
             worst.local
         ),
     };
-    let found = Finding::ok(BACKLOG, text).with("waiting", f64::from(still), "connections").with(
-        "somaxconn",
-        most as f64,
-        "connections",
-    );
+    let found = DoctorFinding::ok(BACKLOG, text)
+        .with_measurement("waiting", f64::from(still), "connections")
+        .with_measurement("somaxconn", most as f64, "connections");
     if still > 0 {
-        let verdict = if u64::from(still) >= most { Verdict::Fault } else { Verdict::Warning };
-        return found.judged(
+        let verdict = if u64::from(still) >= most { DoctorVerdict::Fault } else { DoctorVerdict::Warning };
+        return found.with_verdict(
             verdict,
             "who listens there does not accept as fast as connections come, or at all: they wait, and once the backlog is full they are dropped",
             "look at what that program waits for (cpu, its own limit of connections, open files); a longer backlog only helps against bursts",
@@ -212,17 +209,17 @@ fn backlog(before: &Look, after: &Look, somaxconn: &Reading<u64>) -> Finding {
     if most >= USUAL {
         return found;
     }
-    found.judged(
-        Verdict::Warning,
+    found.with_verdict(
+        DoctorVerdict::Warning,
         "the backlog of every listener is cut down to that, below the kernel's own 4096: a burst of connections overflows it",
         "raise net.core.somaxconn, and start the programs anew",
     )
 }
 
 /// How many connections waited at a listener at both looks.
-fn waited(earlier: &Sockets, later: &Socket) -> u32 {
+fn waited(earlier: &TcpSockets, later: &TcpSocket) -> u32 {
     let before =
-        earlier.all.iter().filter(|socket| socket.state == State::Listen && socket.local == later.local);
+        earlier.all.iter().filter(|socket| socket.state == TcpState::Listen && socket.local == later.local);
     before.map(|socket| socket.waiting.min(later.waiting)).min().unwrap_or(0)
 }
 
@@ -236,11 +233,11 @@ const SOME: f64 = 1.0;
 const MANY: f64 = 5.0;
 
 /// Segments that were sent again.
-fn retransmits(before: &Look, after: &Look) -> Finding {
+fn retransmits(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let (earlier, ever) = match (&before.counts, &after.counts) {
         (Ok(earlier), Ok(later)) => (*earlier, *later),
         (Err(why), _) | (_, Err(why)) => {
-            return Finding::unknown(
+            return DoctorFinding::unknown(
                 RETRANSMITS,
                 why,
                 "look at nstat -az TcpRetransSegs TcpOutSegs in this network namespace",
@@ -256,13 +253,15 @@ fn retransmits(before: &Look, after: &Look) -> Finding {
         ever.again,
         ever.all()
     );
-    let found = Finding::ok(RETRANSMITS, text).with("now", share_now, "%").with("ever", share_ever, "%");
+    let found = DoctorFinding::ok(RETRANSMITS, text)
+        .with_measurement("now", share_now, "%")
+        .with_measurement("ever", share_ever, "%");
     let verdict = match share_now.max(share_ever) {
         worst if worst < SOME => return found,
-        _ if share_now >= MANY && now.all() >= ENOUGH => Verdict::Fault,
-        _ => Verdict::Warning,
+        _ if share_now >= MANY && now.all() >= ENOUGH => DoctorVerdict::Fault,
+        _ => DoctorVerdict::Warning,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "each adds at least 200 ms, or a second where it is the first of a connection: the tail of response times is the network's",
         "look where they are lost: sockets.softnet, ethtool -S and tc -s qdisc on the node, a policer or a full table (ports.conntrack) on the way",
@@ -270,11 +269,11 @@ fn retransmits(before: &Look, after: &Look) -> Finding {
 }
 
 /// Packets that this machine dropped before its stack saw them.
-fn softnet(before: &Look, after: &Look) -> Finding {
+fn softnet(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let (earlier, later) = match (&before.machine.softnet, &after.machine.softnet) {
         (Ok(earlier), Ok(later)) => (earlier, later),
         (Err(why), _) | (_, Err(why)) => {
-            return Finding::unknown(
+            return DoctorFinding::unknown(
                 SOFTNET,
                 why,
                 "look at the second column of /proc/net/softnet_stat on the node",
@@ -286,16 +285,14 @@ fn softnet(before: &Look, after: &Look) -> Finding {
         "this machine dropped {dropped} packets from full backlogs while it was watched, and {} since it started; it cut {} rounds of receiving short",
         later.dropped, later.squeezed
     );
-    let found = Finding::ok(SOFTNET, text).with("now", dropped as f64, "packets").with(
-        "ever",
-        later.dropped as f64,
-        "packets",
-    );
+    let found = DoctorFinding::ok(SOFTNET, text)
+        .with_measurement("now", dropped as f64, "packets")
+        .with_measurement("ever", later.dropped as f64, "packets");
     if dropped == 0 {
         return found;
     }
-    found.judged(
-        Verdict::Fault,
+    found.with_verdict(
+        DoctorVerdict::Fault,
         "a CPU gets packets faster than it takes them in; whoever they were for sends or asks again",
         "raise net.core.netdev_max_backlog on the node, or spread receiving over more CPUs (queues of the card, RPS)",
     )

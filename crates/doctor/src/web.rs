@@ -5,27 +5,32 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use seawall_fetch::{Answer, Bounds, Failed, Request, exchange};
+use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, exchange};
 
 /// Asks servers: the real ones, or those of a test.
-pub trait Web {
+pub trait HttpFetcher {
     /// Asks the server at this place, and waits no longer than the bounds say.
     ///
     /// # Errors
     /// Why there is no answer.
-    fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed>;
+    fn fetch(
+        &self,
+        place: &HttpUrl,
+        request: &FetchRequest,
+        bounds: &FetchLimits,
+    ) -> Result<FetchResponse, FetchError>;
 }
 
 /// A server over plain HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct HttpUrl {
     /// Host and port, an IPv6 address in brackets.
     pub authority: String,
     /// Path and query as they were named; empty for that of the host alone.
     pub path: String,
 }
 
-impl Place {
+impl HttpUrl {
     /// Of `http://HOST[:PORT][/PATH]`; none if it is no such URL. Whatever a query asks is a part of the path.
     #[must_use]
     pub fn of_url(url: &str) -> Option<Self> {
@@ -51,7 +56,7 @@ impl Place {
 
     /// What is asked for below it.
     #[must_use]
-    pub fn below(&self, path: &str) -> String {
+    pub fn path_below(&self, path: &str) -> String {
         [self.path.trim_end_matches('/'), path].concat()
     }
 
@@ -77,22 +82,27 @@ fn is_host(text: &str) -> bool {
 }
 
 /// The network that this program is in.
-pub struct Network<'a> {
+pub struct NetworkFetcher<'a> {
     /// The time on a clock that does not jump.
     pub now: &'a dyn Fn() -> Duration,
 }
 
-impl Web for Network<'_> {
-    fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed> {
+impl HttpFetcher for NetworkFetcher<'_> {
+    fn fetch(
+        &self,
+        place: &HttpUrl,
+        request: &FetchRequest,
+        bounds: &FetchLimits,
+    ) -> Result<FetchResponse, FetchError> {
         let begun = (self.now)();
         let address = address(&place.authority, bounds.deadline)?;
         let deadline = bounds.deadline.saturating_sub((self.now)().saturating_sub(begun));
-        exchange(address, request, &Bounds { deadline, ..*bounds }, self.now)
+        exchange(address, request, &FetchLimits { deadline, ..*bounds }, self.now)
     }
 }
 
 /// The system's lookup knows no deadline, so one that takes too long is left behind in a thread of its own.
-fn address(authority: &str, patience: Duration) -> Result<SocketAddr, Failed> {
+fn address(authority: &str, patience: Duration) -> Result<SocketAddr, FetchError> {
     if let Ok(address) = authority.parse() {
         return Ok(address);
     }
@@ -101,18 +111,18 @@ fn address(authority: &str, patience: Duration) -> Result<SocketAddr, Failed> {
     thread::spawn(move || told.send(authority.to_socket_addrs().map(|mut all| all.next())));
     match heard.recv_timeout(patience) {
         Ok(Ok(Some(address))) => Ok(address),
-        Ok(Ok(None)) => Err(Failed::Connection("its name has no address".to_owned())),
-        Ok(Err(error)) => Err(Failed::Connection(error.to_string())),
-        Err(_) => Err(Failed::Unreached(patience)),
+        Ok(Ok(None)) => Err(FetchError::Connection("its name has no address".to_owned())),
+        Ok(Err(error)) => Err(FetchError::Connection(error.to_string())),
+        Err(_) => Err(FetchError::ConnectTimeout(patience)),
     }
 }
 
 /// A machine that lets nobody ask.
-pub(crate) struct Forbidden;
+pub(crate) struct ForbiddenFetcher;
 
-impl Web for Forbidden {
-    fn ask(&self, _: &Place, _: &Request, _: &Bounds) -> Result<Answer, Failed> {
-        Err(Failed::Forbidden)
+impl HttpFetcher for ForbiddenFetcher {
+    fn fetch(&self, _: &HttpUrl, _: &FetchRequest, _: &FetchLimits) -> Result<FetchResponse, FetchError> {
+        Err(FetchError::Forbidden)
     }
 }
 
@@ -122,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_place_is_read_of_what_environments_and_flags_hold() {
-        let url = |url| Place::of_url(url).map(|place| (place.authority, place.path));
+        let url = |url| HttpUrl::of_url(url).map(|place| (place.authority, place.path));
         let some = |authority: &str, path: &str| Some((authority.to_owned(), path.to_owned()));
         assert_eq!(url("http://127.0.0.1:15000"), some("127.0.0.1:15000", ""));
         assert_eq!(url("http://localhost/"), some("localhost:80", ""));
@@ -134,10 +144,10 @@ mod tests {
             assert_eq!(url(none), None, "{none}");
         }
         for none in ["", "[::1", "[a]:80", "::1", "a\u{1b}", "a?b", &"a".repeat(254)] {
-            assert_eq!(Place::of_host(none), None, "{none}");
+            assert_eq!(HttpUrl::of_host(none), None, "{none}");
         }
         assert_eq!(
-            Place::of_host("metadata.google.internal").unwrap().authority,
+            HttpUrl::of_host("metadata.google.internal").unwrap().authority,
             "metadata.google.internal:80"
         );
     }
@@ -150,24 +160,28 @@ mod tests {
             ("http://a/c", "/c", "/c/b"),
             ("http://a/c/", "/c/", "/c/b"),
         ] {
-            let place = Place::of_url(url).unwrap();
-            assert_eq!((place.target(), place.below("/b")), (target.to_owned(), below.to_owned()), "{url}");
+            let place = HttpUrl::of_url(url).unwrap();
+            assert_eq!(
+                (place.target(), place.path_below("/b")),
+                (target.to_owned(), below.to_owned()),
+                "{url}"
+            );
         }
         for (url, target) in
             [("http://a?q=/", "/?q=/"), ("http://a/?q", "/?q"), ("http://a/c?q=d/", "/c?q=d/")]
         {
-            assert_eq!(Place::of_url(url).unwrap().target(), target);
+            assert_eq!(HttpUrl::of_url(url).unwrap().target(), target);
         }
     }
 
     #[test]
     fn a_name_is_looked_up_and_what_has_no_address_is_told() {
-        let bounds = Bounds { deadline: Duration::from_secs(60), most: 64 };
+        let bounds = FetchLimits { deadline: Duration::from_secs(60), max_body: 64 };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let found = address(&format!("localhost:{port}"), bounds.deadline).unwrap();
         assert!(found.ip().is_loopback() && found.port() == port);
-        assert!(matches!(address("a..b:80", bounds.deadline), Err(Failed::Connection(_))));
+        assert!(matches!(address("a..b:80", bounds.deadline), Err(FetchError::Connection(_))));
     }
 }
 
@@ -179,7 +193,7 @@ pub(crate) mod fake {
     use super::*;
 
     /// What is answered to a method and a target, such as `GET /a`, at a host and port.
-    type Reply<'a> = Box<dyn Fn(&Request) -> Result<Answer, Failed> + 'a>;
+    type Reply<'a> = Box<dyn Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a>;
 
     /// Servers by host and port; elsewhere nobody listens. Remembers what was asked, and may let time pass.
     #[derive(Default)]
@@ -193,36 +207,49 @@ pub(crate) mod fake {
     }
 
     impl<'a> Servers<'a> {
-        pub(crate) fn serve(&self, authority: &str, reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) {
+        pub(crate) fn serve(
+            &self,
+            authority: &str,
+            reply: impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a,
+        ) {
             self.replies.borrow_mut().insert(0, (authority.to_owned(), Box::new(reply)));
         }
     }
 
-    impl Web for Servers<'_> {
-        fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed> {
+    impl HttpFetcher for Servers<'_> {
+        fn fetch(
+            &self,
+            place: &HttpUrl,
+            request: &FetchRequest,
+            bounds: &FetchLimits,
+        ) -> Result<FetchResponse, FetchError> {
             if !request.is_sendable() {
-                return Err(Failed::Unsendable);
+                return Err(FetchError::InvalidRequest);
             }
             self.asked
                 .borrow_mut()
                 .push(format!("{} {} {}", request.method, place.authority, request.target));
             self.passed.set(self.passed.get() + self.slow.get().min(bounds.deadline));
             let replies = self.replies.borrow();
-            let (_, reply) =
-                replies.iter().find(|(authority, _)| *authority == place.authority).ok_or(Failed::Refused)?;
+            let (_, reply) = replies
+                .iter()
+                .find(|(authority, _)| *authority == place.authority)
+                .ok_or(FetchError::Refused)?;
             match reply(request) {
-                _ if self.slow.get() > bounds.deadline => Err(Failed::Late(bounds.deadline)),
-                Ok(answer) if answer.body().len() > bounds.most => Err(Failed::TooLarge(bounds.most)),
+                _ if self.slow.get() > bounds.deadline => Err(FetchError::Timeout(bounds.deadline)),
+                Ok(answer) if answer.body().len() > bounds.max_body => {
+                    Err(FetchError::TooLarge(bounds.max_body))
+                }
                 answer => answer,
             }
         }
     }
 
-    pub(crate) fn answer(body: &str) -> Result<Answer, Failed> {
-        Ok(Answer::new(200, &[], body.as_bytes()))
+    pub(crate) fn answer(body: &str) -> Result<FetchResponse, FetchError> {
+        Ok(FetchResponse::new(200, &[], body.as_bytes()))
     }
 
-    pub(crate) fn status(status: u16) -> Result<Answer, Failed> {
-        Ok(Answer::new(status, &[], b"no"))
+    pub(crate) fn status(status: u16) -> Result<FetchResponse, FetchError> {
+        Ok(FetchResponse::new(status, &[], b"no"))
     }
 }

@@ -41,12 +41,12 @@ pub struct Throttle {
     /// Requests admitted at once.
     pub burst: u32,
     /// What happens to the others.
-    pub excess: Excess,
+    pub excess: ExcessAction,
 }
 
 /// What a rate limiter does with a request too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
+pub enum ExcessAction {
     /// 429 with `Retry-After`.
     Refuse,
     /// Waits in line for its permit: latency without bound, the shape of the identity cliff.
@@ -57,11 +57,11 @@ pub enum Excess {
 
 /// What becomes of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum FaultDecision {
     /// It is answered.
     Answer,
     /// It is answered, and the body is cut in half.
-    Garble,
+    Truncate,
     /// It fails with this status, as HTML if told so.
     Fail { status: u16, html: bool },
     /// It is told to come back later.
@@ -72,98 +72,101 @@ pub(crate) enum Fate {
 
 /// One endpoint's faults at work.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct EndpointFaults {
     /// A lock, because a test's thread changes what the server's reads; never held across an await.
-    now: Mutex<Arc<Weather>>,
+    now: Mutex<Arc<ActiveFaults>>,
 }
 
 /// One gate for each endpoint of a cloud.
 #[derive(Debug)]
-pub(crate) struct Gates<E>(BTreeMap<E, Gate>);
+pub(crate) struct FaultInjector<E>(BTreeMap<E, EndpointFaults>);
 
-impl<E: Copy + Ord> Gates<E> {
+impl<E: Copy + Ord> FaultInjector<E> {
     /// Gates for `all`, of which those of `faulty` have these faults.
     pub(crate) fn new(all: &[E], faulty: &[E], faults: &Faults) -> Self {
         let gate = |endpoint: &E| {
             let faults = if faulty.contains(endpoint) { faults.clone() } else { Faults::default() };
-            (*endpoint, Gate::new(faults))
+            (*endpoint, EndpointFaults::new(faults))
         };
         Self(all.iter().map(gate).collect())
     }
 
     /// What becomes of a request, after the wait that its endpoint's faults ask for.
-    pub(crate) async fn pass(&self, endpoint: E, clock: &Clock) -> Fate {
+    pub(crate) async fn decide(&self, endpoint: E, clock: &Clock) -> FaultDecision {
         match self.0.get(&endpoint) {
-            Some(gate) => gate.pass(clock).await,
-            None => Fate::Close,
+            Some(gate) => gate.decide(clock).await,
+            None => FaultDecision::Close,
         }
     }
 
-    pub(crate) fn set(&self, endpoint: E, faults: Faults) {
+    pub(crate) fn set_faults(&self, endpoint: E, faults: Faults) {
         if let Some(gate) = self.0.get(&endpoint) {
-            gate.set(faults);
+            gate.set_faults(faults);
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Weather {
+struct ActiveFaults {
     faults: Faults,
     limit: Option<Gcra>,
-    /// The line of [`Excess::Queue`]; this lock is fair, so requests leave in the order they came.
+    /// The line of [`ExcessAction::Queue`]; this lock is fair, so requests leave in the order they came.
     line: tokio::sync::Mutex<()>,
 }
 
-impl Gate {
+impl EndpointFaults {
     pub(crate) fn new(faults: Faults) -> Self {
         let gate = Self::default();
-        gate.set(faults);
+        gate.set_faults(faults);
         gate
     }
 
-    pub(crate) fn set(&self, faults: Faults) {
+    pub(crate) fn set_faults(&self, faults: Faults) {
         let limit = faults.throttle.map(|throttle| Gcra::new(throttle.per_second, throttle.burst));
-        *self.lock() = Arc::new(Weather { faults, limit, line: tokio::sync::Mutex::default() });
+        *self.lock() = Arc::new(ActiveFaults { faults, limit, line: tokio::sync::Mutex::default() });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Weather>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<ActiveFaults>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits as long as the faults demand (for ever, for a request that hangs) and decides.
-    pub(crate) async fn pass(&self, clock: &Clock) -> Fate {
+    pub(crate) async fn decide(&self, clock: &Clock) -> FaultDecision {
         let weather = self.lock().clone();
         if let Some(wait) = weather.limited(clock).await {
-            return Fate::Throttle(wait);
+            return FaultDecision::Throttle(wait);
         }
         let faults = &weather.faults;
         if happens(faults.hang_rate) {
             std::future::pending::<()>().await;
         }
         if happens(faults.close_rate) {
-            return Fate::Close;
+            return FaultDecision::Close;
         }
         clock.sleep(faults.latency.saturating_add(faults.jitter.mul_f64(fastrand::f64()))).await;
         if happens(faults.error_rate) {
-            return Fate::Fail { status: faults.error_status.unwrap_or(500), html: faults.html_errors };
+            return FaultDecision::Fail {
+                status: faults.error_status.unwrap_or(500),
+                html: faults.html_errors,
+            };
         }
-        if happens(faults.garbage_rate) { Fate::Garble } else { Fate::Answer }
+        if happens(faults.garbage_rate) { FaultDecision::Truncate } else { FaultDecision::Answer }
     }
 }
 
-impl Weather {
+impl ActiveFaults {
     /// The wait that a refusal names; nothing once a permit is had.
     async fn limited(&self, clock: &Clock) -> Option<Duration> {
         let (limit, throttle) = (self.limit.as_ref()?, self.faults.throttle?);
         match throttle.excess {
-            Excess::Refuse => limit.take(clock.now()).err(),
-            Excess::Hang => {
+            ExcessAction::Refuse => limit.take(clock.now()).err(),
+            ExcessAction::Hang => {
                 if limit.take(clock.now()).is_err() {
                     std::future::pending::<()>().await;
                 }
                 None
             }
-            Excess::Queue => {
+            ExcessAction::Queue => {
                 let _turn = self.line.lock().await;
                 while let Err(wait) = limit.take(clock.now()) {
                     clock.sleep(wait).await;
@@ -183,8 +186,8 @@ fn happens(rate: f64) -> bool {
 mod tests {
     use super::*;
 
-    fn throttled(excess: Excess) -> Gate {
-        Gate::new(Faults {
+    fn throttled(excess: ExcessAction) -> EndpointFaults {
+        EndpointFaults::new(Faults {
             throttle: Some(Throttle { per_second: 10, burst: 2, excess }),
             ..Faults::default()
         })
@@ -193,28 +196,28 @@ mod tests {
     #[tokio::test]
     async fn no_faults_answer_at_once() {
         let (clock, _hand) = Clock::manual();
-        assert_eq!(Gate::default().pass(&clock).await, Fate::Answer);
+        assert_eq!(EndpointFaults::default().decide(&clock).await, FaultDecision::Answer);
     }
 
     #[tokio::test]
     async fn a_refusing_limit_names_the_wait() {
         let (clock, hand) = Clock::manual();
-        let gate = throttled(Excess::Refuse);
-        assert_eq!(gate.pass(&clock).await, Fate::Answer);
-        assert_eq!(gate.pass(&clock).await, Fate::Answer);
-        assert_eq!(gate.pass(&clock).await, Fate::Throttle(Duration::from_millis(100)));
+        let gate = throttled(ExcessAction::Refuse);
+        assert_eq!(gate.decide(&clock).await, FaultDecision::Answer);
+        assert_eq!(gate.decide(&clock).await, FaultDecision::Answer);
+        assert_eq!(gate.decide(&clock).await, FaultDecision::Throttle(Duration::from_millis(100)));
         hand.advance(Duration::from_millis(100));
-        assert_eq!(gate.pass(&clock).await, Fate::Answer);
+        assert_eq!(gate.decide(&clock).await, FaultDecision::Answer);
     }
 
     #[tokio::test]
     async fn a_queueing_limit_lets_everyone_through_at_its_rate() {
         let (clock, hand) = Clock::manual();
-        let gate = Arc::new(throttled(Excess::Queue));
+        let gate = Arc::new(throttled(ExcessAction::Queue));
         let mut line = tokio::task::JoinSet::new();
         for _ in 0..5 {
             let (gate, clock) = (gate.clone(), clock.clone());
-            line.spawn(async move { (gate.pass(&clock).await, clock.now()) });
+            line.spawn(async move { (gate.decide(&clock).await, clock.now()) });
         }
         let mut answered = Vec::new();
         while answered.len() < 5 {
@@ -230,12 +233,13 @@ mod tests {
     #[tokio::test]
     async fn a_sure_fault_always_happens_and_an_impossible_one_never() {
         let (clock, _hand) = Clock::manual();
-        let broken = Gate::new(Faults { error_rate: 1.0, error_status: Some(503), ..Faults::default() });
-        let closed = Gate::new(Faults { close_rate: 1.0, ..Faults::default() });
+        let broken =
+            EndpointFaults::new(Faults { error_rate: 1.0, error_status: Some(503), ..Faults::default() });
+        let closed = EndpointFaults::new(Faults { close_rate: 1.0, ..Faults::default() });
         for _ in 0..1000 {
-            assert_eq!(broken.pass(&clock).await, Fate::Fail { status: 503, html: false });
-            assert_eq!(closed.pass(&clock).await, Fate::Close);
-            assert_eq!(Gate::default().pass(&clock).await, Fate::Answer);
+            assert_eq!(broken.decide(&clock).await, FaultDecision::Fail { status: 503, html: false });
+            assert_eq!(closed.decide(&clock).await, FaultDecision::Close);
+            assert_eq!(EndpointFaults::default().decide(&clock).await, FaultDecision::Answer);
         }
     }
 }

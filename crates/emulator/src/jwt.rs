@@ -13,7 +13,7 @@ use crate::keys::{KeyError, KeySet, SigningKey};
 
 /// Why a token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unverified {
+pub(crate) enum JwtError {
     #[error("the subject token is not a JSON web token")]
     Malformed,
     #[error("no published key has the token's key id")]
@@ -32,7 +32,7 @@ pub(crate) enum Unverified {
 
 /// The claims that every decision needs, from a token whose signature verified.
 #[derive(Clone, Debug)]
-pub(crate) struct Claims {
+pub(crate) struct JwtClaims {
     pub(crate) issuer: String,
     pub(crate) subject: String,
     pub(crate) audiences: Vec<String>,
@@ -47,36 +47,36 @@ pub(crate) struct Claims {
 /// (google-auth-library-python `google/auth/jwt.py`, 2024: 10 s).
 pub(crate) const SKEW: u64 = 10;
 
-impl Claims {
+impl JwtClaims {
     /// Checks the times against `now`.
-    pub(crate) fn check_times(&self, now: u64) -> Result<(), Unverified> {
+    pub(crate) fn check_times(&self, now: u64) -> Result<(), JwtError> {
         if now >= self.expires {
-            return Err(Unverified::Expired);
+            return Err(JwtError::Expired);
         }
         if self.issued.max(self.not_before) > now.saturating_add(SKEW) {
-            return Err(Unverified::NotYetValid);
+            return Err(JwtError::NotYetValid);
         }
         Ok(())
     }
 }
 
 /// Verifies the signature, then reads the claims. The key's own algorithm counts; the header must agree with it.
-pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<Claims, Unverified> {
+pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<JwtClaims, JwtError> {
     let (header, payload, signature) = parts(token)?;
-    let stated: Header = serde_json::from_value(json(header)?).map_err(|_| Unverified::Malformed)?;
+    let stated: Header = serde_json::from_value(json(header)?).map_err(|_| JwtError::Malformed)?;
     if stated.crit.is_some() {
-        return Err(Unverified::Malformed);
+        return Err(JwtError::Malformed);
     }
-    let signature = BASE64URL.decode(signature).map_err(|_| Unverified::Malformed)?;
+    let signature = BASE64URL.decode(signature).map_err(|_| JwtError::Malformed)?;
     let message = token.get(..header.len() + 1 + payload.len()).unwrap_or_default().as_bytes();
-    let mut refusal = Unverified::UnknownKey;
+    let mut refusal = JwtError::UnknownKey;
     for key in keys.candidates(stated.kid.as_deref()) {
         if key.algorithm().name() != stated.alg {
-            refusal = Unverified::WrongAlgorithm;
+            refusal = JwtError::WrongAlgorithm;
         } else if key.verifies(message, &signature) {
             return claims(&json(payload)?);
         } else {
-            refusal = Unverified::BadSignature;
+            refusal = JwtError::BadSignature;
         }
     }
     Err(refusal)
@@ -90,25 +90,25 @@ struct Header {
     crit: Option<Value>,
 }
 
-fn parts(token: &str) -> Result<(&str, &str, &str), Unverified> {
+fn parts(token: &str) -> Result<(&str, &str, &str), JwtError> {
     let mut parts = token.split('.');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(header), Some(payload), Some(signature), None) => Ok((header, payload, signature)),
-        _ => Err(Unverified::Malformed),
+        _ => Err(JwtError::Malformed),
     }
 }
 
-fn json(part: &str) -> Result<Value, Unverified> {
-    let bytes = BASE64URL.decode(part).map_err(|_| Unverified::Malformed)?;
-    serde_json::from_slice(&bytes).map_err(|_| Unverified::Malformed)
+fn json(part: &str) -> Result<Value, JwtError> {
+    let bytes = BASE64URL.decode(part).map_err(|_| JwtError::Malformed)?;
+    serde_json::from_slice(&bytes).map_err(|_| JwtError::Malformed)
 }
 
-fn claims(value: &Value) -> Result<Claims, Unverified> {
+fn claims(value: &Value) -> Result<JwtClaims, JwtError> {
     let issued = time(value, "iat")?;
-    Ok(Claims {
+    Ok(JwtClaims {
         issuer: text(value, "iss")?,
         subject: text(value, "sub")?,
-        audiences: audiences(&value["aud"]).ok_or(Unverified::Claim("aud"))?,
+        audiences: audiences(&value["aud"]).ok_or(JwtError::Claim("aud"))?,
         issued,
         // RFC 7519 section 4.1.5: optional.
         not_before: if value["nbf"].is_null() { issued } else { time(value, "nbf")? },
@@ -130,12 +130,12 @@ fn audiences(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-fn text(value: &Value, name: &'static str) -> Result<String, Unverified> {
-    value[name].as_str().map(str::to_owned).ok_or(Unverified::Claim(name))
+fn text(value: &Value, name: &'static str) -> Result<String, JwtError> {
+    value[name].as_str().map(str::to_owned).ok_or(JwtError::Claim(name))
 }
 
-fn time(value: &Value, name: &'static str) -> Result<u64, Unverified> {
-    value[name].as_u64().ok_or(Unverified::Claim(name))
+fn time(value: &Value, name: &'static str) -> Result<u64, JwtError> {
+    value[name].as_u64().ok_or(JwtError::Claim(name))
 }
 
 /// A compact token over any header and claims.

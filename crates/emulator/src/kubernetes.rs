@@ -28,21 +28,21 @@ pub struct Workload {
     /// Name of the ServiceAccount.
     pub service_account: String,
     /// The pod the token is bound to, if any.
-    pub pod: Option<Object>,
+    pub pod: Option<ObjectReference>,
     /// The node of that pod, if any.
-    pub node: Option<Object>,
+    pub node: Option<ObjectReference>,
 }
 
 /// A Kubernetes object as a token names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct ObjectReference {
     /// Name.
     pub name: String,
     /// UID.
     pub uid: String,
 }
 
-impl Object {
+impl ObjectReference {
     /// An object whose UID is derived from its kind and name, the same on every run.
     pub fn named(kind: &str, name: &str) -> Self {
         Self { name: name.to_owned(), uid: uid(&format!("{kind}/{name}")) }
@@ -58,14 +58,14 @@ impl Workload {
     /// The same, bound to the pod of this name.
     #[must_use]
     pub fn in_pod(mut self, name: &str) -> Self {
-        self.pod = Some(Object::named("pod", &format!("{}/{name}", self.namespace)).renamed(name));
+        self.pod = Some(ObjectReference::named("pod", &format!("{}/{name}", self.namespace)).renamed(name));
         self
     }
 
     /// The same, on the node of this name.
     #[must_use]
     pub fn on_node(mut self, name: &str) -> Self {
-        self.node = Some(Object::named("node", name));
+        self.node = Some(ObjectReference::named("node", name));
         self
     }
 
@@ -89,7 +89,7 @@ impl Workload {
     }
 }
 
-impl Object {
+impl ObjectReference {
     fn renamed(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self

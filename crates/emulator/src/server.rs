@@ -30,7 +30,7 @@ const HEAD_LIMIT: usize = 16 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What answers requests.
-pub(crate) trait Service: Send + Sync + 'static {
+pub(crate) trait RequestHandler: Send + Sync + 'static {
     /// The answer to a request.
     ///
     /// # Errors
@@ -38,23 +38,23 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn answer(
         &self,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response<Full<Bytes>>, Closed>> + Send;
+    ) -> impl Future<Output = Result<Response<Full<Bytes>>, CloseConnection>> + Send;
 }
 
 /// The connection is closed without an answer, because a fault says so.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("closed without an answer, as told")]
-pub(crate) struct Closed;
+pub(crate) struct CloseConnection;
 
 /// A running listener. Dropping it closes it with all of its connections.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct EmulatorServer {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Server {
-    pub(crate) fn start<S: Service>(listener: TcpListener, service: Arc<S>) -> Self {
+impl EmulatorServer {
+    pub(crate) fn start<S: RequestHandler>(listener: TcpListener, service: Arc<S>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::select! {
@@ -74,7 +74,7 @@ impl Server {
 }
 
 /// Never returns; dropping it ends every connection, because the set owns them.
-async fn accept<S: Service>(listener: TcpListener, service: Arc<S>) {
+async fn accept<S: RequestHandler>(listener: TcpListener, service: Arc<S>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -93,7 +93,7 @@ async fn accept<S: Service>(listener: TcpListener, service: Arc<S>) {
     }
 }
 
-async fn serve<S: Service>(stream: TcpStream, service: Arc<S>) {
+async fn serve<S: RequestHandler>(stream: TcpStream, service: Arc<S>) {
     // Small answers must not wait for the peer's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request| {

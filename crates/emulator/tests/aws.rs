@@ -9,8 +9,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use seawall_core::{Clock, ManualClock};
-use seawall_emulator::aws::{self, Endpoint, Options, Provider, Role, Running};
-use seawall_emulator::faults::{Excess, Faults, Throttle};
+use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, AwsEndpoint, IamRole, OidcProvider};
+use seawall_emulator::faults::{ExcessAction, Faults, Throttle};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 
@@ -19,7 +19,7 @@ const SUBJECT: &str = "system:serviceaccount:shop:cart";
 const AUDIENCE: &str = "sts.amazonaws.com";
 
 struct Aws {
-    running: Running,
+    running: AwsEmulator,
     issuer: Issuer,
     clock: Clock,
     hand: ManualClock,
@@ -27,15 +27,15 @@ struct Aws {
 
 async fn start() -> Aws {
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
-    let provider = Provider {
+    let provider = OidcProvider {
         issuer: issuer.url().into(),
         keys: issuer.key_set().unwrap(),
         audiences: [AUDIENCE.to_owned()].into(),
     };
-    let options = Options {
+    let options = AwsEmulatorOptions {
         providers: vec![provider],
-        roles: vec![Role::open(ROLE).trusting(SUBJECT)],
-        ..Options::default()
+        roles: vec![IamRole::open(ROLE).trusting(SUBJECT)],
+        ..AwsEmulatorOptions::default()
     };
     let (clock, hand) = Clock::manual();
     Aws { running: aws::start(options, clock.clone()).await.unwrap(), issuer, clock, hand }
@@ -141,8 +141,8 @@ async fn what_sts_refuses_it_refuses_in_its_words() {
 async fn faults_look_as_aws_fails() {
     let aws = start().await;
     let token = aws.token("cart", AUDIENCE);
-    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: Excess::Refuse });
-    aws.running.set_faults_on(Endpoint::WebIdentity, Faults { throttle, ..Faults::default() });
+    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
+    aws.running.set_faults_on(AwsEndpoint::WebIdentity, Faults { throttle, ..Faults::default() });
     assert_eq!(aws.web_identity(&token, ("X", "")).await.0, 200);
     let (status, body) = aws.web_identity(&token, ("X", "")).await;
     assert_eq!((status, between(&body, "Code")), (400, "Throttling"));
@@ -153,7 +153,7 @@ async fn faults_look_as_aws_fails() {
     aws.running.set_faults(&Faults { garbage_rate: 1.0, ..Faults::default() });
     let (status, body) = aws.web_identity(&token, ("X", "")).await;
     assert!(status == 200 && !body.contains("</AssumeRoleWithWebIdentityResponse>"), "{body}");
-    let counts = aws.running.counts(Endpoint::WebIdentity);
+    let counts = aws.running.counts(AwsEndpoint::WebIdentity);
     assert_eq!((counts.calls, counts.answered, counts.faulted), (4, 1, 3));
 }
 

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::{
     AUDIENCE, CLOUD_PLATFORM, EMAIL, Google, ISSUER, PROVIDER, exchange_request, form, get, start, start_with,
 };
-use seawall_emulator::google::{AccessToken, Endpoint, Impersonation};
+use seawall_emulator::google::{EmulatedAccessToken, GoogleEndpoint, Impersonation};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::Issuer;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn a_kubernetes_token_becomes_a_federated_one_and_that_a_service_accounts(
     assert_eq!(federated["issued_token_type"], "urn:ietf:params:oauth:token-type:access_token");
     assert_eq!((&federated["token_type"], &federated["expires_in"]), (&json!("Bearer"), &json!(3600)));
     let federated = federated["access_token"].as_str().unwrap();
-    assert_eq!(AccessToken::peek(federated).unwrap().sub, "system:serviceaccount:reef:coral");
+    assert_eq!(EmulatedAccessToken::peek(federated).unwrap().sub, "system:serviceaccount:reef:coral");
 
     let answer = google.access_token(federated).await.json();
     assert_eq!(answer["expireTime"], "2026-01-01T01:00:00Z");
@@ -38,7 +38,7 @@ async fn a_kubernetes_token_becomes_a_federated_one_and_that_a_service_accounts(
 
     assert_eq!(google.running.exchanges(), [("system:serviceaccount:reef:coral".into(), 1)].into());
     assert_eq!(google.running.impersonations().len(), 1);
-    let counts = google.running.counts(Endpoint::Exchange);
+    let counts = google.running.counts(GoogleEndpoint::Exchange);
     assert_eq!((counts.calls, counts.answered, counts.refused, counts.in_flight), (1, 1, 0, 0));
     google.running.shutdown().await;
 }
@@ -49,7 +49,7 @@ async fn no_two_tokens_are_equal_and_each_says_whose_it_is() {
     let tokens =
         [google.federated("coral").await, google.federated("coral").await, google.federated("kelp").await];
     assert_ne!(tokens[0], tokens[1]);
-    let subjects = tokens.map(|token| AccessToken::peek(&token).unwrap().sub);
+    let subjects = tokens.map(|token| EmulatedAccessToken::peek(&token).unwrap().sub);
     assert_eq!(subjects[2], "system:serviceaccount:reef:kelp");
 }
 
@@ -171,7 +171,7 @@ async fn a_token_with_a_changed_claim_is_refused() {
     ] {
         assert_refused(&google, &token, "invalid_grant", part).await;
     }
-    assert_eq!(google.running.counts(Endpoint::Exchange).refused, 15);
+    assert_eq!(google.running.counts(GoogleEndpoint::Exchange).refused, 15);
     // Both boundaries are exact: the forgiven difference between two clocks, the longest subject.
     let longest = format!("system:serviceaccount:reef:{}", "x".repeat(100));
     for token in [signed("nbf", json!(now + 10)), signed("sub", json!(longest))] {
@@ -437,8 +437,10 @@ async fn a_body_above_the_bound_is_refused() {
 #[tokio::test]
 async fn a_port_in_use_is_an_error() {
     let google = start().await;
-    let options =
-        seawall_emulator::google::Options { listen: google.running.address(), ..Default::default() };
+    let options = seawall_emulator::google::GoogleEmulatorOptions {
+        listen: google.running.address(),
+        ..Default::default()
+    };
     let error = seawall_emulator::google::start(options, google.clock.clone()).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
     let address = google.running.address();

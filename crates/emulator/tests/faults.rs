@@ -6,12 +6,12 @@ mod common;
 use std::time::Duration;
 
 use common::{CLOUD_PLATFORM, EMAIL, Google, get, start, start_with};
-use seawall_emulator::faults::{Excess, Faults, Throttle};
-use seawall_emulator::google::Endpoint;
+use seawall_emulator::faults::{ExcessAction, Faults, Throttle};
+use seawall_emulator::google::GoogleEndpoint;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-fn throttle(per_second: u32, burst: u32, excess: Excess) -> Faults {
+fn throttle(per_second: u32, burst: u32, excess: ExcessAction) -> Faults {
     Faults { throttle: Some(Throttle { per_second, burst, excess }), ..Faults::default() }
 }
 
@@ -32,13 +32,13 @@ async fn errors_have_the_shape_of_the_api_and_end_when_mended() {
     );
     google.running.set_faults(&Faults::default());
     assert_eq!(google.exchange(&token).await.status, 200);
-    let counts = google.running.counts(Endpoint::Exchange);
+    let counts = google.running.counts(GoogleEndpoint::Exchange);
     assert_eq!((counts.calls, counts.faulted, counts.answered), (4, 3, 1));
 }
 
 #[tokio::test]
 async fn a_broken_metadata_server_keeps_its_headers() {
-    let google = start_with(|options| options.faults = throttle(1, 1, Excess::Refuse)).await;
+    let google = start_with(|options| options.faults = throttle(1, 1, ExcessAction::Refuse)).await;
     assert_eq!(google.metadata("/computeMetadata/v1/instance/id").await.status, 200);
     let refused = google.metadata("/computeMetadata/v1/instance/id").await;
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "1"));
@@ -51,7 +51,7 @@ async fn faults_on_one_endpoint_leave_the_others_and_the_truth_alone() {
     let google = start().await;
     let bearer = google.federated("coral").await;
     google.running.set_faults(&Faults { close_rate: 1.0, ..Faults::default() });
-    google.running.set_faults_on(Endpoint::AccessToken, Faults::default());
+    google.running.set_faults_on(GoogleEndpoint::AccessToken, Faults::default());
     assert_eq!(google.access_token(&bearer).await.status, 200);
     assert_eq!(google.send(get(&format!("/tokeninfo?access_token={bearer}"), &[])).await.status, 200);
     assert_eq!(google.send(get("/emulator/counts", &[])).await.json()["endpoints"]["exchange"]["calls"], 1);
@@ -62,7 +62,7 @@ async fn faults_on_one_endpoint_leave_the_others_and_the_truth_alone() {
 async fn a_refusing_throttle_says_when_to_come_back() {
     let google = start().await;
     let token = google.token("coral");
-    google.running.set_faults_on(Endpoint::Exchange, throttle(1, 2, Excess::Refuse));
+    google.running.set_faults_on(GoogleEndpoint::Exchange, throttle(1, 2, ExcessAction::Refuse));
     for status in [200, 200, 429] {
         assert_eq!(google.exchange(&token).await.status, status);
     }
@@ -83,7 +83,7 @@ async fn latency_holds_every_answer_back_on_the_callers_clock() {
         while google.hand.next_deadline() != Some(asked + Duration::from_secs(5)) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(google.running.counts(Endpoint::Exchange).in_flight, 1);
+        assert_eq!(google.running.counts(GoogleEndpoint::Exchange).in_flight, 1);
         google.hand.advance(Duration::from_secs(5));
     });
     assert_eq!(answer.status, 200);
@@ -91,7 +91,7 @@ async fn latency_holds_every_answer_back_on_the_callers_clock() {
 
 /// Returns once that many requests are in the air at the exchange.
 async fn until_in_flight(google: &Google, wanted: u64) {
-    while google.running.counts(Endpoint::Exchange).in_flight != wanted {
+    while google.running.counts(GoogleEndpoint::Exchange).in_flight != wanted {
         tokio::task::yield_now().await;
     }
 }
@@ -106,7 +106,7 @@ async fn a_request_that_hangs_is_let_go_with_its_client_and_with_the_emulator() 
         () = until_in_flight(&google, 1) => {}
     }
     until_in_flight(&google, 0).await;
-    assert_eq!(google.running.counts(Endpoint::Exchange).faulted, 1);
+    assert_eq!(google.running.counts(GoogleEndpoint::Exchange).faulted, 1);
 
     let mut stream = tokio::net::TcpStream::connect(google.running.address()).await.unwrap();
     stream.write_all(b"POST /v1/token HTTP/1.1\r\nhost: sts\r\ncontent-length: 0\r\n\r\n").await.unwrap();
@@ -118,7 +118,7 @@ async fn a_request_that_hangs_is_let_go_with_its_client_and_with_the_emulator() 
 #[tokio::test]
 async fn a_limit_that_hangs_answers_up_to_its_rate_only() {
     let google = start().await;
-    google.running.set_faults(&throttle(100, 3, Excess::Hang));
+    google.running.set_faults(&throttle(100, 3, ExcessAction::Hang));
     let token = google.token("coral");
     for _ in 0..3 {
         assert_eq!(google.exchange(&token).await.status, 200);

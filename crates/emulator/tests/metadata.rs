@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{get, start};
-use seawall_emulator::google::{AccessToken, CONCEALED};
+use seawall_emulator::google::{CONCEALED, EmulatedAccessToken};
 use serde_json::{Value, json};
 
 const NODE: &str = "node@seawall-emulator.iam.gserviceaccount.com";
@@ -155,7 +155,7 @@ async fn the_machines_tokens_are_its_own() {
         assert_eq!(token.header("content-type"), "application/json");
         let token = token.json();
         assert_eq!((&token["expires_in"], &token["token_type"]), (&json!(3600), &json!("Bearer")));
-        let read = AccessToken::peek(token["access_token"].as_str().unwrap()).unwrap();
+        let read = EmulatedAccessToken::peek(token["access_token"].as_str().unwrap()).unwrap();
         assert_eq!(
             (read.account.as_deref(), read.scopes),
             (Some(NODE), vec!["a".to_owned(), "b".to_owned()])
@@ -163,7 +163,7 @@ async fn the_machines_tokens_are_its_own() {
         assert_eq!(google.metadata(&format!("{path}/identity")).await.status, 400);
     }
     let old = google.metadata("/0.1/meta-data/service-accounts/default/acquire").await.json();
-    assert!(AccessToken::peek(old["accessToken"].as_str().unwrap()).is_some());
+    assert!(EmulatedAccessToken::peek(old["accessToken"].as_str().unwrap()).is_some());
     let identity = google.metadata(
         "/computeMetadata/v1/instance/service-accounts/default/identity?audience=https://a.example&format=full",
     );
@@ -226,7 +226,7 @@ async fn whole(google: &common::Google) -> String {
 }
 
 async fn until_held(google: &common::Google) {
-    while google.running.counts(seawall_emulator::google::Endpoint::Metadata).in_flight == 0 {
+    while google.running.counts(seawall_emulator::google::GoogleEndpoint::Metadata).in_flight == 0 {
         tokio::task::yield_now().await;
     }
 }

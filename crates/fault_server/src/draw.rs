@@ -5,8 +5,8 @@
 
 use fastrand::Rng;
 
-use super::kind::Kind;
-use super::text::Plant;
+use super::kind::FaultKind;
+use super::text::PlantedFault;
 
 /// Least and greatest rate that is drawn, a second.
 const RATES: (f64, f64) = (50.0, 20_000.0);
@@ -31,17 +31,17 @@ const PATIENCE: f64 = 12.0;
 
 /// The causes that can be drawn: `ports` is nothing of the server's.
 pub fn classes() -> impl Iterator<Item = &'static str> {
-    Kind::ALL.iter().filter_map(|kind| kind.class).filter(|class| *class != "ports")
+    FaultKind::ALL.iter().filter_map(|kind| kind.class).filter(|class| *class != "ports")
 }
 
 /// Plants of these causes, one for each, or of one cause drawn as well. A cause that cannot be drawn is left out.
 #[must_use]
-pub fn draw(wanted: &[&str], seed: u64) -> Vec<Plant> {
+pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     let mut rng = Rng::with_seed(seed);
     let all: Vec<_> = classes().collect();
     let any = rng.choice(&all).copied();
     let wanted: Vec<_> = if wanted.is_empty() { any.into_iter().collect() } else { wanted.to_vec() };
-    let kinds: Vec<_> = wanted.into_iter().filter_map(|class| Kind::of(class).next()).collect();
+    let kinds: Vec<_> = wanted.into_iter().filter_map(|class| FaultKind::with_class(class).next()).collect();
     let mut rate = log_uniform(&mut rng, RATES);
     let most = kinds.iter().map(|kind| most_rate(kind.name)).fold(RATES.1, f64::min);
     // Spread over what is possible rather than heaped at its end.
@@ -66,8 +66,8 @@ fn most_rate(name: &str) -> f64 {
     }
 }
 
-fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<Plant> {
-    let plant = Plant::parse(name).ok()?;
+fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<PlantedFault> {
+    let plant = PlantedFault::parse(name).ok()?;
     Some(match name {
         "rate-limiter" => limited(plant, rate, rng).with("status", [429.0, 503.0, 403.0][rng.usize(..3)]),
         "hanging-limiter" => limited(plant, rate, rng),
@@ -78,7 +78,7 @@ fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<Plant> {
         "timeout-chain" => {
             let (timeout, tries) = (between(rng, (0.3, 1.2)), rng.usize(1..=3) as f64);
             let plant = workers(plant, rate, rng).with("tries", tries);
-            let timeout = timeout.max(PATIENCE * plant.number("service"));
+            let timeout = timeout.max(PATIENCE * plant.value("service"));
             plant.with("timeout", round_span(timeout))
         }
         "uneven" => uneven(plant, rate, rng),
@@ -98,18 +98,18 @@ fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<Plant> {
     })
 }
 
-fn limited(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+fn limited(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let least = (rate * LATENESS).max(1.0);
     plant.with("rate", round(rate)).with("bucket", log_uniform(rng, (least, rate)).round())
 }
 
 /// As many workers, and a service, that they do this rate.
-fn workers(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+fn workers(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (count, service) = count_and_service(rate, rng);
     plant.with("workers", count).with("service", service).with("cv", cv(rng))
 }
 
-fn places(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+fn places(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (count, service) = count_and_service(rate, rng);
     let status = [429.0, 503.0][rng.usize(..2)];
     plant.with("places", count).with("service", service).with("cv", cv(rng)).with("status", status)
@@ -122,19 +122,19 @@ fn count_and_service(rate: f64, rng: &mut Rng) -> (f64, f64) {
     (count, round_span(count / rate))
 }
 
-fn uneven(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+fn uneven(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (servers, slow) = (rng.usize(2..=5) as f64, between(rng, (3.0, 8.0)).round());
     // The slow one gets its share and can do no more than that.
     let (workers, service) = count_and_service((rate / servers * slow).min(most_rate("uneven")), rng);
     plant.with("servers", servers).with("slow", slow).with("workers", workers).with("service", service)
 }
 
-fn quota(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+fn quota(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let share = (between(rng, (0.1, 0.6)) * 100.0).round() / 100.0;
     plant.with("share", share).with("work", round_span(share / rate)).with("cv", cv(rng))
 }
 
-fn connections(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+fn connections(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let service = between(rng, (0.03, SERVICES.1));
     let connections = (rate * service).round().max(2.0);
     let how = rng.usize(..2) as f64;
@@ -142,7 +142,7 @@ fn connections(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
     plant.with("how", how).with("cv", cv(rng))
 }
 
-fn pauses(plant: Plant, rng: &mut Rng) -> Plant {
+fn pauses(plant: PlantedFault, rng: &mut Rng) -> PlantedFault {
     let (length, every) = (between(rng, (0.06, 0.3)), between(rng, (0.7, 2.0)));
     plant.with("length", round_span(length)).with("every", round_span(every)).with("jitter", 0.2)
 }
@@ -186,7 +186,7 @@ mod tests {
                 let plants = draw(&[class], seed);
                 let [plant] = &plants[..] else { panic!("{class}: {plants:?}") };
                 assert_eq!(plant.kind.class, Some(class));
-                assert_eq!(Plant::parse(&plant.to_string()).as_ref(), Ok(plant), "{plant}");
+                assert_eq!(PlantedFault::parse(&plant.to_string()).as_ref(), Ok(plant), "{plant}");
                 let limit = plant.limit().map_or(RATES.0, |limit| limit.rate);
                 assert!((RATES.0 * 0.95..=RATES.1 * 1.05).contains(&limit), "{plant}: {limit}");
             }
@@ -208,7 +208,7 @@ mod tests {
         for seed in 0..300 {
             for class in ["rate-limiter", "hanging-limiter"] {
                 let plant = &draw(&[class], seed)[0];
-                let lasts = (plant.number("bucket") + 0.5) / plant.number("rate");
+                let lasts = (plant.value("bucket") + 0.5) / plant.value("rate");
                 assert!(lasts >= LATENESS, "{plant}: {lasts}");
             }
         }
@@ -219,13 +219,13 @@ mod tests {
     fn no_timeout_is_so_short_that_requests_fail_at_any_rate() {
         for seed in 0..300 {
             let plant = &draw(&["timeout-chain"], seed)[0];
-            assert!(plant.number("timeout") >= 0.999 * PATIENCE * plant.number("service"), "{plant}");
+            assert!(plant.value("timeout") >= 0.999 * PATIENCE * plant.value("service"), "{plant}");
         }
     }
 
     #[test]
     fn rates_are_spread_over_the_orders_of_magnitude() {
-        let rates = (0..400).map(|seed| draw(&["rate-limiter"], seed)[0].number("rate"));
+        let rates = (0..400).map(|seed| draw(&["rate-limiter"], seed)[0].value("rate"));
         let above = rates.filter(|rate| *rate > 1_000.0).count();
         assert!((160..=240).contains(&above), "{above}");
     }

@@ -12,7 +12,7 @@ pub mod text;
 pub mod truth;
 
 pub use draw::draw;
-pub use kind::Kind;
-pub use server::{Options, Running, start};
-pub use text::{Mistake, Plant};
+pub use kind::FaultKind;
+pub use server::{FaultServer, FaultServerOptions, start};
+pub use text::{FaultSyntaxError, PlantedFault};
 pub use truth::truth;

@@ -2,25 +2,25 @@
 
 use std::fmt;
 
-use super::kind::{Form, Key, Kind};
+use super::kind::{FaultKind, FaultParameter, ParameterForm};
 
 /// Most plants of one server.
 pub const MOST_PLANTS: usize = 8;
 
 /// What is planted: a kind with a value for each of its keys.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plant {
+pub struct PlantedFault {
     /// What it is.
-    pub kind: &'static Kind,
+    pub kind: &'static FaultKind,
     /// In the order of the kind's keys; spans in seconds, words by their place.
     values: Vec<f64>,
 }
 
 /// What is wrong with a plant's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mistake {
+pub enum FaultSyntaxError {
     /// No such plant.
-    #[error("{_0:?} is no plant; there are {all}", all = names(Kind::ALL.iter().map(|kind| kind.name)))]
+    #[error("{_0:?} is no plant; there are {all}", all = names(FaultKind::ALL.iter().map(|kind| kind.name)))]
     Name(String),
     /// Not a key with a value.
     #[error("{plant}: {part:?} is not KEY=VALUE")]
@@ -69,25 +69,26 @@ fn names(all: impl Iterator<Item = &'static str>) -> String {
 }
 
 fn kind_keys(plant: &str) -> impl Iterator<Item = &'static str> {
-    Kind::named(plant).into_iter().flat_map(|kind| kind.keys).map(|key| key.name)
+    FaultKind::find(plant).into_iter().flat_map(|kind| kind.keys).map(|key| key.name)
 }
 
-impl Plant {
+impl PlantedFault {
     /// Reads one.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+    pub fn parse(text: &str) -> Result<Self, Vec<FaultSyntaxError>> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let kind = Kind::named(name).ok_or_else(|| vec![Mistake::Name(name.to_owned())])?;
+        let kind = FaultKind::find(name).ok_or_else(|| vec![FaultSyntaxError::Name(name.to_owned())])?;
         let mut given = vec![None; kind.keys.len()];
         let mut mistakes: Vec<_> = parts.filter_map(|part| take(kind, part, &mut given).err()).collect();
         let values = kind.keys.iter().zip(given);
         let values =
             values.map(|(key, given)| given.or_else(|| key.form.read(key.default)).unwrap_or(f64::NAN));
         let plant = Self { kind, values: values.collect() };
-        mistakes.extend(plant.contradiction().map(Mistake::Together).filter(|_| mistakes.is_empty()));
+        mistakes
+            .extend(plant.contradiction().map(FaultSyntaxError::Together).filter(|_| mistakes.is_empty()));
         if mistakes.is_empty() { Ok(plant) } else { Err(mistakes) }
     }
 
@@ -95,7 +96,7 @@ impl Plant {
     ///
     /// # Errors
     /// All that is wrong with any of them, or with all of them together.
-    pub fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Self>, Vec<Mistake>> {
+    pub fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Self>, Vec<FaultSyntaxError>> {
         let (mut plants, mut mistakes) = (Vec::new(), Vec::new());
         for text in texts {
             match Self::parse(text.as_ref()) {
@@ -104,7 +105,7 @@ impl Plant {
             }
         }
         if texts.len() > MOST_PLANTS {
-            mistakes.push(Mistake::Together(format!("at most {MOST_PLANTS} plants at once")));
+            mistakes.push(FaultSyntaxError::Together(format!("at most {MOST_PLANTS} plants at once")));
         }
         mistakes.extend(repeated(&plants));
         if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
@@ -112,23 +113,23 @@ impl Plant {
 
     /// The value of a key: spans in seconds, words by their place. Not a number for a key that the kind has not.
     #[must_use]
-    pub fn number(&self, key: &str) -> f64 {
+    pub fn value(&self, key: &str) -> f64 {
         self.place(key).and_then(|place| self.values.get(place)).copied().unwrap_or(f64::NAN)
     }
 
     /// The value of a key in whole numbers.
     pub(super) fn count(&self, key: &str) -> usize {
-        self.number(key) as usize
+        self.value(key) as usize
     }
 
     /// The value of a key that is a span, in nanoseconds.
     pub(super) fn nanos(&self, key: &str) -> u64 {
-        (self.number(key) * 1e9).round() as u64
+        (self.value(key) * 1e9).round() as u64
     }
 
     /// Whether a key has this word.
-    pub(super) fn says(&self, key: &str, word: &str) -> bool {
-        self.written().any(|(name, value)| name == key && value == word)
+    pub(super) fn has_word(&self, key: &str, word: &str) -> bool {
+        self.parameters().any(|(name, value)| name == key && value == word)
     }
 
     /// The same with another value; a key that the kind has not is passed over.
@@ -141,7 +142,7 @@ impl Plant {
     }
 
     /// Each key and its value as it is written.
-    pub fn written(&self) -> impl Iterator<Item = (&'static str, String)> {
+    pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.kind.keys.iter().zip(&self.values).map(|(key, value)| (key.name, key.form.write(*value)))
     }
 
@@ -154,61 +155,66 @@ impl Plant {
             "pauses" | "bursts" => ("every", "length"),
             _ => return self.keep_alive_of_nothing().or_else(|| self.empty_window()),
         };
-        let contradicts = self.number(shorter) >= self.number(longer);
+        let contradicts = self.value(shorter) >= self.value(longer);
         contradicts.then(|| format!("{}: {shorter} must be less than {longer}", self.kind.name))
     }
 
     fn keep_alive_of_nothing(&self) -> Option<String> {
-        let nothing = self.kind.name == "keep-alive" && self.number("after") + self.number("idle") == 0.0;
+        let nothing = self.kind.name == "keep-alive" && self.value("after") + self.value("idle") == 0.0;
         nothing.then(|| "keep-alive: after=0 and idle=0s leave nothing to do".to_owned())
     }
 
     fn empty_window(&self) -> Option<String> {
-        let (window, rate) = (self.number("window"), self.number("rate"));
+        let (window, rate) = (self.value("window"), self.value("rate"));
         let empty = window > 0.0 && window * rate < 1.0;
         empty.then(|| "rate-limiter: rate times window is less than one request".to_owned())
     }
 }
 
-impl fmt::Display for Plant {
+impl fmt::Display for PlantedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
-        self.written().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
+        self.parameters().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
     }
 }
 
 /// What a server has once: its connections, its link, its DNS server, one way of standing still.
 const ONCE: [&str; 6] = ["connection-cap", "churn", "keep-alive", "bandwidth", "dns", "pauses"];
 
-fn repeated(plants: &[Plant]) -> impl Iterator<Item = Mistake> {
+fn repeated(plants: &[PlantedFault]) -> impl Iterator<Item = FaultSyntaxError> {
     let times = |name: &str| plants.iter().filter(|plant| plant.kind.name == name).count();
     let repeated = ONCE.into_iter().filter(move |name| times(name) > 1);
-    repeated.map(|name| Mistake::Together(format!("{name} can be planted once")))
+    repeated.map(|name| FaultSyntaxError::Together(format!("{name} can be planted once")))
 }
 
-fn take(kind: &'static Kind, part: &str, given: &mut [Option<f64>]) -> Result<(), Mistake> {
+fn take(kind: &'static FaultKind, part: &str, given: &mut [Option<f64>]) -> Result<(), FaultSyntaxError> {
     let plant = kind.name;
-    let no_part = || Mistake::Part { plant, part: part.to_owned() };
+    let no_part = || FaultSyntaxError::Part { plant, part: part.to_owned() };
     let (name, value) = part.split_once('=').ok_or_else(no_part)?;
     let known = kind.keys.iter().zip(given).find(|(key, _)| key.name == name);
-    let (key, slot) = known.ok_or_else(|| Mistake::Key { plant, key: name.to_owned() })?;
+    let (key, slot) = known.ok_or_else(|| FaultSyntaxError::Key { plant, key: name.to_owned() })?;
     if slot.is_some() {
-        return Err(Mistake::Twice { plant, key: key.name });
+        return Err(FaultSyntaxError::Twice { plant, key: key.name });
     }
     *slot = Some(key.form.read(value).ok_or_else(|| key.refuses(plant, value))?);
     Ok(())
 }
 
-impl Key {
-    fn refuses(&self, plant: &'static str, value: &str) -> Mistake {
-        Mistake::Value { plant, key: self.name, value: value.to_owned(), expected: self.form.expected() }
+impl FaultParameter {
+    fn refuses(&self, plant: &'static str, value: &str) -> FaultSyntaxError {
+        FaultSyntaxError::Value {
+            plant,
+            key: self.name,
+            value: value.to_owned(),
+            expected: self.form.expected(),
+        }
     }
 }
 
 /// Longest span: what is further away does not happen in a trial.
 const LONGEST: f64 = 3600.0;
 
-impl Form {
+impl ParameterForm {
     fn read(self, text: &str) -> Option<f64> {
         let number = || text.parse().ok().filter(|number: &f64| number.is_finite());
         match self {
@@ -253,26 +259,26 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> String {
-        let mistakes = Plant::parse(text).unwrap_err();
+        let mistakes = PlantedFault::parse(text).unwrap_err();
         mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
     fn every_default_can_be_read_and_is_written_so_that_it_reads_back() {
-        for kind in Kind::ALL {
-            let plant = Plant::parse(kind.name).unwrap();
+        for kind in FaultKind::ALL {
+            let plant = PlantedFault::parse(kind.name).unwrap();
             assert!(plant.values.iter().all(|value| value.is_finite()), "{plant}");
-            assert_eq!(Plant::parse(&plant.to_string()), Ok(plant));
+            assert_eq!(PlantedFault::parse(&plant.to_string()), Ok(plant));
         }
     }
 
     #[test]
     fn a_cause_s_slug_names_its_plant() {
         assert_eq!(
-            Plant::parse("pool-saturation,workers=2").unwrap().to_string(),
+            PlantedFault::parse("pool-saturation,workers=2").unwrap().to_string(),
             "pool,workers=2,service=40ms,cv=0,queue=100000,status=503"
         );
-        assert_eq!(Plant::parse("cfs-throttling").unwrap().kind.name, "quota");
+        assert_eq!(PlantedFault::parse("cfs-throttling").unwrap().kind.name, "quota");
     }
 
     #[test]
@@ -297,11 +303,14 @@ mod tests {
 
     #[test]
     fn plants_of_which_there_can_be_one_are_refused_twice() {
-        let mistakes = Plant::parse_all(&["dns", "pool", "pool", "dns", "x"]).unwrap_err();
+        let mistakes = PlantedFault::parse_all(&["dns", "pool", "pool", "dns", "x"]).unwrap_err();
         assert_eq!(
             mistakes,
-            [Mistake::Name("x".to_owned()), Mistake::Together("dns can be planted once".to_owned())]
+            [
+                FaultSyntaxError::Name("x".to_owned()),
+                FaultSyntaxError::Together("dns can be planted once".to_owned())
+            ]
         );
-        assert!(Plant::parse_all(&["noise"; MOST_PLANTS + 1]).is_err());
+        assert!(PlantedFault::parse_all(&["noise"; MOST_PLANTS + 1]).is_err());
     }
 }

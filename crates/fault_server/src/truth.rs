@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::server::head_length;
-use super::text::Plant;
+use super::text::PlantedFault;
 
 /// A rate that one plant can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limit {
+pub struct FaultLimit {
     /// A second: requests, or what [`of`](Self::of) says.
     pub rate: f64,
     /// Of what.
@@ -17,13 +17,13 @@ pub struct Limit {
     pub is_exact: bool,
 }
 
-impl Plant {
+impl PlantedFault {
     /// Where it breaks, without the others; none where it does not, or where no formula says.
     #[must_use]
-    pub fn limit(&self) -> Option<Limit> {
-        let number = |key| self.number(key);
-        let exact = |rate, of| Some(Limit { rate, of, is_exact: true });
-        let nominal = |rate| Some(Limit { rate, of: "requests", is_exact: false });
+    pub fn limit(&self) -> Option<FaultLimit> {
+        let number = |key| self.value(key);
+        let exact = |rate, of| Some(FaultLimit { rate, of, is_exact: true });
+        let nominal = |rate| Some(FaultLimit { rate, of: "requests", is_exact: false });
         match self.kind.name {
             "rate-limiter" | "hanging-limiter" | "delaying-limiter" => exact(number("rate"), "requests"),
             "pool" | "timeout-chain" => exact(number("workers") / number("service"), "requests"),
@@ -43,16 +43,16 @@ impl Plant {
 
     /// The server that breaks first: the slow one, or one of the others where it gets few enough.
     fn uneven_limit(&self) -> f64 {
-        let others = self.number("servers") - 1.0;
-        let (slow, weight) = (self.number("slow"), self.number("weight"));
-        let each = self.number("workers") / self.number("service");
+        let others = self.value("servers") - 1.0;
+        let (slow, weight) = (self.value("slow"), self.value("weight"));
+        let each = self.value("workers") / self.value("service");
         let all = weight + others;
         (each / slow * all / weight).min(each * all)
     }
 
     /// Where a cap refuses 0.1 % of requests that come by chance (Poisson), requests a second.
     fn limit_of_chance(&self) -> Option<f64> {
-        let (places, service) = (self.number("places"), self.number("service"));
+        let (places, service) = (self.value("places"), self.value("service"));
         let is_cap = self.kind.name == "concurrency-cap" && service > 0.0;
         is_cap.then(|| load_that_refuses(places as u32, 0.001) / service)
     }
@@ -60,8 +60,8 @@ impl Plant {
     /// What it leaves of what works.
     fn leaves(&self) -> f64 {
         match self.kind.name {
-            "pauses" => 1.0 - self.number("length") / self.number("every"),
-            "bursts" => 1.0 - self.number("share") * self.number("length") / self.number("every"),
+            "pauses" => 1.0 - self.value("length") / self.value("every"),
+            "bursts" => 1.0 - self.value("share") * self.value("length") / self.value("every"),
             _ => 1.0,
         }
     }
@@ -72,19 +72,19 @@ impl Plant {
     }
 
     fn statement(&self) -> Value {
-        let parameters = self.written().map(|(key, value)| (key.to_owned(), Value::String(value)));
+        let parameters = self.parameters().map(|(key, value)| (key.to_owned(), Value::String(value)));
         json!({
             "plant": self.to_string(),
             "name": self.kind.name,
             "class": self.kind.class,
-            "limit": self.limit().map(Limit::statement),
+            "limit": self.limit().map(FaultLimit::statement),
             "limit_of_chance": self.limit_of_chance(),
             "parameters": parameters.collect::<Map<_, _>>(),
         })
     }
 }
 
-impl Limit {
+impl FaultLimit {
     fn statement(self) -> Value {
         json!({ "rate": self.rate, "of": self.of, "exact": self.is_exact })
     }
@@ -93,7 +93,7 @@ impl Limit {
 /// What `find` should say of a server with these plants, as JSON: the causes in the order in which requests meet them, the least of
 /// their limits in requests a second (null where no formula gives one), and each plant with all its parameters.
 #[must_use]
-pub fn truth(plants: &[Plant], seed: u64) -> Value {
+pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
     let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.class).collect();
     let limit = least(plants);
     json!({
@@ -101,18 +101,18 @@ pub fn truth(plants: &[Plant], seed: u64) -> Value {
         "limit": limit.map(|(_, limit)| limit.rate),
         "limit_exact": limit.map(|(_, limit)| limit.is_exact),
         "limited_by": limit.and_then(|(plant, _)| plant.kind.class),
-        "plants": plants.iter().map(Plant::statement).collect::<Vec<_>>(),
+        "plants": plants.iter().map(PlantedFault::statement).collect::<Vec<_>>(),
         "seed": seed,
     })
 }
 
 /// The plant that breaks first, with pauses and bursts taken off.
-fn least(plants: &[Plant]) -> Option<(&Plant, Limit)> {
-    let left: f64 = plants.iter().map(Plant::leaves).product();
+fn least(plants: &[PlantedFault]) -> Option<(&PlantedFault, FaultLimit)> {
+    let left: f64 = plants.iter().map(PlantedFault::leaves).product();
     let limits = plants.iter().filter_map(|plant| {
         let limit = plant.limit().filter(|limit| limit.of == "requests")?;
         let share = if plant.works() { left } else { 1.0 };
-        Some((plant, Limit { rate: limit.rate * share, ..limit }))
+        Some((plant, FaultLimit { rate: limit.rate * share, ..limit }))
     });
     limits.min_by(|a, b| a.1.rate.total_cmp(&b.1.rate))
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn of(texts: &[&str]) -> Value {
-        truth(&Plant::parse_all(texts).unwrap(), 7)
+        truth(&PlantedFault::parse_all(texts).unwrap(), 7)
     }
 
     #[test]

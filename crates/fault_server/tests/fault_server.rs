@@ -6,25 +6,25 @@ use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_fault_server::{Options, Plant, Running, start};
+use seawall_fault_server::{FaultServer, FaultServerOptions, PlantedFault, start};
 
 /// Longer than any machine takes; who waits for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn serve(plants: &[&str]) -> Running {
+fn serve(plants: &[&str]) -> FaultServer {
     serve_with_body(plants, 2)
 }
 
-fn serve_with_body(plants: &[&str], body: usize) -> Running {
-    let plants = Plant::parse_all(plants).unwrap();
+fn serve_with_body(plants: &[&str], body: usize) -> FaultServer {
+    let plants = PlantedFault::parse_all(plants).unwrap();
     let listen = ([127, 0, 0, 1], 0).into();
-    start(&Options { listen, plants, service: Duration::ZERO, body, seed: 1 }).unwrap()
+    start(&FaultServerOptions { listen, plants, service: Duration::ZERO, body, seed: 1 }).unwrap()
 }
 
 struct Client(TcpStream);
 
 impl Client {
-    fn new(server: &Running) -> Self {
+    fn new(server: &FaultServer) -> Self {
         let socket = TcpStream::connect(server.address()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(socket)
@@ -277,7 +277,7 @@ fn names_are_told_after_their_time() {
     let question = [&[1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1][..], b"x\x00", &[0, 1, 0, 1]].concat();
     let mut answer = [0; 512];
     let took = timed(|| {
-        socket.send_to(&question, server.names().unwrap()).unwrap();
+        socket.send_to(&question, server.dns_address().unwrap()).unwrap();
         let length = socket.recv(&mut answer).unwrap();
         assert_eq!(answer[length - 4..length], [127, 0, 0, 1]);
     });

@@ -3,22 +3,22 @@
 use std::fmt;
 
 use seawall_http::limits::MAX_HEADERS;
-use seawall_http::{Body, BodyDecoder, Framing, Limits, Parsed, parse_response};
+use seawall_http::{BodyDecoder, BodyEvent, Framing, HeadLimits, Parsed, parse_response};
 
-use crate::Failed;
+use crate::FetchError;
 
 /// Heads, chunk lines and trailers beside the body.
 const MOST_FRAMING: usize = 1 << 20;
 
 /// A whole answer. Shown without its body, which may be a secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct FetchResponse {
     status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl FetchResponse {
     /// An answer of these parts.
     #[must_use]
     pub fn new(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Self {
@@ -52,14 +52,14 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for FetchResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
     }
 }
 
 /// An answer as far as it has come.
-pub(crate) struct Coming<'a> {
+pub(crate) struct PartialResponse<'a> {
     method: &'a str,
     /// Bytes that its body may have.
     most: usize,
@@ -68,24 +68,24 @@ pub(crate) struct Coming<'a> {
     /// Bytes that came, all together.
     came: usize,
     ends: Option<(BodyDecoder, Framing)>,
-    answer: Answer,
+    answer: FetchResponse,
 }
 
-impl<'a> Coming<'a> {
+impl<'a> PartialResponse<'a> {
     pub(crate) fn new(method: &'a str, most: usize) -> Self {
-        let answer = Answer::new(0, &[], &[]);
+        let answer = FetchResponse::new(0, &[], &[]);
         Self { method, most, pending: Vec::new(), came: 0, ends: None, answer }
     }
 
-    pub(crate) fn whole(self) -> Answer {
+    pub(crate) fn into_response(self) -> FetchResponse {
         self.answer
     }
 
     /// Takes what came, nothing if the connection ended; true if the answer is whole.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, Failed> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<bool, FetchError> {
         self.came += bytes.len();
         if self.came > self.most + MOST_FRAMING {
-            return Err(Failed::TooLarge(self.most));
+            return Err(FetchError::TooLarge(self.most));
         }
         self.pending.extend_from_slice(bytes);
         if self.ends.is_none() {
@@ -96,16 +96,16 @@ impl<'a> Coming<'a> {
             _ if whole => Ok(true),
             Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
             _ if bytes.is_empty() => {
-                Err(Failed::Broken("the connection ended before the answer did".to_owned()))
+                Err(FetchError::Broken("the connection ended before the answer did".to_owned()))
             }
             _ => Ok(false),
         }
     }
 
-    fn head(&mut self) -> Result<(), Failed> {
+    fn head(&mut self) -> Result<(), FetchError> {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
-        let parsed = parse_response(&self.pending, self.method, &mut room, &Limits::default());
-        let (head, taken) = match parsed.map_err(|error| Failed::Http(error.to_string()))? {
+        let parsed = parse_response(&self.pending, self.method, &mut room, &HeadLimits::default());
+        let (head, taken) = match parsed.map_err(|error| FetchError::Http(error.to_string()))? {
             Parsed::Complete(head, taken) => (head, taken),
             Parsed::Partial => return Ok(()),
         };
@@ -119,21 +119,21 @@ impl<'a> Coming<'a> {
         Ok(())
     }
 
-    fn decode(&mut self) -> Result<bool, Failed> {
+    fn decode(&mut self) -> Result<bool, FetchError> {
         let Some((decoder, _)) = &mut self.ends else { return Ok(false) };
         let mut at = 0;
         loop {
             let decoded = decoder.decode(&self.pending[at..]);
-            match decoded.map_err(|_| Failed::Http("broken chunks".to_owned()))? {
-                Body::Data(data, taken) => {
+            match decoded.map_err(|_| FetchError::Http("broken chunks".to_owned()))? {
+                BodyEvent::Data(data, taken) => {
                     self.answer.body.extend_from_slice(data);
                     at += taken;
                     if self.answer.body.len() > self.most {
-                        return Err(Failed::TooLarge(self.most));
+                        return Err(FetchError::TooLarge(self.most));
                     }
                 }
-                Body::End(_) => return Ok(true),
-                Body::More(_) => {
+                BodyEvent::End(_) => return Ok(true),
+                BodyEvent::More(_) => {
                     self.pending.clear();
                     return Ok(false);
                 }

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use seawall_http::write;
 
-pub use answer::Answer;
+pub use answer::FetchResponse;
 
 /// A clock that does not jump.
-pub type Now<'a> = dyn Fn() -> Duration + 'a;
+pub type NowFn<'a> = dyn Fn() -> Duration + 'a;
 
-/// What is asked. Nothing is escaped: whoever takes a part from outside asks [`Request::is_sendable`] first.
+/// What is asked. Nothing is escaped: whoever takes a part from outside asks [`FetchRequest::is_sendable`] first.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct FetchRequest<'a> {
     /// `GET`, or `PUT` without a body.
     pub method: &'a str,
     /// The `Host` header.
@@ -30,7 +30,7 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
 }
 
-impl<'a> Request<'a> {
+impl<'a> FetchRequest<'a> {
     /// A GET without further headers.
     #[must_use]
     pub fn get(host: &'a str, target: &'a str) -> Self {
@@ -67,16 +67,16 @@ impl<'a> Request<'a> {
 
 /// What an exchange may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct FetchLimits {
     /// From the connection to the last byte.
     pub deadline: Duration,
     /// Bytes of the body.
-    pub most: usize,
+    pub max_body: usize,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
+pub enum FetchError {
     /// Nobody listens there.
     #[error("nobody listens there")]
     Refused,
@@ -91,10 +91,10 @@ pub enum Failed {
     Broken(String),
     /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
     #[error("no connection within {} s", .0.as_secs_f64())]
-    Unreached(Duration),
+    ConnectTimeout(Duration),
     /// Not whole within the deadline, over a connection that was taken.
     #[error("no whole answer within {} s", .0.as_secs_f64())]
-    Late(Duration),
+    Timeout(Duration),
     /// More than may be read.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
@@ -103,7 +103,7 @@ pub enum Failed {
     Http(String),
     /// The request has a part that would end its line.
     #[error("it cannot be asked for: a part of it is no part of an HTTP head")]
-    Unsendable,
+    InvalidRequest,
 }
 
 /// Asks, and waits for the whole answer, whatever its status.
@@ -112,38 +112,38 @@ pub enum Failed {
 /// Why there is none.
 pub fn exchange(
     address: SocketAddr,
-    request: &Request,
-    bounds: &Bounds,
-    now: &Now,
-) -> Result<Answer, Failed> {
+    request: &FetchRequest,
+    bounds: &FetchLimits,
+    now: &NowFn,
+) -> Result<FetchResponse, FetchError> {
     if !request.is_sendable() {
-        return Err(Failed::Unsendable);
+        return Err(FetchError::InvalidRequest);
     }
-    let patience = Patience { until: now() + bounds.deadline, deadline: bounds.deadline, now };
+    let patience = FetchDeadline { until: now() + bounds.deadline, deadline: bounds.deadline, now };
     carried(address, request, bounds, &patience).map_err(|error| patience.reason(error))
 }
 
 fn carried(
     address: SocketAddr,
-    request: &Request,
-    bounds: &Bounds,
-    patience: &Patience,
-) -> Result<Answer, Broken> {
+    request: &FetchRequest,
+    bounds: &FetchLimits,
+    patience: &FetchDeadline,
+) -> Result<FetchResponse, Broken> {
     let mut stream = connected(address, patience)?;
     stream.set_write_timeout(Some(patience.left()?))?;
     stream.write_all(&request.head())?;
-    let mut coming = answer::Coming::new(request.method, bounds.most);
+    let mut coming = answer::PartialResponse::new(request.method, bounds.max_body);
     let mut buffer = [0; 16 << 10];
     loop {
         stream.set_read_timeout(Some(patience.left()?))?;
         let length = stream.read(&mut buffer)?;
-        if coming.take(&buffer[..length])? {
-            return Ok(coming.whole());
+        if coming.feed(&buffer[..length])? {
+            return Ok(coming.into_response());
         }
     }
 }
 
-fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Broken> {
+fn connected(address: SocketAddr, patience: &FetchDeadline) -> Result<TcpStream, Broken> {
     let stream = patience.left().and_then(|left| TcpStream::connect_timeout(&address, left));
     stream.map_err(|error| unconnected(error, patience.deadline))
 }
@@ -151,45 +151,45 @@ fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Brok
 /// Why there is no connection.
 fn unconnected(error: io::Error, deadline: Duration) -> Broken {
     match error.kind() {
-        ErrorKind::TimedOut => Failed::Unreached(deadline).into(),
+        ErrorKind::TimedOut => FetchError::ConnectTimeout(deadline).into(),
         // Whoever takes a connection may reset it before that it was taken is known here.
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => error.into(),
         ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => error.into(),
-        _ => Failed::Connection(error.to_string()).into(),
+        _ => FetchError::Connection(error.to_string()).into(),
     }
 }
 
 /// How long is left.
-struct Patience<'a> {
+struct FetchDeadline<'a> {
     until: Duration,
     deadline: Duration,
-    now: &'a Now<'a>,
+    now: &'a NowFn<'a>,
 }
 
-impl Patience<'_> {
+impl FetchDeadline<'_> {
     fn left(&self) -> Result<Duration, io::Error> {
         let left = self.until.saturating_sub((self.now)());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
-    fn reason(&self, broken: Broken) -> Failed {
+    fn reason(&self, broken: Broken) -> FetchError {
         let error = match broken {
             Broken::Socket(error) => error,
             Broken::Answer(why) => return why,
         };
         match error.kind() {
             // A socket's timeout is told as either, by the system's taste.
-            ErrorKind::TimedOut | ErrorKind::WouldBlock => Failed::Late(self.deadline),
-            ErrorKind::ConnectionRefused => Failed::Refused,
-            ErrorKind::PermissionDenied => Failed::Forbidden,
-            _ => Failed::Broken(error.to_string()),
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => FetchError::Timeout(self.deadline),
+            ErrorKind::ConnectionRefused => FetchError::Refused,
+            ErrorKind::PermissionDenied => FetchError::Forbidden,
+            _ => FetchError::Broken(error.to_string()),
         }
     }
 }
 
 enum Broken {
     Socket(io::Error),
-    Answer(Failed),
+    Answer(FetchError),
 }
 
 impl From<io::Error> for Broken {
@@ -198,8 +198,8 @@ impl From<io::Error> for Broken {
     }
 }
 
-impl From<Failed> for Broken {
-    fn from(why: Failed) -> Self {
+impl From<FetchError> for Broken {
+    fn from(why: FetchError) -> Self {
         Self::Answer(why)
     }
 }
@@ -237,11 +237,11 @@ mod tests {
         Duration::ZERO
     }
 
-    const BOUNDS: Bounds = Bounds { deadline: MINUTE, most: 64 };
+    const BOUNDS: FetchLimits = FetchLimits { deadline: MINUTE, max_body: 64 };
 
-    fn asked(answer: &str) -> Result<Answer, Failed> {
+    fn asked(answer: &str) -> Result<FetchResponse, FetchError> {
         let (address, server) = served(answer.into());
-        let answer = exchange(address, &Request::get("a", "/"), &BOUNDS, &still);
+        let answer = exchange(address, &FetchRequest::get("a", "/"), &BOUNDS, &still);
         server.join().unwrap();
         answer
     }
@@ -266,8 +266,12 @@ mod tests {
     #[test]
     fn what_is_sent_is_one_head_that_ends_its_connection() {
         let (address, server) = served("HTTP/1.1 204 No Content\r\n\r\n".into());
-        let request =
-            Request { method: "PUT", host: "a:1", target: "/latest/api/token", headers: &[("X-Ttl", "60")] };
+        let request = FetchRequest {
+            method: "PUT",
+            host: "a:1",
+            target: "/latest/api/token",
+            headers: &[("X-Ttl", "60")],
+        };
         exchange(address, &request, &BOUNDS, &still).unwrap();
         let expected = "PUT /latest/api/token HTTP/1.1\r\nHost: a:1\r\nX-Ttl: 60\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         assert_eq!(server.join().unwrap(), expected);
@@ -280,8 +284,8 @@ mod tests {
             [("a\r\nb", "/", "x"), ("a", "/a b", "x"), ("a", "", "x"), ("a", "/", "x\r\nY: z")]
         {
             let headers = [("X", value)];
-            let request = Request { method: "GET", host, target, headers: &headers };
-            assert_eq!(exchange(here, &request, &BOUNDS, &still).unwrap_err(), Failed::Unsendable);
+            let request = FetchRequest { method: "GET", host, target, headers: &headers };
+            assert_eq!(exchange(here, &request, &BOUNDS, &still).unwrap_err(), FetchError::InvalidRequest);
         }
     }
 
@@ -308,26 +312,26 @@ mod tests {
 
     #[test]
     fn a_connection_that_ends_early_is_told_apart_from_one_that_nobody_takes() {
-        assert!(matches!(asked(""), Err(Failed::Broken(_))));
+        assert!(matches!(asked(""), Err(FetchError::Broken(_))));
         let nowhere = "255.255.255.255:9".parse().unwrap();
-        let failed = exchange(nowhere, &Request::get("a", "/"), &BOUNDS, &still);
-        assert!(matches!(failed, Err(Failed::Connection(_) | Failed::Forbidden)), "{failed:?}");
+        let failed = exchange(nowhere, &FetchRequest::get("a", "/"), &BOUNDS, &still);
+        assert!(matches!(failed, Err(FetchError::Connection(_) | FetchError::Forbidden)), "{failed:?}");
     }
 
     /// By chance it was taken for nobody's.
     #[test]
     fn a_connection_that_is_reset_before_it_is_known_to_be_taken_is_a_broken_one() {
-        let patience = Patience { until: MINUTE, deadline: MINUTE, now: &still };
+        let patience = FetchDeadline { until: MINUTE, deadline: MINUTE, now: &still };
         let failed = |kind: ErrorKind| patience.reason(unconnected(kind.into(), MINUTE));
-        assert!(matches!(failed(ErrorKind::ConnectionReset), Failed::Broken(_)));
-        assert!(matches!(failed(ErrorKind::NetworkUnreachable), Failed::Connection(_)));
-        assert_eq!(failed(ErrorKind::ConnectionRefused), Failed::Refused);
+        assert!(matches!(failed(ErrorKind::ConnectionReset), FetchError::Broken(_)));
+        assert!(matches!(failed(ErrorKind::NetworkUnreachable), FetchError::Connection(_)));
+        assert_eq!(failed(ErrorKind::ConnectionRefused), FetchError::Refused);
     }
 
     #[test]
     fn an_answer_without_an_end_is_read_no_further_than_its_bound() {
         let long = "#".repeat(1 << 20);
-        assert_eq!(asked(&format!("HTTP/1.1 200 OK\r\n\r\n{long}")).unwrap_err(), Failed::TooLarge(64));
+        assert_eq!(asked(&format!("HTTP/1.1 200 OK\r\n\r\n{long}")).unwrap_err(), FetchError::TooLarge(64));
         assert!(asked(&format!("HTTP/1.1 200 OK\r\nA: {long}")).is_err());
     }
 
@@ -335,9 +339,9 @@ mod tests {
     #[test]
     fn a_connection_that_is_not_taken_is_told_apart_from_an_answer_that_is_late() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let bounds = Bounds { deadline: Duration::ZERO, ..BOUNDS };
-        let failed = exchange(listener.local_addr().unwrap(), &Request::get("a", "/"), &bounds, &still);
-        assert_eq!(failed.unwrap_err(), Failed::Unreached(Duration::ZERO));
+        let bounds = FetchLimits { deadline: Duration::ZERO, ..BOUNDS };
+        let failed = exchange(listener.local_addr().unwrap(), &FetchRequest::get("a", "/"), &bounds, &still);
+        assert_eq!(failed.unwrap_err(), FetchError::ConnectTimeout(Duration::ZERO));
     }
 
     /// The clock jumps beyond the deadline while the head is read, as it does for a server that trickles.
@@ -349,8 +353,8 @@ mod tests {
             looks.set(looks.get() + 1);
             Duration::from_secs(if looks.get() > 4 { 61 } else { 0 })
         };
-        let late = exchange(address, &Request::get("a", "/"), &BOUNDS, &jumps);
-        assert_eq!(late.unwrap_err(), Failed::Late(MINUTE));
+        let late = exchange(address, &FetchRequest::get("a", "/"), &BOUNDS, &jumps);
+        assert_eq!(late.unwrap_err(), FetchError::Timeout(MINUTE));
         server.join().unwrap();
     }
 
@@ -359,8 +363,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let refused = exchange(address, &Request::get("a", "/"), &BOUNDS, &still);
-        assert_eq!(refused.unwrap_err(), Failed::Refused);
+        let refused = exchange(address, &FetchRequest::get("a", "/"), &BOUNDS, &still);
+        assert_eq!(refused.unwrap_err(), FetchError::Refused);
     }
 
     /// An answer may be a secret.

@@ -6,10 +6,10 @@
 
 use std::process::ExitCode;
 
-use seawall_fleet::gather::Gather;
-use seawall_fleet::protocol::{LOG_BYTES_PER_SECOND, Told};
+use seawall_fleet::gather::IntervalMerger;
+use seawall_fleet::protocol::{LOG_BYTES_PER_SECOND, PodReport};
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::interval::{Brief, Interval};
+use seawall_load::interval::{CompactInterval, IntervalStats};
 use serde_json::Value;
 
 /// Bytes of a line around an interval.
@@ -30,14 +30,16 @@ fn main() -> ExitCode {
     }
     let bytes = lines.iter().map(String::len).sum::<usize>() / lines.len();
     let mut random = fastrand::Rng::with_seed(1);
-    let mut gather = Gather::new(pods);
+    let mut gather = IntervalMerger::new(pods);
     let (clock, mut worst) = (RunClock::start(), 0);
     for (second, line) in lines.iter().enumerate() {
         let mut order: Vec<_> = (0..pods).collect();
         random.shuffle(&mut order);
         let began = clock.now();
         for pod in order {
-            let Ok(Told::<Interval, Value>::Part { part, .. }) = serde_json::from_str(line) else { continue };
+            let Ok(PodReport::<IntervalStats, Value>::Part { part, .. }) = serde_json::from_str(line) else {
+                continue;
+            };
             if gather.add(pod, &part).is_err() {
                 eprintln!("second {second} does not follow the one before");
                 return ExitCode::FAILURE;
@@ -62,9 +64,11 @@ fn main() -> ExitCode {
 fn part(line: &str) -> Option<String> {
     let value: Value = serde_json::from_str(line).ok()?;
     let value = value.pointer("/part/part").unwrap_or(&value);
-    let interval: Interval = serde_json::from_value(value.clone()).ok()?;
-    let part = serde_json::to_value(Brief::within(&interval, LOG_BYTES_PER_SECOND - HEAD)?).ok()?;
-    let told: Told<Value, ()> = Told::Part { trial: 1, part, doubts: Vec::new() };
+    let interval: IntervalStats = serde_json::from_value(value.clone()).ok()?;
+    let part =
+        serde_json::to_value(CompactInterval::compacted_to_fit(&interval, LOG_BYTES_PER_SECOND - HEAD)?)
+            .ok()?;
+    let told: PodReport<Value, ()> = PodReport::Part { trial: 1, part, doubts: Vec::new() };
     serde_json::to_string(&told).ok()
 }
 

@@ -12,43 +12,43 @@ const KEPT: usize = 64;
 
 /// How far a pod's clock is ahead of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offset {
+pub struct ClockOffset {
     /// By so many nanoseconds, behind if negative.
-    pub ahead: i64,
+    pub ahead_nanos: i64,
     /// Give or take so many.
-    pub within: u64,
+    pub error_nanos: u64,
 }
 
-impl Offset {
+impl ClockOffset {
     /// What the pod's clock shows when ours shows this. An offset that may be chance is none: clocks of one machine, and most of a
     /// cluster, agree better than trips tell.
     #[must_use]
-    pub fn theirs(self, ours: i64) -> i64 {
-        if self.is_chance() { ours } else { ours.saturating_add(self.ahead) }
+    pub fn to_pod_time(self, ours: i64) -> i64 {
+        if self.is_insignificant() { ours } else { ours.saturating_add(self.ahead_nanos) }
     }
 
     /// What ours shows when the pod's shows this.
     #[must_use]
-    pub fn ours(self, theirs: i64) -> i64 {
-        if self.is_chance() { theirs } else { theirs.saturating_sub(self.ahead) }
+    pub fn to_local_time(self, theirs: i64) -> i64 {
+        if self.is_insignificant() { theirs } else { theirs.saturating_sub(self.ahead_nanos) }
     }
 
     /// Whether both clocks may show the same.
     #[must_use]
-    pub fn is_chance(self) -> bool {
-        self.ahead.unsigned_abs() <= self.within
+    pub fn is_insignificant(self) -> bool {
+        self.ahead_nanos.unsigned_abs() <= self.error_nanos
     }
 }
 
 /// Trips to one pod.
 #[derive(Debug, Clone, Default)]
-pub struct Trips {
-    latest: VecDeque<Offset>,
+pub struct RoundTrips {
+    latest: VecDeque<ClockOffset>,
 }
 
-impl Trips {
+impl RoundTrips {
     /// A question that left and came back then by our clock, and what the pod's showed in between; Unix nanoseconds.
-    pub fn learn(&mut self, left: i64, back: i64, theirs: i64) {
+    pub fn record(&mut self, left: i64, back: i64, theirs: i64) {
         if back < left {
             return;
         }
@@ -57,13 +57,16 @@ impl Trips {
         if self.latest.len() == KEPT {
             self.latest.pop_front();
         }
-        self.latest.push_back(Offset { ahead: theirs.saturating_sub(middle), within: took.div_ceil(2) });
+        self.latest.push_back(ClockOffset {
+            ahead_nanos: theirs.saturating_sub(middle),
+            error_nanos: took.div_ceil(2),
+        });
     }
 
     /// What is known; none before the first trip.
     #[must_use]
-    pub fn offset(&self) -> Option<Offset> {
-        self.latest.iter().copied().min_by_key(|offset| offset.within)
+    pub fn offset(&self) -> Option<ClockOffset> {
+        self.latest.iter().copied().min_by_key(|offset| offset.error_nanos)
     }
 
     /// Trips so far, as far as they are kept.
@@ -75,8 +78,8 @@ impl Trips {
 
 /// How far from the instant that was agreed on a pod began: so much later, give or take so much; never more exact than its clock is known.
 #[must_use]
-pub fn late(began: i64, agreed: i64, offset: Offset) -> (i64, Duration) {
-    (offset.ours(began).saturating_sub(agreed), Duration::from_nanos(offset.within))
+pub fn start_delay(began: i64, agreed: i64, offset: ClockOffset) -> (i64, Duration) {
+    (offset.to_local_time(began).saturating_sub(agreed), Duration::from_nanos(offset.error_nanos))
 }
 
 #[cfg(test)]
@@ -87,34 +90,34 @@ mod tests {
 
     #[test]
     fn the_quickest_trip_says_how_far_a_clock_is_off_and_how_well_that_is_known() {
-        let mut trips = Trips::default();
+        let mut trips = RoundTrips::default();
         assert_eq!(trips.offset(), None);
         // 50 ms ahead; the answer waits on its way back, and then not.
-        trips.learn(0, 40 * MS, 51 * MS);
-        trips.learn(100 * MS, 102 * MS, 151 * MS);
+        trips.record(0, 40 * MS, 51 * MS);
+        trips.record(100 * MS, 102 * MS, 151 * MS);
         let offset = trips.offset().unwrap();
-        assert_eq!(offset, Offset { ahead: 50 * MS, within: MS as u64 });
-        assert_eq!((offset.theirs(0), offset.ours(50 * MS)), (50 * MS, 0));
-        assert_eq!(late(1050 * MS + 7, 1000 * MS, offset), (7, Duration::from_millis(1)));
+        assert_eq!(offset, ClockOffset { ahead_nanos: 50 * MS, error_nanos: MS as u64 });
+        assert_eq!((offset.to_pod_time(0), offset.to_local_time(50 * MS)), (50 * MS, 0));
+        assert_eq!(start_delay(1050 * MS + 7, 1000 * MS, offset), (7, Duration::from_millis(1)));
     }
 
     #[test]
     fn what_may_be_chance_is_no_offset() {
-        let mut trips = Trips::default();
-        trips.learn(0, 4 * MS, 3 * MS);
+        let mut trips = RoundTrips::default();
+        trips.record(0, 4 * MS, 3 * MS);
         let offset = trips.offset().unwrap();
-        assert_eq!((offset.ahead, offset.within), (MS, 2 * MS as u64));
-        assert_eq!((offset.theirs(9), offset.ours(9)), (9, 9));
+        assert_eq!((offset.ahead_nanos, offset.error_nanos), (MS, 2 * MS as u64));
+        assert_eq!((offset.to_pod_time(9), offset.to_local_time(9)), (9, 9));
     }
 
     #[test]
     fn trips_are_kept_for_as_long_as_clocks_keep_their_pace() {
-        let mut trips = Trips::default();
-        trips.learn(0, 0, 0);
-        (0..100).for_each(|_| trips.learn(0, 2 * MS, 9 * MS));
+        let mut trips = RoundTrips::default();
+        trips.record(0, 0, 0);
+        (0..100).for_each(|_| trips.record(0, 2 * MS, 9 * MS));
         assert_eq!(trips.count(), KEPT);
-        assert_eq!(trips.offset().unwrap().ahead, 8 * MS, "the quickest was long ago");
-        trips.learn(5, 4, 0);
-        assert_eq!(trips.offset().unwrap().ahead, 8 * MS, "an answer before its question is none");
+        assert_eq!(trips.offset().unwrap().ahead_nanos, 8 * MS, "the quickest was long ago");
+        trips.record(5, 4, 0);
+        assert_eq!(trips.offset().unwrap().ahead_nanos, 8 * MS, "an answer before its question is none");
     }
 }

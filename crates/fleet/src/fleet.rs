@@ -7,14 +7,16 @@ use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use seawall_core::terminal_safe::plain;
+use seawall_core::terminal_safe::sanitize;
 use seawall_load::clock::{Nanos, RunClock, SECOND, nanos};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::clocks::{Offset, Trips, late};
-use crate::protocol::{Begin, HEARTBEAT_SECONDS, Order, Ready, Steer, Told, VERSION};
-use crate::wire::{Event, Hand, Wire};
+use crate::clocks::{ClockOffset, RoundTrips, start_delay};
+use crate::protocol::{
+    BeginTrial, ControlCommand, HEARTBEAT_SECONDS, PodCommand, PodReady, PodReport, VERSION,
+};
+use crate::wire::{CommandSender, PodChannel, WireEvent};
 
 /// How often pods are asked what their clocks show: often at first, until that is known well enough, and then to be heard.
 const PINGS: (usize, Duration, Duration) = (12, Duration::from_millis(40), Duration::from_secs(1));
@@ -27,7 +29,7 @@ const TRIPS: usize = 8;
 const LEAD: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1));
 
 /// Changes take effect so much later than they are said, so that every pod knows before.
-pub const NOTICE: Duration = Duration::from_millis(500);
+pub const CHANGE_NOTICE: Duration = Duration::from_millis(500);
 
 /// For so long a way to a pod is looked for that is not ready: what refuses it goes on refusing.
 const AWAY: Nanos = 15 * SECOND;
@@ -43,8 +45,8 @@ const LONGEST: usize = 1000;
 
 /// Pods that do what they are told, whose trials have works, parts and results.
 pub struct Fleet<W, P, R> {
-    wire: Wire,
-    pods: Vec<Pod>,
+    wire: PodChannel,
+    pods: Vec<PodState>,
     trial: u64,
     /// Ends the heartbeat when it is dropped.
     _pulse: Sender<()>,
@@ -52,9 +54,9 @@ pub struct Fleet<W, P, R> {
 }
 
 #[derive(Debug, Default)]
-struct Pod {
-    trips: Trips,
-    ready: Option<Ready>,
+struct PodState {
+    trips: RoundTrips,
+    ready: Option<PodReady>,
     gone: Option<String>,
     /// Since when nothing comes of it, and why, before it is ready.
     away: Option<(Nanos, String)>,
@@ -64,22 +66,22 @@ struct Pod {
 
 /// News of a pod.
 #[derive(Debug)]
-pub struct News<P, R> {
+pub struct PodUpdate<P, R> {
     /// Which.
     pub pod: usize,
     /// When it came, by the wire's clock.
     pub at: Nanos,
     /// What.
-    pub what: What<P, R>,
+    pub kind: PodUpdateKind<P, R>,
 }
 
 /// What is new.
 #[derive(Debug)]
-pub enum What<P, R> {
+pub enum PodUpdateKind<P, R> {
     /// It is there, with warm connections.
     Ready,
     /// It has begun a trial, so many nanoseconds after the instant that was agreed on, which is known to so much.
-    Begun {
+    Started {
         /// Which trial.
         trial: u64,
         /// When, Unix nanoseconds by our clock.
@@ -113,14 +115,14 @@ pub enum What<P, R> {
     /// It cannot do what it was told last, and says why.
     Failed(String),
     /// It will do nothing more, and says or shows why.
-    Gone(String),
+    Lost(String),
     /// Nothing comes of it for now.
-    Away(String),
+    Unreachable(String),
 }
 
 /// A trial that pods were told to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+pub struct StartedTrial {
     /// Its number.
     pub trial: u64,
     /// Its first instant, by the wire's clock.
@@ -131,10 +133,10 @@ pub struct Begun {
 
 /// Pods that were not ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unready {
+pub enum FleetNotReady {
     /// A pod ended, or says that it cannot.
     #[error("{pod}: {why}")]
-    Gone {
+    Lost {
         /// What it is called.
         pod: String,
         /// Why.
@@ -152,7 +154,7 @@ pub enum Unready {
     },
     /// Some said nothing in the time that there was.
     #[error("{missing} of {pods} pods were not ready after {after:.0?}; the first is {pod}{why}")]
-    Late {
+    Timeout {
         /// How many.
         missing: usize,
         /// Of how many.
@@ -182,15 +184,15 @@ pub enum Unready {
 impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     /// Of pods that run.
     #[must_use]
-    pub fn new(wire: Wire) -> Self {
-        let pods = wire.names.iter().map(|_| Pod::default()).collect();
+    pub fn new(wire: PodChannel) -> Self {
+        let pods = wire.names.iter().map(|_| PodState::default()).collect();
         let pulse = pulse(&wire);
         Self { wire, pods, trial: 0, _pulse: pulse, speaks: PhantomData }
     }
 
-    /// There are more pods, called so, to which the wire leads as well: they are to be [assembled](Self::assemble).
-    pub fn grow(&mut self, names: Vec<String>) {
-        self.pods.extend(names.iter().map(|_| Pod::default()));
+    /// There are more pods, called so, to which the wire leads as well: they are to be [assembled](Self::wait_until_ready).
+    pub fn add_pods(&mut self, names: Vec<String>) {
+        self.pods.extend(names.iter().map(|_| PodState::default()));
         self.wire.names.extend(names);
     }
 
@@ -208,19 +210,19 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// Why a pod is gone, if it is.
     #[must_use]
-    pub fn gone(&self, pod: usize) -> Option<&str> {
+    pub fn loss_reason(&self, pod: usize) -> Option<&str> {
         self.pods.get(pod)?.gone.as_deref()
     }
 
     /// What a pod said when it was ready.
     #[must_use]
-    pub fn ready(&self, pod: usize) -> Option<&Ready> {
+    pub fn ready(&self, pod: usize) -> Option<&PodReady> {
         self.pods.get(pod)?.ready.as_ref()
     }
 
     /// How far a pod's clock is off, if that is known.
     #[must_use]
-    pub fn offset(&self, pod: usize) -> Option<Offset> {
+    pub fn offset(&self, pod: usize) -> Option<ClockOffset> {
         self.pods.get(pod)?.trips.offset()
     }
 
@@ -239,24 +241,24 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     /// Waits until every pod is ready and its clock known; asks `ends` ten times a second whether anybody wants to end, and tells how many are ready.
     ///
     /// # Errors
-    /// [`Unready`].
-    pub fn assemble(
+    /// [`FleetNotReady`].
+    pub fn wait_until_ready(
         &mut self,
         patience: Duration,
         mut ends: impl FnMut(usize) -> bool,
-    ) -> Result<(), Unready> {
+    ) -> Result<(), FleetNotReady> {
         let began = self.now();
         let by = began.saturating_add(nanos(patience));
         loop {
             let ready = self.pods.iter().filter(|pod| pod.ready.is_some()).count();
             if ends(ready) {
-                return Err(Unready::Stopped);
+                return Err(FleetNotReady::Stopped);
             }
             let unready =
-                |pod: &Pod| pod.gone.is_none() && (pod.ready.is_none() || pod.trips.count() < TRIPS);
+                |pod: &PodState| pod.gone.is_none() && (pod.ready.is_none() || pod.trips.count() < TRIPS);
             let Some(first) = self.pods.iter().position(unready) else { return self.clocks() };
             let now = self.now();
-            let is_away = |pod: &&Pod| pod.away.as_ref().is_some_and(|(since, _)| now >= since + AWAY);
+            let is_away = |pod: &&PodState| pod.away.as_ref().is_some_and(|(since, _)| now >= since + AWAY);
             let away = self.pods.iter().position(|pod| unready(pod) && is_away(&pod));
             if now >= by || away.is_some() {
                 let first = away.unwrap_or(first);
@@ -264,7 +266,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                     self.pods[first].away.as_ref().map_or_else(String::new, |(_, why)| format!(": {why}"));
                 let (pod, pods) = (self.name(first).to_owned(), self.size());
                 let after = Duration::from_nanos(now.saturating_sub(began));
-                return Err(Unready::Late {
+                return Err(FleetNotReady::Timeout {
                     missing: self.pods.iter().filter(|pod| unready(pod)).count(),
                     pods,
                     pod,
@@ -272,20 +274,22 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                     after,
                 });
             }
-            let Some(News { pod, what, .. }) = self.next(Duration::from_millis(100)) else { continue };
+            let Some(PodUpdate { pod, kind: what, .. }) = self.next(Duration::from_millis(100)) else {
+                continue;
+            };
             let name = || self.name(pod).to_owned();
             match what {
-                What::Gone(why) => return Err(Unready::Gone { pod: name(), why }),
-                What::Away(why) => {
+                PodUpdateKind::Lost(why) => return Err(FleetNotReady::Lost { pod: name(), why }),
+                PodUpdateKind::Unreachable(why) => {
                     let now = self.now();
                     let known = &mut self.pods[pod].away;
                     *known = Some((known.as_ref().map_or(now, |(since, _)| *since), why));
                 }
-                What::Ready => {
+                PodUpdateKind::Ready => {
                     let Some(ready) = self.ready(pod).filter(|ready| ready.protocol != VERSION) else {
                         continue;
                     };
-                    return Err(Unready::Version { pod: name(), theirs: ready.version.clone() });
+                    return Err(FleetNotReady::Version { pod: name(), theirs: ready.version.clone() });
                 }
                 _ => {}
             }
@@ -293,69 +297,69 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     }
 
     /// # Errors
-    /// [`Unready::Clock`].
-    fn clocks(&self) -> Result<(), Unready> {
-        let off = |pod: &Pod| Some(Duration::from_nanos(pod.trips.offset()?.ahead.unsigned_abs()));
+    /// [`FleetNotReady::Clock`].
+    fn clocks(&self) -> Result<(), FleetNotReady> {
+        let off = |pod: &PodState| Some(Duration::from_nanos(pod.trips.offset()?.ahead_nanos.unsigned_abs()));
         let far =
             self.pods.iter().position(|pod| pod.gone.is_none() && off(pod).is_some_and(|off| off > FAR));
         let Some(pod) = far else { return Ok(()) };
         let off = off(&self.pods[pod]).unwrap_or_default();
-        Err(Unready::Clock { pod: self.name(pod).to_owned(), off })
+        Err(FleetNotReady::Clock { pod: self.name(pod).to_owned(), off })
     }
 
     /// Has all pods that are there begin a trial at one instant, each with its slice.
-    pub fn begin(&mut self, work: &W) -> Begun {
-        let soonest = self.soonest();
-        self.begin_at(work, soonest)
+    pub fn start(&mut self, work: &W) -> StartedTrial {
+        let soonest = self.earliest_start();
+        self.start_at(work, soonest)
     }
 
     /// The soonest instant of which all pods hear before, by the wire's clock.
     #[must_use]
-    pub fn soonest(&self) -> Nanos {
+    pub fn earliest_start(&self) -> Nanos {
         let there = self.pods.iter().filter(|pod| pod.gone.is_none()).count();
         let lead = LEAD.0 + LEAD.1 * u32::try_from(there).unwrap_or(u32::MAX);
         self.now().saturating_add(nanos(lead))
     }
 
     /// The same at an instant of the wire's clock.
-    pub fn begin_at(&mut self, work: &W, at: Nanos) -> Begun {
+    pub fn start_at(&mut self, work: &W, at: Nanos) -> StartedTrial {
         self.trial += 1;
         let there: Vec<usize> = (0..self.pods.len()).filter(|&pod| self.pods[pod].gone.is_none()).collect();
-        let begun = Begun { trial: self.trial, at, unix_ns: self.wire.clock.unix_ns(at) };
+        let begun = StartedTrial { trial: self.trial, at, unix_ns: self.wire.clock.unix_ns(at) };
         for (index, &pod) in there.iter().enumerate() {
-            let at = self.offset(pod).map_or(begun.unix_ns, |offset| offset.theirs(begun.unix_ns));
+            let at = self.offset(pod).map_or(begun.unix_ns, |offset| offset.to_pod_time(begun.unix_ns));
             let slice = (index as u64, there.len() as u64);
-            self.tell(pod, &Order::Begin(Begin { trial: begun.trial, at, slice, work }));
+            self.tell(pod, &PodCommand::Begin(BeginTrial { trial: begun.trial, at, slice, work }));
         }
         begun
     }
 
     /// Has all pods take a command of `attack --control` from that time of the run on.
-    pub fn steer(&self, line: &str, from: Nanos) {
-        self.tell_all(&Order::Steer(Steer { line: line.to_owned(), from }));
+    pub fn send_control(&self, line: &str, from: Nanos) {
+        self.tell_all(&PodCommand::Steer(ControlCommand { line: line.to_owned(), from }));
     }
 
     /// Has all pods send nothing more; said again, end the trial at once.
     pub fn stop(&self) {
-        self.tell_all(&Order::Stop);
+        self.tell_all(&PodCommand::Stop);
     }
 
     /// Has all pods end.
-    pub fn leave(&self) {
-        self.tell_all(&Order::Leave);
+    pub fn shut_down(&self) {
+        self.tell_all(&PodCommand::Leave);
     }
 
-    fn tell_all(&self, order: &Order<&W>) {
+    fn tell_all(&self, order: &PodCommand<&W>) {
         (0..self.pods.len()).for_each(|pod| self.tell(pod, order));
     }
 
-    fn tell(&self, pod: usize, order: &Order<&W>) {
-        tell(&*self.wire.hand, pod, order);
+    fn tell(&self, pod: usize, order: &PodCommand<&W>) {
+        tell(&*self.wire.commands, pod, order);
     }
 
     /// The next news; none within the time that is given, or ever again. Clocks are compared meanwhile. A pod of which nothing comes for as
     /// long as it waits itself is gone: it has ended its load for the same reason, or does nothing at all.
-    pub fn next(&mut self, patience: Duration) -> Option<News<P, R>> {
+    pub fn next(&mut self, patience: Duration) -> Option<PodUpdate<P, R>> {
         let by = self.now().saturating_add(nanos(patience));
         loop {
             let left = Duration::from_nanos(by.saturating_sub(self.now()));
@@ -365,7 +369,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 Err(RecvTimeoutError::Timeout) => return self.silent(self.now()),
                 Err(RecvTimeoutError::Disconnected) => return self.lost(),
             };
-            let came = event.came();
+            let came = event.received_at();
             // What came before is known, however long nobody listened.
             let heard = self.learn(event).or_else(|| self.silent(came?));
             if heard.is_some() {
@@ -374,104 +378,107 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         }
     }
 
-    fn silent(&mut self, now: Nanos) -> Option<News<P, R>> {
+    fn silent(&mut self, now: Nanos) -> Option<PodUpdate<P, R>> {
         let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
-        let is_silent = |pod: &Pod| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
+        let is_silent = |pod: &PodState| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
         let pod = self.pods.iter().position(is_silent)?;
         Some(self.lose(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
     }
 
     /// Nothing carries news any more: whoever was there is gone.
-    fn lost(&mut self) -> Option<News<P, R>> {
+    fn lost(&mut self) -> Option<PodUpdate<P, R>> {
         let pod = self.pods.iter().position(|pod| pod.gone.is_none())?;
         let at = self.now();
         Some(self.lose(pod, at, "nothing can be heard of it any more".into()))
     }
 
-    fn learn(&mut self, event: Event) -> Option<News<P, R>> {
+    fn learn(&mut self, event: WireEvent) -> Option<PodUpdate<P, R>> {
         match event {
-            Event::Line { pod, at, line } => {
+            WireEvent::Line { pod, at, line } => {
                 let what = self.read(pod, at, &line)?;
-                if let What::Gone(why) = what {
+                if let PodUpdateKind::Lost(why) = what {
                     return self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, why));
                 }
-                Some(News { pod, at, what })
+                Some(PodUpdate { pod, at, kind: what })
             }
-            Event::Gone { pod, why, at } => {
+            WireEvent::Lost { pod, why, at } => {
                 self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, shown(&why)))
             }
-            Event::Away { pod, why } => Some(News { pod, at: self.now(), what: What::Away(shown(&why)) }),
+            WireEvent::Unreachable { pod, why } => {
+                Some(PodUpdate { pod, at: self.now(), kind: PodUpdateKind::Unreachable(shown(&why)) })
+            }
         }
     }
 
-    fn lose(&mut self, pod: usize, at: Nanos, why: String) -> News<P, R> {
+    fn lose(&mut self, pod: usize, at: Nanos, why: String) -> PodUpdate<P, R> {
         if let Some(pod) = self.pods.get_mut(pod) {
             pod.gone = Some(why.clone());
         }
-        News { pod, at, what: What::Gone(why) }
+        PodUpdate { pod, at, kind: PodUpdateKind::Lost(why) }
     }
 
-    fn read(&mut self, pod: usize, at: Nanos, line: &str) -> Option<What<P, R>> {
+    fn read(&mut self, pod: usize, at: Nanos, line: &str) -> Option<PodUpdateKind<P, R>> {
         let known = self.pods.get_mut(pod)?;
         known.heard = known.heard.max(at);
-        let told = match serde_json::from_str::<Told<P, R>>(line) {
+        let told = match serde_json::from_str::<PodReport<P, R>>(line) {
             Ok(told) => told,
             Err(_) => {
                 let line: String = line.chars().take(SHOWN).collect();
-                return Some(What::Gone(format!("it says what is no report: {}", shown(&line))));
+                return Some(PodUpdateKind::Lost(format!("it says what is no report: {}", shown(&line))));
             }
         };
         Some(match told {
-            Told::Pong(pong) => {
+            PodReport::Pong(pong) => {
                 let (left, back) = (self.wire.clock.unix_ns(pong.ping), self.wire.clock.unix_ns(at));
-                known.trips.learn(left, back, pong.at);
+                known.trips.record(left, back, pong.at);
                 return None;
             }
-            Told::Ready(ready) => {
+            PodReport::Ready(ready) => {
                 known.ready = Some(ready);
-                What::Ready
+                PodUpdateKind::Ready
             }
-            Told::Begun { trial, at } => {
-                let offset = known.trips.offset().unwrap_or(Offset { ahead: 0, within: u64::MAX });
-                let (at, within) = late(at, 0, offset);
-                What::Begun { trial, at, within }
+            PodReport::Begun { trial, at } => {
+                let offset =
+                    known.trips.offset().unwrap_or(ClockOffset { ahead_nanos: 0, error_nanos: u64::MAX });
+                let (at, within) = start_delay(at, 0, offset);
+                PodUpdateKind::Started { trial, at, within }
             }
-            Told::Part { trial, part, doubts } => {
-                What::Part { trial, part, doubts: doubts.iter().map(|doubt| shown(doubt)).collect() }
+            PodReport::Part { trial, part, doubts } => {
+                PodUpdateKind::Part { trial, part, doubts: doubts.iter().map(|doubt| shown(doubt)).collect() }
             }
-            Told::Records { trial, chunk } => What::Records { trial, chunk },
-            Told::Done { trial, result } => What::Done { trial, result },
+            PodReport::Records { trial, chunk } => PodUpdateKind::Records { trial, chunk },
+            PodReport::Done { trial, result } => PodUpdateKind::Done { trial, result },
             // Before that it ends.
-            Told::Failed(why) if known.ready.is_none() => What::Gone(shown(&why)),
-            Told::Failed(why) => What::Failed(shown(&why)),
+            PodReport::Failed(why) if known.ready.is_none() => PodUpdateKind::Lost(shown(&why)),
+            PodReport::Failed(why) => PodUpdateKind::Failed(shown(&why)),
         })
     }
 
     /// Ends all pods at once, whatever they do.
-    pub fn end(&self) {
-        self.wire.hand.end();
+    pub fn kill_all(&self) {
+        self.wire.commands.kill_all();
     }
 }
 
-fn tell<W: Serialize>(hand: &dyn Hand, pod: usize, order: &Order<W>) {
+fn tell<W: Serialize>(hand: &dyn CommandSender, pod: usize, order: &PodCommand<W>) {
     // Orders are numbers and texts: all of them have a form in JSON.
     if let Ok(line) = serde_json::to_string(order) {
-        hand.tell(pod, &line);
+        hand.send(pod, &line);
     }
 }
 
 /// Words of somebody else, for people: so many of them.
 fn shown(text: &str) -> String {
-    plain(text).chars().take(LONGEST).collect()
+    sanitize(text).chars().take(LONGEST).collect()
 }
 
 /// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.
-fn pulse(wire: &Wire) -> Sender<()> {
+fn pulse(wire: &PodChannel) -> Sender<()> {
     let (alive, ended) = channel();
-    let (hand, clock) = (wire.hand.clone(), wire.clock);
+    let (hand, clock) = (wire.commands.clone(), wire.clock);
     let beat = move || {
         for beat in 0.. {
-            (0..hand.size()).for_each(|pod| tell::<()>(&*hand, pod, &Order::Ping(clock.now())));
+            (0..hand.pod_count()).for_each(|pod| tell::<()>(&*hand, pod, &PodCommand::Ping(clock.now())));
             let pause = if beat < PINGS.0 { PINGS.1 } else { PINGS.2 };
             if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -496,12 +503,12 @@ mod tests {
     struct Played {
         clock: RunClock,
         ahead: Vec<i64>,
-        events: Sender<Event>,
+        events: Sender<WireEvent>,
         told: Mutex<Vec<(usize, Value)>>,
     }
 
-    impl Hand for Played {
-        fn tell(&self, pod: usize, line: &str) {
+    impl CommandSender for Played {
+        fn send(&self, pod: usize, line: &str) {
             let order: Value = serde_json::from_str(line).unwrap();
             if let Some(ping) = order.get("ping") {
                 let now = self.clock.now();
@@ -512,16 +519,16 @@ mod tests {
             }
         }
 
-        fn size(&self) -> usize {
+        fn pod_count(&self) -> usize {
             self.ahead.len()
         }
 
-        fn end(&self) {}
+        fn kill_all(&self) {}
     }
 
     impl Played {
         fn say(&self, pod: usize, line: &Value) {
-            let _ = self.events.send(Event::Line { pod, at: self.clock.now(), line: line.to_string() });
+            let _ = self.events.send(WireEvent::Line { pod, at: self.clock.now(), line: line.to_string() });
         }
 
         fn is_ready(&self, pod: usize, protocol: u32) {
@@ -536,7 +543,7 @@ mod tests {
         let played =
             Arc::new(Played { clock, ahead: ahead.to_vec(), events: sender, told: Mutex::default() });
         let names = (0..ahead.len()).map(|pod| format!("pod-{pod}")).collect();
-        (Fleet::new(Wire { names, clock, hand: played.clone(), events }), played)
+        (Fleet::new(PodChannel { names, clock, commands: played.clone(), events }), played)
     }
 
     const PATIENT: Duration = Duration::from_secs(60);
@@ -546,8 +553,8 @@ mod tests {
         let hour = 3_600_000_000_000;
         let (mut fleet, played) = fleet(&[0, hour, -hour]);
         (0..3).for_each(|pod| played.is_ready(pod, VERSION));
-        fleet.assemble(PATIENT, |_| false).unwrap();
-        let begun = fleet.begin(&9);
+        fleet.wait_until_ready(PATIENT, |_| false).unwrap();
+        let begun = fleet.start(&9);
         let told = played.told.lock().unwrap();
         for (pod, order) in &*told {
             let begin = &order["begin"];
@@ -562,16 +569,16 @@ mod tests {
     fn a_pod_that_is_gone_gets_no_slice_and_is_said_to_be_once() {
         let (mut fleet, played) = fleet(&[0, 0]);
         (0..2).for_each(|pod| played.is_ready(pod, VERSION));
-        fleet.assemble(PATIENT, |_| false).unwrap();
+        fleet.wait_until_ready(PATIENT, |_| false).unwrap();
         for why in ["killed", "deleted"] {
-            played.events.send(Event::Gone { pod: 0, why: why.into(), at: 0 }).unwrap();
+            played.events.send(WireEvent::Lost { pod: 0, why: why.into(), at: 0 }).unwrap();
         }
         played.say(1, &serde_json::json!({"done": {"trial": 1, "result": 5}}));
         let news = fleet.next(PATIENT).unwrap();
-        assert!(matches!(news, News { pod: 0, what: What::Gone(why), .. } if why == "killed"));
+        assert!(matches!(news, PodUpdate { pod: 0, kind: PodUpdateKind::Lost(why), .. } if why == "killed"));
         let news = fleet.next(PATIENT).unwrap();
-        assert!(matches!(news, News { pod: 1, what: What::Done { trial: 1, result: 5 }, .. }));
-        fleet.begin(&1);
+        assert!(matches!(news, PodUpdate { pod: 1, kind: PodUpdateKind::Done { trial: 1, result: 5 }, .. }));
+        fleet.start(&1);
         let told = played.told.lock().unwrap();
         assert_eq!(told.len(), 1);
         assert_eq!((told[0].0, &told[0].1["begin"]["slice"]), (1, &serde_json::json!([0, 1])));
@@ -581,17 +588,17 @@ mod tests {
     fn what_keeps_pods_from_being_ready_is_said() {
         let (mut one, played) = fleet(&[0]);
         played.is_ready(0, VERSION + 1);
-        assert!(matches!(one.assemble(PATIENT, |_| false), Err(Unready::Version { .. })));
+        assert!(matches!(one.wait_until_ready(PATIENT, |_| false), Err(FleetNotReady::Version { .. })));
         let (mut two, played) = fleet(&[0, 0]);
         played.is_ready(0, VERSION);
         played.say(1, &serde_json::json!({"failed": "no such file"}));
-        let error = two.assemble(PATIENT, |_| false).unwrap_err();
+        let error = two.wait_until_ready(PATIENT, |_| false).unwrap_err();
         assert_eq!(error.to_string(), "pod-1: no such file");
         let (mut three, played) = fleet(&[0, 0]);
         played.is_ready(0, VERSION);
-        let late = three.assemble(Duration::ZERO, |_| false).unwrap_err();
-        assert!(matches!(late, Unready::Late { pods: 2, .. }), "{late}");
-        assert_eq!(three.assemble(PATIENT, |_| true), Err(Unready::Stopped));
+        let late = three.wait_until_ready(Duration::ZERO, |_| false).unwrap_err();
+        assert!(matches!(late, FleetNotReady::Timeout { pods: 2, .. }), "{late}");
+        assert_eq!(three.wait_until_ready(PATIENT, |_| true), Err(FleetNotReady::Stopped));
     }
 
     #[test]
@@ -599,7 +606,7 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         played.say(0, &serde_json::json!({"begun": "x".repeat(5000)}));
         let news = fleet.next(PATIENT).unwrap();
-        let What::Gone(why) = news.what else { panic!("{news:?}") };
+        let PodUpdateKind::Lost(why) = news.kind else { panic!("{news:?}") };
         assert!(why.contains("no report") && why.len() < 300, "{why}");
     }
 
@@ -607,16 +614,16 @@ mod tests {
     fn a_pod_that_answers_no_ping_is_gone_when_it_has_ended_its_load_for_that() {
         let (mut fleet, played) = fleet(&[0]);
         played.is_ready(0, VERSION);
-        fleet.assemble(PATIENT, |_| false).unwrap();
+        fleet.wait_until_ready(PATIENT, |_| false).unwrap();
         // Nobody has listened for an hour, in which it was heard.
-        played.events.send(Event::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
+        played.events.send(WireEvent::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
         assert!(
-            matches!(fleet.next(Duration::ZERO), Some(News { what: What::Gone(why), .. }) if why.contains("no report"))
+            matches!(fleet.next(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("no report"))
         );
         fleet.pods[0].gone = None;
         let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;
         assert!(fleet.silent(last).is_none());
-        assert!(matches!(fleet.silent(last + 1), Some(News { what: What::Gone(_), .. })));
+        assert!(matches!(fleet.silent(last + 1), Some(PodUpdate { kind: PodUpdateKind::Lost(_), .. })));
         assert!(fleet.silent(last + 2).is_none(), "once");
     }
 
@@ -625,7 +632,9 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         let told = format!("\u{1b}[2Jgone\u{202e}\n\u{61c}\u{2028}{}", "x".repeat(5000));
         played.say(0, &serde_json::json!({"failed": told}));
-        let Some(News { what: What::Gone(why), .. }) = fleet.next(PATIENT) else { panic!("it failed") };
+        let Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) = fleet.next(PATIENT) else {
+            panic!("it failed")
+        };
         assert!(why.starts_with(" [2Jgone    xxx") && why.len() == LONGEST, "{why}");
     }
 
@@ -637,9 +646,9 @@ mod tests {
         let nobody =
             Arc::new(Played { clock, ahead: vec![0, 0], events: channel().0, told: Mutex::default() });
         let names = vec!["a".into(), "b".into()];
-        let mut fleet: Fleet<u8, u8, u8> = Fleet::new(Wire { names, clock, hand: nobody, events });
+        let mut fleet: Fleet<u8, u8, u8> = Fleet::new(PodChannel { names, clock, commands: nobody, events });
         for _ in 0..2 {
-            assert!(matches!(fleet.next(PATIENT), Some(News { what: What::Gone(_), .. })));
+            assert!(matches!(fleet.next(PATIENT), Some(PodUpdate { kind: PodUpdateKind::Lost(_), .. })));
         }
         assert!(fleet.next(PATIENT).is_none());
     }

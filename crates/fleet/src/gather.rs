@@ -6,20 +6,20 @@
 //! can tell. What comes late is in the total.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::interval::{Gap, Interval};
-use seawall_load::stats::Stats;
+use seawall_load::interval::{IntervalGap, IntervalStats};
+use seawall_load::stats::LoadStats;
 
 /// How long after its end an interval is waited for: a pod without it for so long is late. With the second that an interval lasts, a pod
 /// that fell silent at its beginning is missed 1.8 s later.
-pub const PATIENCE: Nanos = 8 * SECOND / 10;
+pub const LATE_AFTER: Nanos = 8 * SECOND / 10;
 
 /// An interval of all pods.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gathered {
+pub struct MergedInterval {
     /// The figures of those that told.
-    pub interval: Interval,
+    pub interval: IntervalStats,
     /// Whose part is missing, or not whole.
-    pub missing: Vec<usize>,
+    pub missing_pods: Vec<usize>,
 }
 
 /// What is known of a pod.
@@ -43,27 +43,27 @@ struct Pod {
 
 /// A stretch of the run that was not told of yet.
 #[derive(Debug)]
-struct Cell {
+struct MergeCell {
     from: Nanos,
     to: Nanos,
-    stats: Stats,
+    stats: LoadStats,
     /// Most in flight at once, by pod.
     peaks: Vec<(usize, u64)>,
 }
 
 /// What all pods tell, added up.
 #[derive(Debug)]
-pub struct Gather {
+pub struct IntervalMerger {
     pods: Vec<Pod>,
     /// In order, none touching another.
-    cells: Vec<Cell>,
+    cells: Vec<MergeCell>,
     told: Nanos,
-    total: Stats,
+    total: LoadStats,
     /// Sum of the most that each pod had in flight, by pod.
     peaks: Vec<u64>,
 }
 
-impl Gather {
+impl IntervalMerger {
     /// Of so many pods, whose run begins at 0.
     #[must_use]
     pub fn new(pods: usize) -> Self {
@@ -72,7 +72,7 @@ impl Gather {
             pods: vec![pod; pods],
             cells: Vec::new(),
             told: 0,
-            total: Stats::default(),
+            total: LoadStats::default(),
             peaks: vec![0; pods],
         }
     }
@@ -80,11 +80,11 @@ impl Gather {
     /// A pod's next interval.
     ///
     /// # Errors
-    /// [`Gap`] where it does not follow its last one; nothing was added then.
-    pub fn add(&mut self, pod: usize, interval: &Interval) -> Result<(), Gap> {
+    /// [`IntervalGap`] where it does not follow its last one; nothing was added then.
+    pub fn add(&mut self, pod: usize, interval: &IntervalStats) -> Result<(), IntervalGap> {
         let Some(known) = self.pods.get_mut(pod) else { return Ok(()) };
         if interval.from != known.to || interval.to < interval.from {
-            return Err(Gap { expected: known.to, found: interval.from });
+            return Err(IntervalGap { expected: known.to, found: interval.from });
         }
         known.to = interval.to;
         self.peaks[pod] = self.peaks[pod].max(interval.stats.in_flight_peak);
@@ -98,12 +98,12 @@ impl Gather {
     }
 
     /// A pod has told all of its run.
-    pub fn over(&mut self, pod: usize) {
+    pub fn mark_finished(&mut self, pod: usize) {
         self.set(pod, State::Over);
     }
 
     /// A pod will tell nothing more, though its run is not over.
-    pub fn gone(&mut self, pod: usize) {
+    pub fn mark_lost(&mut self, pod: usize) {
         self.set(pod, State::Gone);
     }
 
@@ -113,9 +113,9 @@ impl Gather {
         }
     }
 
-    fn enter(&mut self, pod: usize, from: Nanos, interval: &Interval) {
-        let mut cell = Cell { from, to: interval.to, stats: Stats::default(), peaks: Vec::new() };
-        let touching = |other: &Cell| {
+    fn enter(&mut self, pod: usize, from: Nanos, interval: &IntervalStats) {
+        let mut cell = MergeCell { from, to: interval.to, stats: LoadStats::default(), peaks: Vec::new() };
+        let touching = |other: &MergeCell| {
             let both_empty = other.from == other.to || from == interval.to;
             other.from < interval.to && from < other.to
                 || both_empty && other.from <= interval.to && from <= other.to
@@ -131,12 +131,12 @@ impl Gather {
     }
 
     /// The next interval, if it is complete, or due for so long that whoever lacks it is late. `now` is a time of the run.
-    pub fn next(&mut self, now: Nanos) -> Option<Gathered> {
+    pub fn next(&mut self, now: Nanos) -> Option<MergedInterval> {
         let first = self.cells.first()?;
         let to = first.to;
         let has_told = |pod: &Pod| pod.state == State::Over || pod.to >= to;
         let is_awaited = |pod: &Pod| pod.state == State::Here && !has_told(pod);
-        if self.pods.iter().any(is_awaited) && now < to.saturating_add(PATIENCE) {
+        if self.pods.iter().any(is_awaited) && now < to.saturating_add(LATE_AFTER) {
             return None;
         }
         let missing =
@@ -145,7 +145,10 @@ impl Gather {
         cell.stats.in_flight_peak = cell.peaks.iter().map(|(_, peak)| peak).sum();
         self.total.add(&cell.stats);
         let from = std::mem::replace(&mut self.told, to);
-        Some(Gathered { interval: Interval { from, to, stats: cell.stats }, missing })
+        Some(MergedInterval {
+            interval: IntervalStats { from, to, stats: cell.stats },
+            missing_pods: missing,
+        })
     }
 
     /// Whether every pod has come to its end, or is gone, and all of it was told.
@@ -156,24 +159,24 @@ impl Gather {
 
     /// Until when intervals were told.
     #[must_use]
-    pub fn told(&self) -> Nanos {
+    pub fn merged_until(&self) -> Nanos {
         self.told
     }
 
     /// The same without what was most in flight at once.
     #[must_use]
-    pub fn so_far(&self) -> &Stats {
+    pub fn running_total(&self) -> &LoadStats {
         &self.total
     }
 
     /// All that was told, and what came too late for that.
     #[must_use]
-    pub fn total(&self) -> Stats {
-        Stats { in_flight_peak: self.peaks.iter().sum(), ..self.total.clone() }
+    pub fn total(&self) -> LoadStats {
+        LoadStats { in_flight_peak: self.peaks.iter().sum(), ..self.total.clone() }
     }
 }
 
-impl Cell {
+impl MergeCell {
     fn join(&mut self, other: Self) {
         self.from = self.from.min(other.from);
         self.to = self.to.max(other.to);
@@ -197,27 +200,27 @@ impl Cell {
 mod tests {
     use super::*;
 
-    fn interval(from: Nanos, to: Nanos, sent: u64) -> Interval {
-        Interval { from, to, stats: Stats { sent, in_flight_peak: sent, ..Stats::default() } }
+    fn interval(from: Nanos, to: Nanos, sent: u64) -> IntervalStats {
+        IntervalStats { from, to, stats: LoadStats { sent, in_flight_peak: sent, ..LoadStats::default() } }
     }
 
-    fn seconds(from: Nanos, to: Nanos, sent: u64) -> Interval {
+    fn seconds(from: Nanos, to: Nanos, sent: u64) -> IntervalStats {
         interval(from * SECOND, to * SECOND, sent)
     }
 
     /// All that can be told at this second, as (from, to, sent, missing).
-    fn told(gather: &mut Gather, now: Nanos) -> Vec<(Nanos, Nanos, u64, Vec<usize>)> {
+    fn told(gather: &mut IntervalMerger, now: Nanos) -> Vec<(Nanos, Nanos, u64, Vec<usize>)> {
         std::iter::from_fn(|| gather.next(now))
             .map(|one| {
-                let Interval { from, to, stats } = one.interval;
-                (from / SECOND, to / SECOND, stats.sent, one.missing)
+                let IntervalStats { from, to, stats } = one.interval;
+                (from / SECOND, to / SECOND, stats.sent, one.missing_pods)
             })
             .collect()
     }
 
     #[test]
     fn an_interval_is_told_when_every_pod_has_told_its_part() {
-        let mut gather = Gather::new(2);
+        let mut gather = IntervalMerger::new(2);
         gather.add(0, &seconds(0, 1, 5)).unwrap();
         gather.add(0, &seconds(1, 2, 6)).unwrap();
         assert_eq!(told(&mut gather, SECOND), []);
@@ -230,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_pod_with_a_longer_interval_makes_one_of_all_longer() {
-        let mut gather = Gather::new(2);
+        let mut gather = IntervalMerger::new(2);
         gather.add(0, &seconds(0, 1, 1)).unwrap();
         gather.add(0, &seconds(1, 2, 2)).unwrap();
         gather.add(0, &seconds(2, 3, 4)).unwrap();
@@ -241,7 +244,7 @@ mod tests {
 
     #[test]
     fn most_in_flight_is_the_sum_of_what_each_pod_had_at_most() {
-        let mut gather = Gather::new(2);
+        let mut gather = IntervalMerger::new(2);
         gather.add(0, &seconds(0, 1, 1)).unwrap();
         gather.add(0, &seconds(1, 2, 2)).unwrap();
         gather.add(1, &seconds(0, 2, 10)).unwrap();
@@ -251,11 +254,11 @@ mod tests {
 
     #[test]
     fn who_is_late_is_named_and_no_longer_waited_for_and_what_he_tells_later_is_in_the_total() {
-        let mut gather = Gather::new(3);
+        let mut gather = IntervalMerger::new(3);
         for pod in 0..2 {
             gather.add(pod, &seconds(0, 1, 5)).unwrap();
         }
-        let due = SECOND + PATIENCE;
+        let due = SECOND + LATE_AFTER;
         assert_eq!(told(&mut gather, due - 1), []);
         assert_eq!(told(&mut gather, due), [(0, 1, 10, vec![2])]);
         gather.add(2, &seconds(0, 1, 5)).unwrap();
@@ -267,21 +270,21 @@ mod tests {
 
     #[test]
     fn who_is_gone_is_missing_from_then_on_and_who_has_ended_is_not() {
-        let mut gather = Gather::new(3);
+        let mut gather = IntervalMerger::new(3);
         (0..3).for_each(|pod| gather.add(pod, &seconds(0, 1, 1)).unwrap());
-        gather.gone(0);
-        gather.over(1);
+        gather.mark_lost(0);
+        gather.mark_finished(1);
         gather.add(2, &seconds(1, 2, 1)).unwrap();
         assert_eq!(told(&mut gather, 0), [(0, 1, 3, vec![]), (1, 2, 1, vec![0])]);
         assert!(!gather.is_over());
-        gather.over(2);
-        gather.gone(1);
+        gather.mark_finished(2);
+        gather.mark_lost(1);
         assert!(gather.is_over());
     }
 
     #[test]
     fn a_hole_in_a_pods_intervals_is_not_bridged() {
-        let mut gather = Gather::new(1);
+        let mut gather = IntervalMerger::new(1);
         gather.add(0, &seconds(0, 1, 1)).unwrap();
         assert!(gather.add(0, &seconds(2, 3, 1)).is_err());
         assert!(gather.add(0, &seconds(1, 0, 1)).is_err());
@@ -293,7 +296,7 @@ mod tests {
     fn what_is_gathered_is_what_is_merged_when_all_is_there() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
-            let pods: Vec<Vec<Interval>> = (0..4)
+            let pods: Vec<Vec<IntervalStats>> = (0..4)
                 .map(|_| {
                     let mut at = 0;
                     (0..random.u64(1..9))
@@ -305,21 +308,21 @@ mod tests {
                         .collect()
                 })
                 .collect();
-            let mut gather = Gather::new(pods.len());
+            let mut gather = IntervalMerger::new(pods.len());
             let mut left: Vec<_> = pods.iter().map(|one| one.iter()).collect();
             let mut gathered = Vec::new();
             while left.iter().any(|one| one.len() > 0) {
                 let pod = random.usize(0..left.len());
                 match left[pod].next() {
                     Some(next) => gather.add(pod, next).unwrap(),
-                    None => gather.over(pod),
+                    None => gather.mark_finished(pod),
                 }
                 gathered.extend(std::iter::from_fn(|| gather.next(0)).map(|one| one.interval));
             }
-            (0..pods.len()).for_each(|pod| gather.over(pod));
+            (0..pods.len()).for_each(|pod| gather.mark_finished(pod));
             gathered.extend(std::iter::from_fn(|| gather.next(0)).map(|one| one.interval));
             let merged = seawall_load::interval::merge(pods).unwrap();
-            let sums = |all: &[Interval]| all.iter().map(|one| one.stats.sent).sum::<u64>();
+            let sums = |all: &[IntervalStats]| all.iter().map(|one| one.stats.sent).sum::<u64>();
             assert_eq!(sums(&gathered), sums(&merged));
             assert_eq!(gathered.last().map(|one| one.to), merged.last().map(|one| one.to));
             assert!(gathered.windows(2).all(|pair| pair[0].to == pair[1].from));

@@ -2,7 +2,7 @@
 //!
 //! Rights are asked for before anything is made. Then the Job, suspended; the Secret, which it owns; and only then pods, so that none begins
 //! without its files and nothing stays that the Job's deletion does not take along. [`start`] waits for them, and ends as soon as something
-//! stands in the way that does not pass. Who asks for a Job takes it away again ([`Site::delete`]), whatever has happened: dropping it does
+//! stands in the way that does not pass. Who asks for a Job takes it away again ([`ClusterSession::delete`]), whatever has happened: dropping it does
 //! not. Orders and logs are not this module's.
 
 pub mod start;
@@ -10,14 +10,14 @@ pub mod start;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_kube::{Failure, Patience, Pauses};
-use seawall_kubectl::{Api, Deed, Run};
+use seawall_kube::{KubeError, KubeTimeouts, RetryBackoff};
+use seawall_kubectl::{Api, ResourceAttributes, WriteMode};
 use serde_json::{Value, json};
 
-use self::start::{Seen, Start, Verdict};
-use crate::manifest::{self, JOB_NAME, MATERIALS, Owner, Spec};
-use crate::materials::Materials;
-use crate::preflight::{self, Obstacle, Passes, Place, RIGHTS, Right};
+use self::start::{JobObservation, PodStartup, StartVerdict};
+use crate::manifest::{self, INPUTS_DIGEST_ANNOTATION, JOB_NAME_LABEL, JobOwner, LoadJobSpec};
+use crate::materials::JobInputs;
+use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait, PERMISSIONS, Permission};
 
 /// Between two looks at pods that begin; of more than a hundred pods longer, so that nobody lists megabytes each second.
 const LOOKS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
@@ -30,10 +30,10 @@ const TRIES: u32 = 5;
 
 /// A namespace in which a load's Job is, and who asks for it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct ClusterSession {
     api: Api,
     clock: Clock,
-    place: Place,
+    place: KubectlContext,
 }
 
 /// A Job that stands.
@@ -49,7 +49,7 @@ pub struct Job {
 
 /// A pod whose program runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
+pub struct RunningPod {
     /// Its name.
     pub name: String,
     /// Where it is.
@@ -58,7 +58,7 @@ pub struct Pod {
 
 /// Why there is no load.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum JobError {
     /// Something that kubectl shows, too.
     #[error("{0}")]
     Obstacle(Obstacle),
@@ -68,14 +68,14 @@ pub enum Refused {
         /// What was to be done.
         doing: String,
         /// Why it was not.
-        failure: Failure,
+        failure: KubeError,
     },
 }
 
-impl Site {
+impl ClusterSession {
     /// Asks nobody yet.
     #[must_use]
-    pub fn new(api: Api, clock: Clock, place: Place) -> Self {
+    pub fn new(api: Api, clock: Clock, place: KubectlContext) -> Self {
         Self { api, clock, place }
     }
 
@@ -87,7 +87,7 @@ impl Site {
 
     /// Where it is.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &KubectlContext {
         &self.place
     }
 
@@ -95,21 +95,31 @@ impl Site {
     ///
     /// # Errors
     /// The rights that are missing, all of them.
-    pub async fn preflight(&self, is_joining: bool) -> Result<(), Refused> {
+    pub async fn preflight(&self, is_joining: bool) -> Result<(), JobError> {
         let mut refused = Vec::new();
-        for right in RIGHTS.into_iter().filter(|right| !is_joining || right.is_of_joining()) {
+        for right in PERMISSIONS.into_iter().filter(|right| !is_joining || right.is_needed_to_join()) {
             if !self.is_allowed(right).await? {
                 refused.push(right);
             }
         }
-        preflight::missing(&refused, &self.place).map_or(Ok(()), |missing| Err(Refused::Obstacle(missing)))
+        preflight::missing_permissions(&refused, &self.place)
+            .map_or(Ok(()), |missing| Err(JobError::Obstacle(missing)))
     }
 
-    async fn is_allowed(&self, right: Right) -> Result<bool, Refused> {
-        let Right { verb, group, resource, part } = right;
+    async fn is_allowed(&self, right: Permission) -> Result<bool, JobError> {
+        let Permission { verb, group, resource, subresource: part } = right;
         let namespace = &*self.place.namespace;
-        let verdict =
-            self.api.may(&Deed { verb, group, resource, subresource: part, namespace, name: "" }).await;
+        let verdict = self
+            .api
+            .review_access(&ResourceAttributes {
+                verb,
+                group,
+                resource,
+                subresource: part,
+                namespace,
+                name: "",
+            })
+            .await;
         Ok(verdict.map_err(when("ask what is allowed"))?.is_allowed)
     }
 
@@ -117,9 +127,10 @@ impl Site {
     ///
     /// # Errors
     /// Somebody refuses one of them, or the cluster is too old.
-    pub async fn make(&self, spec: &Spec, materials: &Materials) -> Result<Job, Refused> {
+    pub async fn create(&self, spec: &LoadJobSpec, materials: &JobInputs) -> Result<Job, JobError> {
         let object = manifest::job(spec, materials, true);
-        let made = self.api.create(&self.jobs(), &object, Run::Real).await.map_err(when("make the Job"))?;
+        let made =
+            self.api.create(&self.jobs(), &object, WriteMode::Apply).await.map_err(when("make the Job"))?;
         let job =
             Job { name: spec.name.to_string(), uid: text(&made, "/metadata/uid"), pods: spec.pods as usize };
         match self.furnish(spec, materials, &made, &job).await {
@@ -134,40 +145,46 @@ impl Site {
 
     async fn furnish(
         &self,
-        spec: &Spec,
-        materials: &Materials,
+        spec: &LoadJobSpec,
+        materials: &JobInputs,
         made: &Value,
         job: &Job,
-    ) -> Result<(), Refused> {
-        if let Some(old) = preflight::too_old(made, &self.place) {
-            return Err(Refused::Obstacle(old));
+    ) -> Result<(), JobError> {
+        if let Some(old) = preflight::unsupported_server(made, &self.place) {
+            return Err(JobError::Obstacle(old));
         }
-        let owner = Owner { name: job.name.clone(), uid: job.uid.clone() };
+        let owner = JobOwner { name: job.name.clone(), uid: job.uid.clone() };
         let secret = manifest::secret(spec, materials, Some(&owner));
         let secrets = format!("/api/v1/namespaces/{}/secrets", self.place.namespace);
-        let made = self.api.create(&secrets, &secret, Run::Real).await;
+        let made = self.api.create(&secrets, &secret, WriteMode::Apply).await;
         made.map_err(when("make the Secret with what the command names"))?;
         self.change(&job.name, &json!({"suspend": false})).await.map_err(when("let the Job's pods begin"))
     }
 
-    async fn change(&self, job: &str, spec: &Value) -> Result<(), Failure> {
-        self.api.merge(&self.path(job), &json!({ "spec": spec }), Run::Real).await.map(drop)
+    async fn change(&self, job: &str, spec: &Value) -> Result<(), KubeError> {
+        self.api.merge_patch(&self.path(job), &json!({ "spec": spec }), WriteMode::Apply).await.map(drop)
     }
 
     /// A Job that stands, made of these materials.
     ///
     /// # Errors
     /// There is none, it is over, or its pods were given something else.
-    pub async fn join(&self, name: &str, materials: &Materials) -> Result<Job, Refused> {
+    pub async fn open_existing(&self, name: &str, materials: &JobInputs) -> Result<Job, JobError> {
         let found: Value =
             self.api.get(&self.path(name)).await.map_err(when(&format!("find the Job {name}")))?;
         let is_ours = text(&found, "/spec/template/spec/containers/0/name") == manifest::CONTAINER;
         let annotations = found.pointer("/metadata/annotations");
-        let given =
-            annotations.and_then(|all| all.get(MATERIALS)).and_then(Value::as_str).unwrap_or_default();
+        let given = annotations
+            .and_then(|all| all.get(INPUTS_DIGEST_ANNOTATION))
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let shown_by = self.place.kubectl(&format!("describe job {name}"));
         let refuse = |what: String| {
-            Err(Refused::Obstacle(Obstacle { what, shown_by: shown_by.clone(), passes: Passes::Never }))
+            Err(JobError::Obstacle(Obstacle {
+                message: what,
+                shown_by: shown_by.clone(),
+                wait: ObstacleWait::Never,
+            }))
         };
         if !is_ours || given.is_empty() {
             return refuse(format!("the Job {name} is none of seawall's"));
@@ -188,7 +205,7 @@ impl Site {
     ///
     /// # Errors
     /// It is refused.
-    pub async fn grow(&self, job: &mut Job, pods: usize) -> Result<(), Refused> {
+    pub async fn scale_up(&self, job: &mut Job, pods: usize) -> Result<(), JobError> {
         let spec = json!({"completions": pods, "parallelism": pods});
         self.change(&job.name, &spec).await.map_err(when("give the Job more pods"))?;
         job.pods = pods;
@@ -199,29 +216,29 @@ impl Site {
     ///
     /// # Errors
     /// What keeps one from it, or that the time is over.
-    pub async fn running(
+    pub async fn wait_running(
         &self,
         job: &Job,
         within: Duration,
         mut told: impl FnMut(usize),
-    ) -> Result<Vec<Pod>, Refused> {
-        let mut start = Start::new(&job.name, job.pods, self.place.clone(), within, self.clock.now());
-        let mut pauses = Pauses::new(&Patience::default());
+    ) -> Result<Vec<RunningPod>, JobError> {
+        let mut start = PodStartup::new(&job.name, job.pods, self.place.clone(), within, self.clock.now());
+        let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
         loop {
             let seen = self.look(job).await;
             let now = self.clock.now();
             let pause = match seen {
                 Ok(seen) => match start.judge(&seen, now) {
-                    Verdict::Running(pods) => return Ok(pods),
-                    Verdict::Never(obstacle) => return Err(Refused::Obstacle(obstacle)),
-                    Verdict::Waiting(running) => {
+                    StartVerdict::Running(pods) => return Ok(pods),
+                    StartVerdict::Blocked(obstacle) => return Err(JobError::Obstacle(obstacle)),
+                    StartVerdict::Waiting(running) => {
                         pauses.reset();
                         told(running);
                         LOOKS[usize::from(job.pods > 100)]
                     }
                 },
-                Err(Refused::Failure { failure, .. }) if passes(&failure) && !start.is_over(now) => {
-                    pauses.after(&failure)
+                Err(JobError::Failure { failure, .. }) if passes(&failure) && !start.is_over(now) => {
+                    pauses.delay_after(&failure)
                 }
                 Err(refused) => return Err(refused),
             };
@@ -230,10 +247,10 @@ impl Site {
     }
 
     /// What there is to be seen of a Job; events only where something is lacking.
-    async fn look(&self, job: &Job) -> Result<Seen, Refused> {
+    async fn look(&self, job: &Job) -> Result<JobObservation, JobError> {
         let pods = self.pods(&job.name).await?;
-        let mut seen = Seen { pods, ..Seen::default() };
-        if let Some(pending) = seen.first_pending().map(|pod| preflight::name(pod).to_owned()) {
+        let mut seen = JobObservation { pods, ..JobObservation::default() };
+        if let Some(pending) = seen.first_pending().map(|pod| preflight::pod_name(pod).to_owned()) {
             seen.events = self.events("Pod", &pending).await?;
         }
         if seen.pods.len() < job.pods {
@@ -248,13 +265,13 @@ impl Site {
     ///
     /// # Errors
     /// It does not tell.
-    pub async fn pods(&self, job: &str) -> Result<Vec<Value>, Refused> {
+    pub async fn pods(&self, job: &str) -> Result<Vec<Value>, JobError> {
         let path = format!("/api/v1/namespaces/{}/pods", self.place.namespace);
-        let listed = self.api.list(&path, Some(&format!("{JOB_NAME}={job}"))).await;
+        let listed = self.api.list(&path, Some(&format!("{JOB_NAME_LABEL}={job}"))).await;
         Ok(listed.map_err(when("list the pods"))?.items)
     }
 
-    async fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, Refused> {
+    async fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, JobError> {
         let of = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
         let path =
             format!("/api/v1/namespaces/{}/events?limit={EVENTS}&fieldSelector={of}", self.place.namespace);
@@ -266,17 +283,17 @@ impl Site {
     ///
     /// # Errors
     /// It is there still.
-    pub async fn delete(&self, job: &Job) -> Result<(), Refused> {
-        let mut pauses = Pauses::new(&Patience::default());
+    pub async fn delete(&self, job: &Job) -> Result<(), JobError> {
+        let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
         let mut tries = 1;
         loop {
-            let failure = match self.api.delete(&self.path(&job.name), Run::Real).await {
-                Ok(()) | Err(Failure::NotFound { .. }) => return Ok(()),
+            let failure = match self.api.delete(&self.path(&job.name), WriteMode::Apply).await {
+                Ok(()) | Err(KubeError::NotFound { .. }) => return Ok(()),
                 Err(failure) if passes(&failure) && tries < TRIES => failure,
                 Err(failure) => return Err(when("delete the Job")(failure)),
             };
             tries += 1;
-            self.clock.sleep(pauses.after(&failure)).await;
+            self.clock.sleep(pauses.delay_after(&failure)).await;
         }
     }
 
@@ -290,14 +307,14 @@ impl Site {
 }
 
 /// What was to be done when a call failed.
-fn when(doing: &str) -> impl FnOnce(Failure) -> Refused {
+fn when(doing: &str) -> impl FnOnce(KubeError) -> JobError {
     let doing = doing.to_owned();
-    |failure| Refused::Failure { doing, failure }
+    |failure| JobError::Failure { doing, failure }
 }
 
 /// Whether another try may succeed.
-fn passes(failure: &Failure) -> bool {
-    failure.is_absence() || matches!(failure, Failure::Throttled(_) | Failure::Server { .. })
+fn passes(failure: &KubeError) -> bool {
+    failure.is_unreachable() || matches!(failure, KubeError::Throttled(_) | KubeError::Server { .. })
 }
 
 fn text(value: &Value, path: &str) -> String {

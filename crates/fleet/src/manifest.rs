@@ -2,28 +2,28 @@
 //!
 //! An Indexed Job (batch/v1) is the engine: it makes so many pods, each with its index, neither replaces one that ends nor lets it end the others
 //! (`backoffLimitPerIndex: 0`), and ends them all at a time (`activeDeadlineSeconds`) or when it is deleted. What pods may do is what the profile
-//! `restricted` of Pod Security Standards asks for; they hold no credentials and listen nowhere. Pure: a [`Spec`] in, JSON out.
+//! `restricted` of Pod Security Standards asks for; they hold no credentials and listen nowhere. Pure: a [`LoadJobSpec`] in, JSON out.
 
 pub mod spec;
 
 use serde_json::{Map, Value, json};
 
-pub use self::spec::Spec;
+pub use self::spec::LoadJobSpec;
 use self::spec::Volume;
-use crate::materials::{ARGUMENTS, Materials};
+use crate::materials::{ARGUMENTS, JobInputs};
 use crate::yaml;
 
 /// The container's name, which orders and logs are asked for by.
 pub const CONTAINER: &str = "seawall";
 
-/// At the Job: [`Materials::digest`] of what its pods are given.
-pub const MATERIALS: &str = "seawall/materials";
+/// At the Job: [`JobInputs::digest`] of what its pods are given.
+pub const INPUTS_DIGEST_ANNOTATION: &str = "seawall/materials";
 
-/// At each pod, its place among them (Kubernetes documentation, "Jobs", completion mode). The program finds it as [`crate::protocol::PLACE`].
-pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// At each pod, its place among them (Kubernetes documentation, "Jobs", completion mode). The program finds it as [`crate::protocol::INDEX_VARIABLE`].
+pub const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 
 /// At each pod, the name of its Job.
-pub const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 
 /// Whom pods run as; the image has no users.
 const USER: u32 = 65_532;
@@ -33,7 +33,7 @@ const GRACE_SECONDS: u32 = 1;
 
 /// The Job that owns a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct JobOwner {
     /// Its name.
     pub name: String,
     /// As the API server gave it.
@@ -42,7 +42,7 @@ pub struct Owner {
 
 /// The Job; suspended, it makes no pods before that is taken away.
 #[must_use]
-pub fn job(spec: &Spec, materials: &Materials, is_suspended: bool) -> Value {
+pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -60,7 +60,7 @@ pub fn job(spec: &Spec, materials: &Materials, is_suspended: bool) -> Value {
             },
         },
     });
-    job["metadata"]["annotations"] = json!({ MATERIALS: materials.digest() });
+    job["metadata"]["annotations"] = json!({ INPUTS_DIGEST_ANNOTATION: materials.digest() });
     if is_suspended {
         job["spec"]["suspend"] = true.into();
     }
@@ -72,10 +72,10 @@ pub fn job(spec: &Spec, materials: &Materials, is_suspended: bool) -> Value {
 
 /// The Secret, which goes with its Job if that is known.
 #[must_use]
-pub fn secret(spec: &Spec, materials: &Materials, owner: Option<&Owner>) -> Value {
+pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner>) -> Value {
     let mut secret = bare_secret(spec);
     secret["data"] = materials.data();
-    if let Some(Owner { name, uid }) = owner {
+    if let Some(JobOwner { name, uid }) = owner {
         let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
         secret["metadata"]["ownerReferences"] = json!([reference]);
     }
@@ -84,7 +84,7 @@ pub fn secret(spec: &Spec, materials: &Materials, owner: Option<&Owner>) -> Valu
 
 /// Both as YAML to be kept and applied by hand, the Secret first; `command` is what joins its pods.
 #[must_use]
-pub fn written(spec: &Spec, materials: &Materials, command: &str) -> String {
+pub fn to_yaml(spec: &LoadJobSpec, materials: &JobInputs, command: &str) -> String {
     let mut secret = bare_secret(spec);
     let (texts, others) = materials.readable();
     for (key, values) in [("stringData", texts), ("data", others)] {
@@ -93,11 +93,11 @@ pub fn written(spec: &Spec, materials: &Materials, command: &str) -> String {
         }
     }
     let job = job(spec, materials, false);
-    format!("{}{}---\n{}", head(spec, command), yaml::text(&secret), yaml::text(&job))
+    format!("{}{}---\n{}", head(spec, command), yaml::to_yaml(&secret), yaml::to_yaml(&job))
 }
 
-fn head(spec: &Spec, command: &str) -> String {
-    let Spec { name, pods, deadline_seconds, .. } = spec;
+fn head(spec: &LoadJobSpec, command: &str) -> String {
+    let LoadJobSpec { name, pods, deadline_seconds, .. } = spec;
     let within =
         spec.namespace.as_ref().map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
     let lines = [
@@ -112,12 +112,12 @@ fn head(spec: &Spec, command: &str) -> String {
     lines.map(|line| format!("# {line}\n")).concat()
 }
 
-fn bare_secret(spec: &Spec) -> Value {
+fn bare_secret(spec: &LoadJobSpec) -> Value {
     // Nobody changes what pods have read already, and kubelets need not watch what does not change.
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(spec), "type": "Opaque", "immutable": true})
 }
 
-fn metadata(spec: &Spec) -> Value {
+fn metadata(spec: &LoadJobSpec) -> Value {
     let mut metadata = json!({"name": spec.name, "labels": labels(spec)});
     if let Some(namespace) = &spec.namespace {
         metadata["namespace"] = namespace.to_string().into();
@@ -125,7 +125,7 @@ fn metadata(spec: &Spec) -> Value {
     metadata
 }
 
-fn labels(spec: &Spec) -> Value {
+fn labels(spec: &LoadJobSpec) -> Value {
     let mut labels = json!({
         "app.kubernetes.io/name": "seawall",
         "app.kubernetes.io/component": "load",
@@ -138,7 +138,7 @@ fn labels(spec: &Spec) -> Value {
     labels
 }
 
-fn pod(spec: &Spec, materials: &Materials) -> Value {
+fn pod(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
     let mut security = json!({
         "runAsNonRoot": true,
         "runAsUser": USER,
@@ -174,7 +174,7 @@ fn pod(spec: &Spec, materials: &Materials) -> Value {
     pod
 }
 
-fn container(spec: &Spec, materials: &Materials) -> Value {
+fn container(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
     let resources = json!({"cpu": spec.cpu.to_string(), "memory": spec.memory.to_string()});
     let mut container = json!({
         "name": CONTAINER,
@@ -202,7 +202,7 @@ fn container(spec: &Spec, materials: &Materials) -> Value {
     container
 }
 
-fn mounts(spec: &Spec, materials: &Materials) -> Value {
+fn mounts(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
     let mut mounts: Vec<Value> = materials
         .mounts()
         .map(|(key, path)| json!({"name": "materials", "mountPath": path, "subPath": key, "readOnly": true}))
@@ -218,7 +218,7 @@ fn mounts(spec: &Spec, materials: &Materials) -> Value {
     mounts.into()
 }
 
-fn volumes(spec: &Spec) -> Value {
+fn volumes(spec: &LoadJobSpec) -> Value {
     let mut volumes = vec![json!({"name": "materials", "secret": {"secretName": spec.name}})];
     volumes.extend(spec.volumes.iter().enumerate().map(|(place, volume)| {
         let mut entry = Map::from_iter([("name".to_owned(), format!("records-{place}").into())]);
@@ -237,27 +237,29 @@ fn volumes(spec: &Spec) -> Value {
 mod tests {
     use std::path::Path;
 
-    use seawall_load::files::{Kept, Named};
+    use seawall_load::files::{CapturedFile, CapturedInputs};
 
     use super::*;
 
-    fn materials() -> Materials {
-        let file = |path: &str, text: &str| Named { path: path.into(), bytes: text.as_bytes().to_vec() };
+    fn materials() -> JobInputs {
+        let file =
+            |path: &str, text: &str| CapturedFile { path: path.into(), bytes: text.as_bytes().to_vec() };
         let files = vec![
             file("targets.txt", "POST http://shop.default/\nX-Token: s3cret\n@/srv/body\n"),
             file("/srv/body", "{}"),
         ];
         let arguments = ["attack", "--targets=targets.txt", "--rate=4000"].map(str::to_owned);
-        Materials::new(&arguments, Kept { files, stdin: None }, Path::new("/srv/load"), &[]).unwrap()
+        JobInputs::new(&arguments, CapturedInputs { files, stdin: None }, Path::new("/srv/load"), &[])
+            .unwrap()
     }
 
-    fn spec() -> Spec {
-        Spec {
+    fn spec() -> LoadJobSpec {
+        LoadJobSpec {
             namespace: Some("load".parse().unwrap()),
             node_selector: [("pool".to_owned(), "load".to_owned())].into(),
             tolerations: vec!["dedicated=load:NoSchedule".parse().unwrap()],
             volumes: vec!["pvc:results:/records".parse().unwrap()],
-            ..Spec::new(
+            ..LoadJobSpec::new(
                 "seawall-attack-x1y2z".parse().unwrap(),
                 4,
                 "registry.test/seawall:0.1.0".parse().unwrap(),
@@ -267,12 +269,12 @@ mod tests {
 
     #[test]
     fn the_manifest_is_kept_as_people_read_it() {
-        insta::assert_snapshot!(written(&spec(), &materials(), "attack"));
+        insta::assert_snapshot!(to_yaml(&spec(), &materials(), "attack"));
     }
 
     #[test]
     fn what_is_applied_by_hand_is_yaml_of_the_objects_that_are_made() {
-        let text = written(&spec(), &materials(), "attack");
+        let text = to_yaml(&spec(), &materials(), "attack");
         let (first, second) = text.split_once("---\n").unwrap();
         let [mut by_hand, job_by_hand]: [Value; 2] =
             [first, second].map(|text| serde_saphyr::from_str(text).unwrap());
@@ -288,7 +290,7 @@ mod tests {
     fn a_job_that_is_made_is_suspended_until_its_secret_is_there_and_owns_it() {
         assert_eq!(job(&spec(), &materials(), true)["spec"]["suspend"], true);
         assert!(job(&spec(), &materials(), false)["spec"].get("suspend").is_none());
-        let owner = Owner { name: "a".into(), uid: "u".into() };
+        let owner = JobOwner { name: "a".into(), uid: "u".into() };
         let reference = &secret(&spec(), &materials(), Some(&owner))["metadata"]["ownerReferences"];
         assert_eq!(reference, &json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u"}]));
     }

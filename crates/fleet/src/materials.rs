@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use seawall_load::files::Kept;
+use seawall_load::files::CapturedInputs;
 use serde_json::{Map, Value};
 
 /// Where a pod finds its arguments, a JSON array of strings. Not below `/seawall`, which is the program in its image.
@@ -28,16 +28,16 @@ const FORBIDDEN: [&str; 6] = ["/proc", "/sys", "/dev", "/run/seawall", "/seawall
 
 /// Arguments and files, which fit into a Secret and can be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Materials {
+pub struct JobInputs {
     arguments: String,
-    placed: Vec<Placed>,
+    placed: Vec<MountedFile>,
     /// Where relative paths begin, if there are any.
     working_dir: Option<String>,
 }
 
 /// A value and where it is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Placed {
+struct MountedFile {
     key: String,
     path: String,
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ struct Placed {
 
 /// Why pods cannot be given something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum JobInputsError {
     /// More than a Secret takes.
     #[error(
         "arguments and files have {bytes} bytes together, and a Secret, by which pods are given them, takes {LARGEST} at most; the \
@@ -74,34 +74,39 @@ pub enum Unfit {
     },
 }
 
-impl Materials {
+impl JobInputs {
     /// What a command takes: its arguments, and what it has read, by paths that begin in this directory where they are relative. No file may be
     /// in a directory of `taken`, which are volumes.
     ///
     /// # Errors
-    /// All that is [`Unfit`].
+    /// All that is [`JobInputsError`].
     pub fn new(
         arguments: &[String],
-        kept: Kept,
+        kept: CapturedInputs,
         working_dir: &Path,
         taken: &[&str],
-    ) -> Result<Self, Vec<Unfit>> {
-        let (mut placed, mut unfit): (Vec<Placed>, _) = (Vec::new(), Vec::new());
+    ) -> Result<Self, Vec<JobInputsError>> {
+        let (mut placed, mut unfit): (Vec<MountedFile>, _) = (Vec::new(), Vec::new());
         let is_relative = kept.files.iter().any(|named| named.path.is_relative());
         for named in kept.files {
             match place(&named.path, working_dir, taken) {
                 // The same file by two paths.
                 Ok(path) if placed.iter().any(|placed| placed.path == path) => {}
                 Ok(path) => {
-                    placed.push(Placed { key: format!("file-{}", placed.len()), path, bytes: named.bytes });
+                    placed.push(MountedFile {
+                        key: format!("file-{}", placed.len()),
+                        path,
+                        bytes: named.bytes,
+                    });
                 }
-                Err(why) => unfit.push(Unfit::Place { path: named.path.display().to_string(), why }),
+                Err(why) => unfit.push(JobInputsError::Place { path: named.path.display().to_string(), why }),
             }
         }
         if placed.len() > MOST_FILES {
-            unfit.push(Unfit::TooMany(placed.len()));
+            unfit.push(JobInputsError::TooMany(placed.len()));
         }
-        let stdin = kept.stdin.map(|bytes| Placed { key: "stdin".to_owned(), path: STDIN.to_owned(), bytes });
+        let stdin =
+            kept.stdin.map(|bytes| MountedFile { key: "stdin".to_owned(), path: STDIN.to_owned(), bytes });
         placed.extend(stdin);
         let working_dir = is_relative.then(|| working_dir.display().to_string());
         let materials = Self { arguments: Value::from(arguments).to_string(), placed, working_dir };
@@ -109,17 +114,17 @@ impl Materials {
         if unfit.is_empty() { Ok(materials) } else { Err(unfit) }
     }
 
-    fn too_large(&self) -> Option<Unfit> {
+    fn too_large(&self) -> Option<JobInputsError> {
         let sizes = || self.values().map(|(key, bytes)| (key, bytes.len()));
         let bytes = sizes().map(|(_, size)| size).sum();
         let (key, of_largest) = sizes().max_by_key(|(_, size)| *size)?;
-        let path = |placed: &&Placed| placed.key == key;
+        let path = |placed: &&MountedFile| placed.key == key;
         let largest = match self.placed.iter().find(path) {
             Some(placed) if placed.key == "stdin" => "standard input".to_owned(),
             Some(placed) => placed.path.clone(),
             None => "the command line".to_owned(),
         };
-        (bytes > LARGEST).then_some(Unfit::TooLarge { bytes, largest, of_largest })
+        (bytes > LARGEST).then_some(JobInputsError::TooLarge { bytes, largest, of_largest })
     }
 
     /// The command line, as pods read it.
@@ -209,15 +214,16 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::files::Named;
+    use seawall_load::files::CapturedFile;
 
     use super::*;
 
-    fn of(files: &[(&str, usize)], arguments: &[&str]) -> Result<Materials, Vec<Unfit>> {
-        let named = |(path, size): &(&str, usize)| Named { path: path.into(), bytes: vec![b'x'; *size] };
-        let kept = Kept { files: files.iter().map(named).collect(), stdin: None };
+    fn of(files: &[(&str, usize)], arguments: &[&str]) -> Result<JobInputs, Vec<JobInputsError>> {
+        let named =
+            |(path, size): &(&str, usize)| CapturedFile { path: path.into(), bytes: vec![b'x'; *size] };
+        let kept = CapturedInputs { files: files.iter().map(named).collect(), stdin: None };
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-        Materials::new(&arguments, kept, Path::new("/srv/load/it"), &["/records"])
+        JobInputs::new(&arguments, kept, Path::new("/srv/load/it"), &["/records"])
     }
 
     #[test]
@@ -251,7 +257,7 @@ mod tests {
         ] {
             let told = of(&[(path, 1), ("fine", 1)], &[]).unwrap_err();
             assert!(
-                matches!(&told[..], [Unfit::Place { path: named, why: told }] if named == path && told.contains(why)),
+                matches!(&told[..], [JobInputsError::Place { path: named, why: told }] if named == path && told.contains(why)),
                 "{told:?}"
             );
         }
@@ -275,13 +281,13 @@ mod tests {
     fn so_many_files_that_no_pod_would_mount_them_are_refused() {
         let names: Vec<_> = (0..=MOST_FILES).map(|number| format!("/bodies/{number}")).collect();
         let files: Vec<_> = names.iter().map(|name| (&**name, 1)).collect();
-        assert_eq!(of(&files, &[]).unwrap_err(), [Unfit::TooMany(MOST_FILES + 1)]);
+        assert_eq!(of(&files, &[]).unwrap_err(), [JobInputsError::TooMany(MOST_FILES + 1)]);
     }
 
     #[test]
     fn standard_input_is_a_file_of_pods() {
-        let kept = Kept { files: Vec::new(), stdin: Some(b"GET http://a/\n".to_vec()) };
-        let materials = Materials::new(&[], kept, Path::new("/"), &[]).unwrap();
+        let kept = CapturedInputs { files: Vec::new(), stdin: Some(b"GET http://a/\n".to_vec()) };
+        let materials = JobInputs::new(&[], kept, Path::new("/"), &[]).unwrap();
         assert_eq!(materials.mounts().last(), Some(("stdin", STDIN)));
     }
 
@@ -296,8 +302,11 @@ mod tests {
 
     #[test]
     fn what_is_text_stays_text_where_people_read_it() {
-        let kept = Kept { files: vec![Named { path: "/b".into(), bytes: vec![0xff] }], stdin: None };
-        let materials = Materials::new(&[], kept, Path::new("/"), &[]).unwrap();
+        let kept = CapturedInputs {
+            files: vec![CapturedFile { path: "/b".into(), bytes: vec![0xff] }],
+            stdin: None,
+        };
+        let materials = JobInputs::new(&[], kept, Path::new("/"), &[]).unwrap();
         assert_eq!(
             materials.readable(),
             (serde_json::json!({"arguments": "[]"}), serde_json::json!({"file-0": "/w=="}))

@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seawall_kube::{Failure, Lines};
-use seawall_kubectl::attach::Attachment;
-use seawall_kubectl::{Change, Log};
+use seawall_kube::{KubeError, LineReader};
+use seawall_kubectl::attach::AttachSession;
+use seawall_kubectl::{LogOptions, ObjectChange};
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::job::{Job, Pod, Site};
-use crate::manifest::{CONTAINER, JOB_NAME};
+use crate::job::{ClusterSession, Job, RunningPod};
+use crate::manifest::{CONTAINER, JOB_NAME_LABEL};
 use crate::preflight;
-use crate::runtime::Runtime;
-use crate::wire::{Event, Hand, Wire};
+use crate::runtime::ApiRuntime;
+use crate::wire::{CommandSender, PodChannel, WireEvent};
 
 /// Orders that wait for a way to a pod.
 const WAITING: usize = 256;
@@ -38,10 +38,15 @@ const OVERLAP: Nanos = 30 * SECOND;
 
 /// The way to these pods of a Job, in the order of their places.
 #[must_use]
-pub fn join(runtime: &Runtime, site: &Site, job: &Job, pods: &[Pod]) -> (Wire, Arc<Ways>) {
+pub fn connect(
+    runtime: &ApiRuntime,
+    site: &ClusterSession,
+    job: &Job,
+    pods: &[RunningPod],
+) -> (PodChannel, Arc<PodStreams>) {
     let clock = RunClock::start();
     let (events, hear) = channel();
-    let ways = Arc::new(Ways {
+    let ways = Arc::new(PodStreams {
         orders: Mutex::default(),
         site: site.clone(),
         job: job.clone(),
@@ -49,23 +54,23 @@ pub fn join(runtime: &Runtime, site: &Site, job: &Job, pods: &[Pod]) -> (Wire, A
         clock,
         events: Mutex::new(events),
     });
-    let names = ways.more(pods);
-    (Wire { names, clock, hand: ways.clone(), events: hear }, ways)
+    let names = ways.add_pods(pods);
+    (PodChannel { names, clock, commands: ways.clone(), events: hear }, ways)
 }
 
 /// Ways to pods, in the order of their places.
-pub struct Ways {
+pub struct PodStreams {
     orders: Mutex<Vec<mpsc::Sender<Bytes>>>,
-    site: Site,
+    site: ClusterSession,
     job: Job,
-    runtime: Runtime,
+    runtime: ApiRuntime,
     clock: RunClock,
-    events: Mutex<Sender<Event>>,
+    events: Mutex<Sender<WireEvent>>,
 }
 
-impl Ways {
+impl PodStreams {
     /// Leads to these, too; what they are called.
-    pub fn more(&self, pods: &[Pod]) -> Vec<String> {
+    pub fn add_pods(&self, pods: &[RunningPod]) -> Vec<String> {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut ends = Ends::new();
@@ -73,7 +78,7 @@ impl Ways {
             let (order, waiting) = mpsc::channel(WAITING);
             let (end, ended) = watch::channel(None);
             let (site, name, at) = (self.site.clone(), pod.name.clone(), orders.len());
-            let way = Way { site, name, pod: at, clock: self.clock, events: events.clone(), ended };
+            let way = PodStream { site, name, pod: at, clock: self.clock, events: events.clone(), ended };
             self.runtime.spawn(way.clone().carry(waiting));
             self.runtime.spawn(way.hear());
             orders.push(order);
@@ -84,19 +89,19 @@ impl Ways {
     }
 }
 
-impl Hand for Ways {
-    fn tell(&self, pod: usize, line: &str) {
+impl CommandSender for PodStreams {
+    fn send(&self, pod: usize, line: &str) {
         if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
             // Nothing has carried any there for minutes: it is gone, and said to be.
             let _ = orders.try_send(Bytes::from(format!("{line}\n")));
         }
     }
 
-    fn size(&self) -> usize {
+    fn pod_count(&self) -> usize {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn end(&self) {
+    fn kill_all(&self) {
         let (site, job) = (self.site.clone(), self.job.clone());
         self.runtime.spawn(async move {
             // Its pods hear nothing from now on, and end by themselves if it stays.
@@ -107,12 +112,12 @@ impl Hand for Ways {
 
 /// The way to one pod.
 #[derive(Clone)]
-struct Way {
-    site: Site,
+struct PodStream {
+    site: ClusterSession,
     name: String,
     pod: usize,
     clock: RunClock,
-    events: Sender<Event>,
+    events: Sender<WireEvent>,
     /// Why it has ended, once it has.
     ended: watch::Receiver<Option<String>>,
 }
@@ -135,13 +140,13 @@ impl Pauses {
     }
 }
 
-impl Way {
+impl PodStream {
     /// Brings orders to the pod for as long as there are any, and it is there.
     async fn carry(mut self, mut orders: mpsc::Receiver<Bytes>) {
         let mut pauses = Pauses::new();
         while !self.has_ended() {
             match self.site.api().attach(self.namespace(), &self.name, CONTAINER).await {
-                Ok(Attachment { stdin, mut hearing }) => {
+                Ok(AttachSession { stdin, reader: mut hearing }) => {
                     pauses = Pauses::new();
                     loop {
                         tokio::select! {
@@ -166,8 +171,13 @@ impl Way {
     async fn hear(mut self) {
         let (mut last, mut pauses) = (None, Pauses::new());
         loop {
-            let log = Log { container: CONTAINER, is_followed: true, has_times: true, ..Log::default() };
-            let log = Log { since: self.since(last.as_ref()), ..log };
+            let log = LogOptions {
+                container: CONTAINER,
+                is_followed: true,
+                has_times: true,
+                ..LogOptions::default()
+            };
+            let log = LogOptions { since: self.since(last.as_ref()), ..log };
             let had_ended = self.has_ended();
             let is_read = match self.site.api().log(self.namespace(), &self.name, log).await {
                 Ok(lines) => {
@@ -184,7 +194,7 @@ impl Way {
             };
             let why = self.ended.borrow().clone();
             if let Some(why) = why.filter(|_| is_read) {
-                self.tell(Event::Gone { pod: self.pod, why, at: self.clock.now() });
+                self.tell(WireEvent::Lost { pod: self.pod, why, at: self.clock.now() });
                 return;
             }
             pauses.pause().await;
@@ -192,7 +202,7 @@ impl Way {
     }
 
     /// Lines until the log ends, or breaks, or a while after the pod has ended; whether any came.
-    async fn read(&mut self, mut lines: Lines, last: &mut Option<(Stamp, Nanos)>) -> bool {
+    async fn read(&mut self, mut lines: LineReader, last: &mut Option<(Stamp, Nanos)>) -> bool {
         let (mut any, mut by) = (false, None::<Instant>);
         if self.has_ended() {
             by = Some(Instant::now() + LAST_LINES);
@@ -224,7 +234,7 @@ impl Way {
             any = true;
             let at = self.clock.now();
             *last = Some((stamp, at));
-            self.tell(Event::Line { pod: self.pod, at, line: text });
+            self.tell(WireEvent::Line { pod: self.pod, at, line: text });
         }
     }
 
@@ -243,37 +253,37 @@ impl Way {
         self.ended.borrow().is_some()
     }
 
-    fn away(&self, failure: &Failure) {
+    fn away(&self, failure: &KubeError) {
         if !self.has_ended() {
-            self.tell(Event::Away { pod: self.pod, why: failure.to_string() });
+            self.tell(WireEvent::Unreachable { pod: self.pod, why: failure.to_string() });
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: WireEvent) {
         // Nobody listens any more.
         let _ = self.events.send(event);
     }
 }
 
 /// Sees how pods end, as the API server tells it, until all have.
-async fn see(site: Site, job: String, mut ends: Ends) {
+async fn see(site: ClusterSession, job: String, mut ends: Ends) {
     let path = format!("/api/v1/namespaces/{}/pods", site.place().namespace);
-    let labels = format!("{JOB_NAME}={job}");
+    let labels = format!("{JOB_NAME_LABEL}={job}");
     let mut pauses = Pauses::new();
     while !ends.is_empty() {
         if let Ok(listed) = site.api().list(&path, Some(&labels)).await {
-            let there: Vec<&str> = listed.items.iter().map(preflight::name).collect();
+            let there: Vec<&str> = listed.items.iter().map(preflight::pod_name).collect();
             for (_, end) in ends.extract_if(|name, _| !there.contains(&&**name)) {
                 end.send_replace(Some("deleted".to_owned()));
             }
             listed.items.iter().for_each(|pod| learn(&mut ends, pod, false));
-            if let Ok(mut watching) = site.api().watch(&path, Some(&labels), &listed.version).await {
+            if let Ok(mut watching) = site.api().watch(&path, Some(&labels), &listed.resource_version).await {
                 pauses = Pauses::new();
                 while let Ok(Some(change)) = watching.next().await {
                     match change {
-                        Change::Now(pod) => learn(&mut ends, &pod, false),
-                        Change::Gone(pod) => learn(&mut ends, &pod, true),
-                        Change::Until(_) => {}
+                        ObjectChange::Changed(pod) => learn(&mut ends, &pod, false),
+                        ObjectChange::Deleted(pod) => learn(&mut ends, &pod, true),
+                        ObjectChange::Bookmark(_) => {}
                     }
                     if ends.is_empty() {
                         return;
@@ -286,8 +296,8 @@ async fn see(site: Site, job: String, mut ends: Ends) {
 }
 
 fn learn(ends: &mut Ends, pod: &Value, is_gone: bool) {
-    let Some(why) = preflight::end(pod, is_gone) else { return };
-    if let Some(end) = ends.remove(preflight::name(pod)) {
+    let Some(why) = preflight::end_reason(pod, is_gone) else { return };
+    if let Some(end) = ends.remove(preflight::pod_name(pod)) {
         end.send_replace(Some(why));
     }
 }

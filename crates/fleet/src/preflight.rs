@@ -10,28 +10,33 @@ use std::fmt;
 
 use serde_json::Value;
 
-pub use self::ends::end;
-use crate::manifest::INDEX;
+pub use self::ends::end_reason;
+use crate::manifest::INDEX_ANNOTATION;
 
 /// A right in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Right {
+pub struct Permission {
     /// API group; empty is the core's.
     pub group: &'static str,
     /// Plural.
     pub resource: &'static str,
     /// Part of it, or nothing.
-    pub part: &'static str,
+    pub subresource: &'static str,
     /// What is done.
     pub verb: &'static str,
 }
 
-const fn right(group: &'static str, resource: &'static str, part: &'static str, verb: &'static str) -> Right {
-    Right { group, resource, part, verb }
+const fn right(
+    group: &'static str,
+    resource: &'static str,
+    part: &'static str,
+    verb: &'static str,
+) -> Permission {
+    Permission { group, resource, subresource: part, verb }
 }
 
 /// All that a load takes, and `deploy/load-rbac.yaml` grants.
-pub const RIGHTS: [Right; 11] = [
+pub const PERMISSIONS: [Permission; 11] = [
     right("batch", "jobs", "", "create"),
     right("batch", "jobs", "", "get"),
     right("batch", "jobs", "", "patch"),
@@ -45,18 +50,18 @@ pub const RIGHTS: [Right; 11] = [
     right("", "events", "", "list"),
 ];
 
-impl Right {
+impl Permission {
     /// Whether it takes it to join a Job that somebody else has made.
     #[must_use]
-    pub fn is_of_joining(&self) -> bool {
+    pub fn is_needed_to_join(&self) -> bool {
         !(self.resource == "secrets" || (self.resource == "jobs" && ["create", "patch"].contains(&self.verb)))
     }
 }
 
-impl fmt::Display for Right {
+impl fmt::Display for Permission {
     /// As `kubectl auth can-i` takes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, resource, part, verb } = self;
+        let Self { group, resource, subresource: part, verb } = self;
         write!(f, "{verb} {resource}")?;
         if !group.is_empty() {
             write!(f, ".{group}")?;
@@ -67,14 +72,14 @@ impl fmt::Display for Right {
 
 /// How kubectl is told where: the context and the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct KubectlContext {
     /// Of the kubeconfig; none is its current one.
     pub context: Option<String>,
     /// Where the Job is.
     pub namespace: String,
 }
 
-impl Place {
+impl KubectlContext {
     /// A command line.
     #[must_use]
     pub fn kubectl(&self, words: &str) -> String {
@@ -88,33 +93,33 @@ impl Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     /// What it is, and what is to be done if that is known.
-    pub what: String,
+    pub message: String,
     /// The command that shows it.
     pub shown_by: String,
     /// Whether it may yet go away by itself.
-    pub passes: Passes,
+    pub wait: ObstacleWait,
 }
 
 /// How long an [`Obstacle`] is borne.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Passes {
+pub enum ObstacleWait {
     /// As long as anything is waited for: somebody is at work on it.
-    Later,
+    UntilTimeout,
     /// Some seconds: it may be that nobody has looked at it yet.
-    Soon,
+    Briefly,
     /// Not at all.
     Never,
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (see: {})", self.what, self.shown_by)
+        write!(f, "{} (see: {})", self.message, self.shown_by)
     }
 }
 
 /// Rights that were refused, if any were.
 #[must_use]
-pub fn missing(refused: &[Right], place: &Place) -> Option<Obstacle> {
+pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Option<Obstacle> {
     let first = refused.first()?;
     let all: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let what = format!(
@@ -122,25 +127,29 @@ pub fn missing(refused: &[Right], place: &Place) -> Option<Obstacle> {
         all.join(", "),
         place.namespace
     );
-    Some(Obstacle { what, shown_by: place.kubectl(&format!("auth can-i {first}")), passes: Passes::Never })
+    Some(Obstacle {
+        message: what,
+        shown_by: place.kubectl(&format!("auth can-i {first}")),
+        wait: ObstacleWait::Never,
+    })
 }
 
 /// Why a Job is not what was asked for: made by an API server that knows less than is needed.
 #[must_use]
-pub fn too_old(job: &Value, place: &Place) -> Option<Obstacle> {
+pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
     let what = "this cluster's Jobs have no backoffLimitPerIndex, without which one pod that fails is replaced by another in the middle of a \
                 load: it takes Kubernetes 1.29 or later";
     (!knows).then(|| Obstacle {
-        what: what.to_owned(),
+        message: what.to_owned(),
         shown_by: place.kubectl("version"),
-        passes: Passes::Never,
+        wait: ObstacleWait::Never,
     })
 }
 
 /// What keeps a Job from having pods, by its events: quota, Pod Security, other admission.
 #[must_use]
-pub fn of_events(events: &[Value], job: &str, place: &Place) -> Option<Obstacle> {
+pub fn job_obstacle(events: &[Value], job: &str, place: &KubectlContext) -> Option<Obstacle> {
     let is_of_job = |event: &&Value| {
         text(event, "/involvedObject/kind") == "Job" && text(event, "/involvedObject/name") == job
     };
@@ -149,24 +158,24 @@ pub fn of_events(events: &[Value], job: &str, place: &Place) -> Option<Obstacle>
     let shown_by = place.kubectl(&format!("describe job {job}"));
     let (what, passes) = if why.contains("exceeded quota") {
         let what = format!("the namespace's quota does not let all pods in: {}", after(why, "forbidden: "));
-        (what, Passes::Never)
+        (what, ObstacleWait::Never)
     } else if why.contains("violates PodSecurity") {
-        (format!("Pod Security does not let the pods in: {}", after(why, "forbidden: ")), Passes::Never)
+        (format!("Pod Security does not let the pods in: {}", after(why, "forbidden: ")), ObstacleWait::Never)
     } else {
         // A webhook that was away; the Job's controller tries again.
-        (format!("pods cannot be made: {why}"), Passes::Soon)
+        (format!("pods cannot be made: {why}"), ObstacleWait::Briefly)
     };
-    Some(Obstacle { what, shown_by, passes })
+    Some(Obstacle { message: what, shown_by, wait: passes })
 }
 
 /// What keeps a pod from running, as far as it tells; `events` are those of the namespace.
 #[must_use]
-pub fn of_pod(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
+pub fn pod_obstacle(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     waiting(pod, place).or_else(|| unscheduled(pod, events, place)).or_else(|| unmounted(pod, events, place))
 }
 
 /// A container that waits for something that does not come.
-fn waiting(pod: &Value, place: &Place) -> Option<Obstacle> {
+fn waiting(pod: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     let (image, state) = statuses
         .iter()
@@ -180,20 +189,20 @@ fn waiting(pod: &Value, place: &Place) -> Option<Obstacle> {
         | "InvalidImageName"
         | "ImageInspectError"
         | "RegistryUnavailable" => {
-            format!("the image {image} cannot be had on {}: {reason}: {message}", node(pod))
+            format!("the image {image} cannot be had on {}: {reason}: {message}", node_name(pod))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            format!("the container cannot be made on {}: {reason}: {message}", node(pod))
+            format!("the container cannot be made on {}: {reason}: {message}", node_name(pod))
         }
         _ => return None,
     };
-    Some(Obstacle { what, shown_by: describe(pod, place), passes: Passes::Never })
+    Some(Obstacle { message: what, shown_by: describe(pod, place), wait: ObstacleWait::Never })
 }
 
 /// Events of who gives a cluster another node: cluster-autoscaler (`TriggeredScaleUp`) and Karpenter (`Nominated`).
 const GROWING: [&str; 2] = ["TriggeredScaleUp", "Nominated"];
 
-fn unscheduled(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
+fn unscheduled(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     let condition =
         condition(pod, "PodScheduled").filter(|condition| text(condition, "/status") == "False")?;
     // A gate (`SchedulingGated`) is somebody's who will open it.
@@ -201,41 +210,45 @@ fn unscheduled(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle>
         return None;
     }
     let is_growing = of_object(events, pod).any(|event| GROWING.contains(&text(event, "/reason")));
-    let what = format!("no node has room for {}: {}", name(pod), text(condition, "/message"));
-    let passes = if is_growing { Passes::Later } else { Passes::Soon };
-    Some(Obstacle { what, shown_by: describe(pod, place), passes })
+    let what = format!("no node has room for {}: {}", pod_name(pod), text(condition, "/message"));
+    let passes = if is_growing { ObstacleWait::UntilTimeout } else { ObstacleWait::Briefly };
+    Some(Obstacle { message: what, shown_by: describe(pod, place), wait: passes })
 }
 
 /// A volume that cannot be mounted is told by events alone, and tried again for ever.
-fn unmounted(pod: &Value, events: &[Value], place: &Place) -> Option<Obstacle> {
+fn unmounted(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     if text(pod, "/status/phase") != "Pending" {
         return None;
     }
     let failed = of_object(events, pod)
         .find(|event| ["FailedMount", "FailedAttachVolume"].contains(&text(event, "/reason")))?;
-    let what =
-        format!("a volume of {} cannot be mounted on {}: {}", name(pod), node(pod), text(failed, "/message"));
+    let what = format!(
+        "a volume of {} cannot be mounted on {}: {}",
+        pod_name(pod),
+        node_name(pod),
+        text(failed, "/message")
+    );
     // The Secret comes after the Job; a kubelet that was too quick looks again.
-    Some(Obstacle { what, shown_by: describe(pod, place), passes: Passes::Soon })
+    Some(Obstacle { message: what, shown_by: describe(pod, place), wait: ObstacleWait::Briefly })
 }
 
 fn of_object<'a>(events: &'a [Value], pod: &'a Value) -> impl Iterator<Item = &'a Value> {
     let is_its = move |event: &&Value| {
-        text(event, "/involvedObject/kind") == "Pod" && text(event, "/involvedObject/name") == name(pod)
+        text(event, "/involvedObject/kind") == "Pod" && text(event, "/involvedObject/name") == pod_name(pod)
     };
     events.iter().filter(is_its)
 }
 
 /// A pod's place among those of its Job.
 #[must_use]
-pub fn index(pod: &Value) -> Option<usize> {
-    let of = |kind: &str| pod.get("metadata")?.get(kind)?.get(INDEX)?.as_str()?.parse().ok();
+pub fn pod_index(pod: &Value) -> Option<usize> {
+    let of = |kind: &str| pod.get("metadata")?.get(kind)?.get(INDEX_ANNOTATION)?.as_str()?.parse().ok();
     of("annotations").or_else(|| of("labels"))
 }
 
 /// Whether its program runs.
 #[must_use]
-pub fn runs(pod: &Value) -> bool {
+pub fn is_pod_running(pod: &Value) -> bool {
     let running = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
     let is_running = |status: &Value| status.pointer("/state/running").is_some();
     text(pod, "/status/phase") == "Running"
@@ -245,13 +258,13 @@ pub fn runs(pod: &Value) -> bool {
 
 /// A pod's name.
 #[must_use]
-pub fn name(pod: &Value) -> &str {
+pub fn pod_name(pod: &Value) -> &str {
     text(pod, "/metadata/name")
 }
 
 /// The node that has it, in words where none has.
 #[must_use]
-pub fn node(pod: &Value) -> &str {
+pub fn node_name(pod: &Value) -> &str {
     Some(text(pod, "/spec/nodeName")).filter(|node| !node.is_empty()).unwrap_or("no node yet")
 }
 
@@ -273,8 +286,8 @@ pub fn job_failed(job: &Value) -> Option<String> {
     (is == "True").then_some(why)
 }
 
-fn describe(pod: &Value, place: &Place) -> String {
-    place.kubectl(&format!("describe pod {}", name(pod)))
+fn describe(pod: &Value, place: &KubectlContext) -> String {
+    place.kubectl(&format!("describe pod {}", pod_name(pod)))
 }
 
 /// A text in an object; empty where there is none.

@@ -10,24 +10,24 @@ use std::thread;
 
 use seawall_load::clock::RunClock;
 
-use crate::protocol::PLACE;
-use crate::wire::{Event, Hand, Wire};
+use crate::protocol::INDEX_VARIABLE;
+use crate::wire::{CommandSender, PodChannel, WireEvent};
 
 /// Lines on their way to a process that does not read: of heartbeats a minute's.
 const WAITING: usize = 64;
 
-/// Starts so many processes of a program, each told its place by [`PLACE`]. Their standard error is ours.
+/// Starts so many processes of a program, each told its place by [`INDEX_VARIABLE`]. Their standard error is ours.
 ///
 /// # Errors
 /// The system refuses.
-pub fn start(program: &OsStr, arguments: &[&OsStr], many: usize) -> io::Result<(Wire, Arc<Processes>)> {
+pub fn start(program: &OsStr, arguments: &[&OsStr], many: usize) -> io::Result<(PodChannel, Arc<Processes>)> {
     let clock = RunClock::start();
     let (events, hear) = channel();
     let words = std::iter::once(program).chain(arguments.iter().copied()).map(OsStr::to_owned).collect();
     let (lines, children, events) = (Mutex::default(), Arc::default(), Mutex::new(events));
     let hand = Arc::new(Processes { words, clock, lines, children, events });
-    let names = hand.more(many)?;
-    Ok((Wire { names, clock, hand: hand.clone(), events: hear }, hand))
+    let names = hand.start_more(many)?;
+    Ok((PodChannel { names, clock, commands: hand.clone(), events: hear }, hand))
 }
 
 fn name(child: Option<&Child>) -> String {
@@ -43,7 +43,7 @@ pub struct Processes {
     clock: RunClock,
     lines: Mutex<Vec<SyncSender<String>>>,
     children: Children,
-    events: Mutex<Sender<Event>>,
+    events: Mutex<Sender<WireEvent>>,
 }
 
 impl Processes {
@@ -51,7 +51,7 @@ impl Processes {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn more(&self, many: usize) -> io::Result<Vec<String>> {
+    pub fn start_more(&self, many: usize) -> io::Result<Vec<String>> {
         (0..many).map(|_| self.one_more()).collect()
     }
 
@@ -60,7 +60,7 @@ impl Processes {
         let pod = lines.len();
         let mut words = self.words.iter();
         let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
-        command.args(words).env(PLACE, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(words).env(INDEX_VARIABLE, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         // What a terminal sends to whoever orders is not theirs.
         command.process_group(0);
         let mut child = command.spawn()?;
@@ -79,19 +79,19 @@ impl Processes {
     }
 }
 
-impl Hand for Processes {
-    fn tell(&self, pod: usize, line: &str) {
+impl CommandSender for Processes {
+    fn send(&self, pod: usize, line: &str) {
         if let Some(lines) = self.lines.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
             // Nobody reads there: it is gone, or as good as that, and said to be when nothing comes from it.
             let _ = lines.try_send(line.to_owned());
         }
     }
 
-    fn size(&self) -> usize {
+    fn pod_count(&self) -> usize {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn end(&self) {
+    fn kill_all(&self) {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         for child in children.iter_mut().flatten() {
             // It has ended already.
@@ -102,7 +102,7 @@ impl Hand for Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        self.end();
+        self.kill_all();
     }
 }
 
@@ -114,9 +114,9 @@ fn give(mut input: ChildStdin, lines: &Receiver<String>) {
     }
 }
 
-fn hear(pod: usize, output: ChildStdout, clock: RunClock, events: &Sender<Event>, children: &Children) {
+fn hear(pod: usize, output: ChildStdout, clock: RunClock, events: &Sender<WireEvent>, children: &Children) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
-        if events.send(Event::Line { pod, at: clock.now(), line }).is_err() {
+        if events.send(WireEvent::Line { pod, at: clock.now(), line }).is_err() {
             return;
         }
     }
@@ -127,7 +127,7 @@ fn hear(pod: usize, output: ChildStdout, clock: RunClock, events: &Sender<Event>
         None => "ended".into(),
     };
     // Nobody listens any more.
-    let _ = events.send(Event::Gone { pod, why, at: clock.now() });
+    let _ = events.send(WireEvent::Lost { pod, why, at: clock.now() });
 }
 
 fn words(status: ExitStatus) -> String {
@@ -148,14 +148,14 @@ mod tests {
     fn lines_go_there_and_back_and_an_end_is_told_last() {
         let words = ["-c", "echo $JOB_COMPLETION_INDEX; read line; echo \"$line\"; exit 3"].map(OsStr::new);
         let (wire, processes) = start(OsStr::new("/bin/sh"), &words, 1).unwrap();
-        assert_eq!((processes.more(1).unwrap().len(), processes.size()), (1, 2));
-        (0..2).for_each(|pod| wire.hand.tell(pod, "there and back"));
+        assert_eq!((processes.start_more(1).unwrap().len(), processes.pod_count()), (1, 2));
+        (0..2).for_each(|pod| wire.commands.send(pod, "there and back"));
         let mut told = [Vec::new(), Vec::new()];
         for event in wire.events.iter().take(6) {
             match event {
-                Event::Line { pod, line, .. } => told[pod].push(line),
-                Event::Gone { pod, why, .. } => told[pod].push(why),
-                Event::Away { .. } => panic!("nothing is away"),
+                WireEvent::Line { pod, line, .. } => told[pod].push(line),
+                WireEvent::Lost { pod, why, .. } => told[pod].push(why),
+                WireEvent::Unreachable { .. } => panic!("nothing is away"),
             }
         }
         assert_eq!(told[0], ["0", "there and back", "ended with exit code 3"]);
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn processes_end_with_whoever_started_them() {
         let (wire, _) = start(OsStr::new("/bin/sh"), &["-c", "read line"].map(OsStr::new), 1).unwrap();
-        let Wire { hand, events, .. } = wire;
-        hand.end();
-        let Ok(Event::Gone { why, .. }) = events.recv_timeout(Duration::from_secs(60)) else {
+        let PodChannel { commands: hand, events, .. } = wire;
+        hand.kill_all();
+        let Ok(WireEvent::Lost { why, .. }) = events.recv_timeout(Duration::from_secs(60)) else {
             panic!("gone")
         };
         assert_eq!(why, "ended by signal 9");

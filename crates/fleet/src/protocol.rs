@@ -1,10 +1,10 @@
 //! What a pod is told, and what it tells: a line of JSON each.
 //!
-//! [`Order`]s come on a pod's standard input, [`Told`]s go to its standard output, which is its log. What exactly is done in a trial is the
+//! [`PodCommand`]s come on a pod's standard input, [`PodReport`]s go to its standard output, which is its log. What exactly is done in a trial is the
 //! command's: `W` is the work that it asks for, `P` a part of what comes of it while it goes on, `R` what came of it in the end. `attack`
 //! knows one work, of which the parts are intervals; `find` has offers and experiments carried out, `isolate` segments.
 //!
-//! Instants are nanoseconds since the Unix epoch by the *pod's* clock, which whoever orders has compared with its own by [`Order::Ping`].
+//! Instants are nanoseconds since the Unix epoch by the *pod's* clock, which whoever orders has compared with its own by [`PodCommand::Ping`].
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub const HEARTBEAT_SECONDS: u64 = 10;
 
 /// The variable by which a pod is told its place among the others, from 0: the one that Kubernetes sets in pods of an Indexed Job
 /// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode>).
-pub const PLACE: &str = "JOB_COMPLETION_INDEX";
+pub const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// Most bytes that a pod writes in a second of a load.
 pub const LOG_BYTES_PER_SECOND: usize = 4096;
@@ -28,13 +28,13 @@ pub const MOST_RECORDS: usize = 4 << 20;
 /// What a pod is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Order<W> {
-    /// Somebody is there; to be answered at once with [`Told::Pong`] of the same number.
+pub enum PodCommand<W> {
+    /// Somebody is there; to be answered at once with [`PodReport::Pong`] of the same number.
     Ping(u64),
     /// Begin a trial.
-    Begin(Begin<W>),
+    Begin(BeginTrial<W>),
     /// Steer the trial under way.
-    Steer(Steer),
+    Steer(ControlCommand),
     /// Send nothing more in the trial under way, and wait for answers; said again: end at once.
     Stop,
     /// There is nothing more to do: end.
@@ -44,7 +44,7 @@ pub enum Order<W> {
 /// A trial to begin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Begin<W> {
+pub struct BeginTrial<W> {
     /// Its number, which stands in all that is told of it.
     pub trial: u64,
     /// The first instant of its schedule.
@@ -58,7 +58,7 @@ pub struct Begin<W> {
 /// A command as `attack --control` takes them, such as `rate 500/s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Steer {
+pub struct ControlCommand {
     /// The command.
     pub line: String,
     /// From when on in the run, in nanoseconds since its start: the same for all pods, so that their slices stay those of one schedule.
@@ -68,9 +68,9 @@ pub struct Steer {
 /// What a pod tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Told<P, R> {
+pub enum PodReport<P, R> {
     /// It is there, its connections are warm, and it waits for a trial.
-    Ready(Ready),
+    Ready(PodReady),
     /// The answer to a ping.
     Pong(Pong),
     /// A trial has begun.
@@ -112,12 +112,12 @@ pub enum Told<P, R> {
 /// What a pod says of itself when it is ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ready {
+pub struct PodReady {
     /// [`VERSION`] of its lines.
     pub protocol: u32,
     /// Of its program.
     pub version: String,
-    /// Its place among the pods, from 0 ([`PLACE`]).
+    /// Its place among the pods, from 0 ([`INDEX_VARIABLE`]).
     pub index: u64,
     /// Connections that stand.
     pub connections: usize,
@@ -142,22 +142,22 @@ mod tests {
     #[test]
     fn lines_are_short_and_read_as_they_were_written() {
         let orders = [
-            (Order::Ping(7), r#"{"ping":7}"#),
-            (Order::Stop, r#""stop""#),
+            (PodCommand::Ping(7), r#"{"ping":7}"#),
+            (PodCommand::Stop, r#""stop""#),
             (
-                Order::Begin(Begin { trial: 1, at: 5, slice: (0, 4), work: () }),
+                PodCommand::Begin(BeginTrial { trial: 1, at: 5, slice: (0, 4), work: () }),
                 r#"{"begin":{"trial":1,"at":5,"slice":[0,4],"work":null}}"#,
             ),
             (
-                Order::Steer(Steer { line: "rate 5/s".into(), from: 9 }),
+                PodCommand::Steer(ControlCommand { line: "rate 5/s".into(), from: 9 }),
                 r#"{"steer":{"line":"rate 5/s","from":9}}"#,
             ),
         ];
         for (order, line) in orders {
             assert_eq!(serde_json::to_string(&order).unwrap(), line);
-            assert_eq!(serde_json::from_str::<Order<()>>(line).unwrap(), order);
+            assert_eq!(serde_json::from_str::<PodCommand<()>>(line).unwrap(), order);
         }
-        let told: Told<u8, u8> = Told::Part { trial: 1, part: 2, doubts: vec![] };
+        let told: PodReport<u8, u8> = PodReport::Part { trial: 1, part: 2, doubts: vec![] };
         assert_eq!(serde_json::to_string(&told).unwrap(), r#"{"part":{"trial":1,"part":2}}"#);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 /// The runtime. It ends, and with it all that goes on there, when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Runtime {
+pub struct ApiRuntime {
     handle: Handle,
     _end: Arc<oneshot::Sender<()>>,
 }
@@ -23,9 +23,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Nobody wants to wait any more, or the runtime has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
-pub struct Interrupted;
+pub struct WaitInterrupted;
 
-impl Runtime {
+impl ApiRuntime {
     /// Starts the thread.
     ///
     /// # Errors
@@ -51,12 +51,12 @@ impl Runtime {
     /// Waits for work that is done there, as long as `waits` says so.
     ///
     /// # Errors
-    /// [`Interrupted`]; the work was given up then.
+    /// [`WaitInterrupted`]; the work was given up then.
     pub fn call<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
         mut waits: impl FnMut() -> bool,
-    ) -> Result<T, Interrupted> {
+    ) -> Result<T, WaitInterrupted> {
         let (tell, told) = channel();
         let task = self.handle.spawn(async move {
             // Nobody waits any more.
@@ -68,7 +68,7 @@ impl Runtime {
                 Err(RecvTimeoutError::Timeout) if waits() => {}
                 Err(_) => {
                     task.abort();
-                    return Err(Interrupted);
+                    return Err(WaitInterrupted);
                 }
             }
         }
@@ -81,9 +81,12 @@ mod tests {
 
     #[test]
     fn work_is_waited_for_until_somebody_does_not_want_to() {
-        let runtime = Runtime::start().unwrap();
+        let runtime = ApiRuntime::start().unwrap();
         assert_eq!(runtime.call(async { 5 }, || true), Ok(5));
-        assert_eq!(runtime.call(std::future::pending::<()>(), || false), Err(Interrupted));
-        assert_eq!(runtime.call(async { panic!("work that panics") }, || true), Err::<(), _>(Interrupted));
+        assert_eq!(runtime.call(std::future::pending::<()>(), || false), Err(WaitInterrupted));
+        assert_eq!(
+            runtime.call(async { panic!("work that panics") }, || true),
+            Err::<(), _>(WaitInterrupted)
+        );
     }
 }

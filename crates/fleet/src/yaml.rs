@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// A document.
 #[must_use]
-pub fn text(value: &Value) -> String {
+pub fn to_yaml(value: &Value) -> String {
     let mut out = String::new();
     match value {
         Value::Object(map) if !map.is_empty() => object(map, 0, false, &mut out),
@@ -140,7 +140,7 @@ mod tests {
         let value = json!({"kind": "Job", "list": [{"a": 1, "b": ["x"]}, "7", []], "m": 4, "none": {}, "on": "yes",
             "text": "GET http://a/\nX: y\n"});
         let expected = "kind: Job\nlist:\n  - a: 1\n    b:\n      - x\n  - \"7\"\n  - []\nm: 4\nnone: {}\n\"on\": \"yes\"\ntext: |\n  GET http://a/\n  X: y\n";
-        assert_eq!(text(&value), expected);
+        assert_eq!(to_yaml(&value), expected);
         assert_eq!(read(expected), value);
     }
 
@@ -164,7 +164,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_as_it_was(value in any_value()) {
-            prop_assert_eq!(read(&text(&value)), value);
+            prop_assert_eq!(read(&to_yaml(&value)), value);
         }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_fleet::job::{Job, Pod, Site};
-use seawall_fleet::pods::join;
-use seawall_fleet::preflight::Place;
-use seawall_fleet::runtime::Runtime;
-use seawall_fleet::wire::Event;
-use seawall_kubectl::{Api, Choice};
+use seawall_fleet::job::{ClusterSession, Job, RunningPod};
+use seawall_fleet::pods::connect;
+use seawall_fleet::preflight::KubectlContext;
+use seawall_fleet::runtime::ApiRuntime;
+use seawall_fleet::wire::WireEvent;
+use seawall_kubectl::{Api, KubeconfigSelection};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::waiting::until_true;
 use serde_json::{Value, json};
@@ -110,22 +110,23 @@ fn a_log_that_breaks_is_read_on_behind_its_last_line_and_a_pods_end_is_told_afte
         "users": [{"name": "c", "user": {}}],
     });
     std::fs::write(&file, text.to_string()).unwrap();
-    let runtime = Runtime::start().unwrap();
-    let choice = Choice { context: None, kubeconfig: Some(file) };
+    let runtime = ApiRuntime::start().unwrap();
+    let choice = KubeconfigSelection { context: None, kubeconfig: Some(file) };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let opening = async move { Api::open(&choice, provider, Clock::system()).await };
     let (api, _) = runtime.call(opening, || true).unwrap().unwrap();
-    let place = Place { context: None, namespace: "reef".into() };
-    let site = Site::new(api, Clock::system(), place);
+    let place = KubectlContext { context: None, namespace: "reef".into() };
+    let site = ClusterSession::new(api, Clock::system(), place);
     let job = Job { name: "load".into(), uid: "u".into(), pods: 1 };
-    let (wire, _) = join(&runtime, &site, &job, &[Pod { name: "load-0".into(), node: "node1".into() }]);
+    let (wire, _) =
+        connect(&runtime, &site, &job, &[RunningPod { name: "load-0".into(), node: "node1".into() }]);
     assert_eq!(wire.names, ["load-0 on node1"]);
     let (mut lines, mut away) = (Vec::new(), Vec::new());
     loop {
         match wire.events.recv_timeout(PATIENT).unwrap() {
-            Event::Line { line, .. } => lines.push(line),
-            Event::Away { why, .. } => away.push(why),
-            Event::Gone { why, .. } => {
+            WireEvent::Line { line, .. } => lines.push(line),
+            WireEvent::Unreachable { why, .. } => away.push(why),
+            WireEvent::Lost { why, .. } => {
                 assert!(why.contains("137"), "{why}");
                 break;
             }

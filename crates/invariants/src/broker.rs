@@ -12,8 +12,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use roxmltree::{Document, Node};
-use seawall_broker::aws::{Parts, fuzz_api};
-use seawall_broker::{ExchangeError, Fault};
+use seawall_broker::aws::{AwsCredentialParts, fuzz_api};
+use seawall_broker::{ExchangeError, ExchangeFault};
 use serde_json::Value;
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
@@ -112,20 +112,20 @@ fn check_session(action: &str, input: &[u8]) -> bool {
     read.is_ok()
 }
 
-fn check_parts(input: &[u8], read: &Result<Parts, ExchangeError>, nonsense: &BTreeSet<String>) {
+fn check_parts(input: &[u8], read: &Result<AwsCredentialParts, ExchangeError>, nonsense: &BTreeSet<String>) {
     match read {
         Ok(parts) => {
             let length: usize = texts(parts).map(str::len).iter().sum();
             assert!(length <= input.len(), "{length} bytes of {}", input.len());
         }
         Err(error) => {
-            assert_eq!(error.fault, Fault::Upstream);
+            assert_eq!(error.fault, ExchangeFault::Upstream);
             assert!(nonsense.contains(&without_numbers(error)), "{error}: {}", input.escape_ascii());
         }
     }
 }
 
-fn texts(parts: &Parts) -> [&str; 4] {
+fn texts(parts: &AwsCredentialParts) -> [&str; 4] {
     [
         &parts.access_key_id,
         parts.secret_access_key.expose().as_str(),
@@ -157,7 +157,7 @@ static NONSENSE_IN_JSON: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 /// A session of EKS Auth's is what any reader of JSON reads.
 fn check_pod_identity(input: &[u8]) -> bool {
     let read = fuzz_api::pod_identity(input);
-    if let Err(ExchangeError { fault: Fault::Rejected, .. }) = read {
+    if let Err(ExchangeError { fault: ExchangeFault::Rejected, .. }) = read {
         let whose =
             |at| serde_json::from_slice::<Value>(input).ok()?.pointer(at)?.as_str().map(str::to_owned);
         let whose = ["/subject/namespace", "/subject/serviceAccount"].map(whose);

@@ -4,7 +4,7 @@
 //! Three things. Wherever the pieces end in which bytes come, the messages are the same, and so is the mistake that ends them. What is held
 //! is bounded. What is told was sent: a message is no longer than the bytes that it was read of, nor than it may be.
 
-use seawall_kubectl::attach::frame::{Broken, LARGEST, Message, Messages};
+use seawall_kubectl::attach::frame::{FrameError, LARGEST, Message, MessageDecoder};
 
 /// Most that a frame that is not whole may hold beside its payload.
 const HEAD: usize = 10;
@@ -15,7 +15,7 @@ pub struct Seen {
     /// In their order.
     pub messages: Vec<Message>,
     /// What ended them, if anything did.
-    pub broken: Option<Broken>,
+    pub broken: Option<FrameError>,
 }
 
 /// The first byte is the length of the pieces, the rest what comes.
@@ -30,17 +30,17 @@ pub fn check(input: &[u8]) -> Seen {
 }
 
 fn read(pieces: &[&[u8]]) -> Seen {
-    let (mut messages, mut seen) = (Messages::default(), Seen::default());
+    let (mut messages, mut seen) = (MessageDecoder::default(), Seen::default());
     for piece in pieces {
-        messages.take(piece);
+        messages.feed(piece);
         loop {
-            match messages.message() {
+            match messages.next_message() {
                 Ok(Some(message)) => seen.messages.push(message),
                 Ok(None) => break,
                 Err(broken) => return Seen { broken: Some(broken), ..seen },
             }
         }
-        assert!(messages.held() <= 2 * LARGEST + HEAD, "{}", messages.held());
+        assert!(messages.buffered_bytes() <= 2 * LARGEST + HEAD, "{}", messages.buffered_bytes());
     }
     seen
 }

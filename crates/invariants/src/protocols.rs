@@ -8,12 +8,12 @@ pub mod aws;
 use std::sync::LazyLock;
 
 use seawall_http::{
-    Frame, Framing, Header, Limits, Parsed, Refusal, RequestHead, Version, parse_request, parse_response,
-    path, request,
+    Framing, HeadLimits, Header, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request,
+    parse_response, path, request,
 };
 use seawall_protocols::google::{
-    self, AccessToken, Account, AccountScopes, Credential, Forward, Node, Query, Server, Text, Tree, What,
-    facts,
+    self, AccessTokenBody, AccountScopes, AdmittedRequest, CredentialQuery, GoogleAccount,
+    MetadataServerKind, MetadataTree, NodeMetadata, TreeQuery, TreeResource, TreeResponse, node_metadata,
 };
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
@@ -33,15 +33,15 @@ pub fn check(input: &[u8]) -> Seen {
         let headers = [Header { name: "Metadata-Flavor", value: b"Google" }];
         check_head(&head(target, &headers));
     }
-    let mut room = request::header_room();
-    match parse_request(input, &mut room, &Limits::default()) {
+    let mut room = request::header_buffer();
+    match parse_request(input, &mut room, &HeadLimits::default()) {
         Ok(Parsed::Complete(head, _)) => check_head(&head),
         _ => Seen::default(),
     }
 }
 
 fn head<'h, 'b>(target: &'b str, headers: &'h [Header<'b>]) -> RequestHead<'h, 'b> {
-    let (version, framing) = (Version::Http11, Framing::None);
+    let (version, framing) = (HttpVersion::Http11, Framing::None);
     RequestHead { method: "GET", target, version, headers, framing, keep_alive: true }
 }
 
@@ -60,14 +60,19 @@ fn check_head(head: &RequestHead<'_, '_>) -> Seen {
     Seen { request: true, admitted: admitted.is_ok(), answered }
 }
 
-static TREES: LazyLock<[Tree; 2]> = LazyLock::new(|| [tree(true), tree(false)]);
+static TREES: LazyLock<[MetadataTree; 2]> = LazyLock::new(|| [tree(true), tree(false)]);
 
-fn tree(impersonated: bool) -> Tree {
+fn tree(impersonated: bool) -> MetadataTree {
     let email = if impersonated { "me@p.iam.gserviceaccount.com" } else { "p.svc.id.goog" }.into();
-    let scopes = AccountScopes::new(&facts::DEFAULT_SCOPES);
+    let scopes = AccountScopes::new(&node_metadata::DEFAULT_SCOPES);
     let universe_domain = "googleapis.com".into();
-    let node = Node { project_id: "p".into(), zone: Some("z".into()), universe_domain, ..Node::default() };
-    Tree::new(&node, Some(&Account { email, impersonated, scopes }))
+    let node = NodeMetadata {
+        project_id: "p".into(),
+        zone: Some("z".into()),
+        universe_domain,
+        ..NodeMetadata::default()
+    };
+    MetadataTree::new(&node, Some(&GoogleAccount { email, is_impersonated: impersonated, scopes }))
 }
 
 /// A canonical path is its own canonical form, and has nothing left in it to resolve.
@@ -82,7 +87,7 @@ fn check_path(target: &str) {
 }
 
 /// What goes upstream reveals nothing, however often it is decoded there; and it is a fixed point of the filter.
-fn check_forward(head: &RequestHead<'_, '_>, forward: &Forward<'_>) {
+fn check_forward(head: &RequestHead<'_, '_>, forward: &AdmittedRequest<'_>) {
     let target = &*forward.target;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~@:?&=,".contains(&byte);
     assert!(target.starts_with('/') && target.bytes().all(is_plain), "{target}");
@@ -105,7 +110,11 @@ fn check_forward(head: &RequestHead<'_, '_>, forward: &Forward<'_>) {
     assert_eq!(again.target, target);
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let waits = query.split('&').any(|pair| pair == "wait_for_change=true");
-    assert_eq!((forward.hold.is_some(), again.hold.is_some()), (waits, waits), "{target}");
+    assert_eq!(
+        (forward.wait_for_change.is_some(), again.wait_for_change.is_some()),
+        (waits, waits),
+        "{target}"
+    );
 }
 
 /// A model of the real server, told apart from the filter: it reads names in any case, takes any key that looks
@@ -160,13 +169,13 @@ fn percent_decoded(text: &str) -> String {
 
 /// Whatever is asked, the answer is one response that the strict parser reads back whole, with the flavour on it and
 /// no header that the request brought.
-fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Query<'_, '_>, Refusal>) {
+fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<TreeQuery<'_, '_>, Refusal>) {
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
-    let frame = Frame::of(head, date);
+    let frame = ResponseContext::of(head, date);
     let mut out = Vec::new();
     match asked {
         Ok(query) => write_answer(&mut out, &frame, query),
-        Err(refusal) => Server::Gke.refusal(&mut out, &frame, refusal, 1),
+        Err(refusal) => MetadataServerKind::Gke.refusal(&mut out, &frame, refusal, 1),
     }
     check_response(head, &frame, &out, &WRITTEN);
     let flavor = b"\r\nMetadata-Flavor: Google\r\n";
@@ -174,9 +183,10 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Query<'_, '_>, Refusa
 }
 
 /// An answer is one response that the strict parser reads back whole, with no header but those that its dialect writes.
-fn check_response(head: &RequestHead<'_, '_>, frame: &Frame<'_>, out: &[u8], written: &[&str]) {
-    let mut room = request::header_room();
-    let parsed = parse_response(out, head.method, &mut room, &Limits::default()).expect("a valid response");
+fn check_response(head: &RequestHead<'_, '_>, frame: &ResponseContext<'_>, out: &[u8], written: &[&str]) {
+    let mut room = request::header_buffer();
+    let parsed =
+        parse_response(out, head.method, &mut room, &HeadLimits::default()).expect("a valid response");
     let Parsed::Complete(response, length) = parsed else {
         unreachable!("a whole head: {}", out.escape_ascii())
     };
@@ -207,25 +217,25 @@ const WRITTEN: [&str; 13] = [
     "X-XSS-Protection",
 ];
 
-fn write_answer(out: &mut Vec<u8>, frame: &Frame<'_>, query: &Query<'_, '_>) {
-    match &query.what {
-        What::Text(Text::Known(known)) => Server::Gke.known(out, frame, known),
-        What::Credential(Credential::AccessToken { scopes, alt }) => {
+fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuery<'_, '_>) {
+    match &query.resource {
+        TreeResource::Response(TreeResponse::Text(known)) => MetadataServerKind::Gke.text(out, frame, known),
+        TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
             assert!(scopes.as_str().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
             assert!(!scopes.as_str().contains(['"', '\\', '%', ',']), "{scopes:?}");
-            let token = AccessToken { text: "t", expires_in: 1, alt: *alt, etag: None };
-            Server::Gke.token(out, frame, &token);
+            let token = AccessTokenBody { text: "t", expires_in: 1, alt: *alt, etag: None };
+            MetadataServerKind::Gke.token(out, frame, &token);
         }
-        What::Credential(Credential::IdToken { audience, .. }) => {
+        TreeResource::Credential(CredentialQuery::IdToken { audience, .. }) => {
             assert!(
                 (1..=2048).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic())
             );
-            Server::Gke.id_token(out, frame, "j.w.t");
+            MetadataServerKind::Gke.id_token(out, frame, "j.w.t");
         }
-        What::Text(Text::Redirect(redirect)) => {
+        TreeResource::Response(TreeResponse::Redirect(redirect)) => {
             assert!(redirect.path.ends_with('/') && !redirect.path.starts_with("//"), "{redirect:?}");
-            Server::Gke.redirect(out, frame, redirect);
+            MetadataServerKind::Gke.redirect(out, frame, redirect);
         }
     }
-    assert!(query.hold.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_HOLD));
+    assert!(query.wait_for_change.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_WAIT));
 }

@@ -5,7 +5,7 @@
 
 use seawall_isolate::segment::Design;
 use seawall_isolate::simulated::path::{Effect, PATHS};
-use seawall_isolate::simulated::scores::{Score, Setting, quantile};
+use seawall_isolate::simulated::scores::{SimulatedStudies, StudyScore, quantile};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -15,7 +15,7 @@ fn main() {
         std::process::exit(2);
     };
     let only = |key: &str| words.iter().find_map(|word| word.strip_prefix(key).map(str::to_owned));
-    let is_asked = |setting: &Setting| {
+    let is_asked = |setting: &SimulatedStudies| {
         only("path=").is_none_or(|name| name == setting.noise.name)
             && only("rate=").is_none_or(|rate| rate == setting.rate.to_string())
     };
@@ -28,7 +28,7 @@ fn main() {
         for noise in PATHS {
             for rate in [50.0, 200.0, 1000.0] {
                 for share in [0.0, 0.02, 0.05, 0.10] {
-                    let setting = Setting { design, ..Setting::slower(noise, rate, share) };
+                    let setting = SimulatedStudies { design, ..SimulatedStudies::slower(noise, rate, share) };
                     if is_asked(&setting) {
                         row(&setting, &format!("{:.0}", 100.0 * share), &setting.score(experiments, seed));
                     }
@@ -40,7 +40,7 @@ fn main() {
 }
 
 /// Five variants of which one is slower.
-fn several(experiments: u64, seed: u64, is_asked: impl Fn(&Setting) -> bool) {
+fn several(experiments: u64, seed: u64, is_asked: impl Fn(&SimulatedStudies) -> bool) {
     println!("\nFive variants; \"one 5\": the third is 5 % slower.\n");
     println!(
         "| design | path | rate /s | slower % | differs % | equal % | wrong % | p99 differs % | p99 equal % | interval holds % | s p50/p90 | would take s p50 |"
@@ -48,7 +48,7 @@ fn several(experiments: u64, seed: u64, is_asked: impl Fn(&Setting) -> bool) {
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     for noise in PATHS {
         for (name, share) in [("none", 0.0_f64), ("one 5", 0.05), ("one 10", 0.1)] {
-            let mut setting = Setting::slower(noise, 1000.0, 0.0);
+            let mut setting = SimulatedStudies::slower(noise, 1000.0, 0.0);
             setting.effects = vec![Effect::default(); 5];
             setting.effects[2].time = share.ln_1p();
             if is_asked(&setting) {
@@ -58,7 +58,7 @@ fn several(experiments: u64, seed: u64, is_asked: impl Fn(&Setting) -> bool) {
     }
 }
 
-fn row(setting: &Setting, share: &str, score: &Score) {
+fn row(setting: &SimulatedStudies, share: &str, score: &StudyScore) {
     let percent = |count| format!("{:.1}", score.percent(count));
     let time =
         |values: &[f64], share| quantile(values, share).map_or("-".into(), |value| format!("{value:.0}"));

@@ -7,7 +7,7 @@ use crate::wilcoxon;
 
 /// An estimate with what it may be off.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Center {
+pub struct LocationEstimate {
     /// Lower end.
     pub lower: f64,
     /// The estimate.
@@ -16,14 +16,14 @@ pub struct Center {
     pub upper: f64,
 }
 
-impl Center {
+impl LocationEstimate {
     /// Of differences; each end is beyond the truth with a probability of `level` at most. Without an end where so few differences
     /// cannot tell; none without any difference.
     #[must_use]
     pub fn of(differences: &[f64], level: f64) -> Option<Self> {
         let averages = walsh(differences);
         let point = median(&averages)?;
-        let within = wilcoxon::critical(differences.len(), level);
+        let within = wilcoxon::critical_sum(differences.len(), level);
         let (lower, upper) = within.map_or((f64::NEG_INFINITY, f64::INFINITY), |outside| {
             let outside = outside.min((averages.len() - 1) / 2);
             (averages[outside], averages[averages.len() - 1 - outside])
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_depression_scale() {
         let differences = [0.952, -0.147, 1.022, 0.43, 0.62, 0.59, 0.49, -0.08, 0.01];
-        let center = Center::of(&differences, 0.02).unwrap();
+        let center = LocationEstimate::of(&differences, 0.02).unwrap();
         let near = |one: f64, other: f64| (one - other).abs() < 6e-4;
         assert!(near(center.point, 0.46), "{center:?}");
         assert!(near(center.lower, 0.01) && near(center.upper, 0.786), "{center:?}");
@@ -81,7 +81,7 @@ mod tests {
     fn the_interval_holds_what_the_test_does_not_refuse() {
         let maize =
             [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
-        let center = Center::of(&maize, 0.025).unwrap();
+        let center = LocationEstimate::of(&maize, 0.025).unwrap();
         let ranks = |from| wilcoxon::SignedRanks::of(&maize, from);
         assert!(ranks(center.lower - 0.01).p_above() <= 0.025, "{center:?}");
         assert!(ranks(center.lower + 0.01).p_above() > 0.025, "{center:?}");
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn few_differences_have_no_ends() {
-        assert_eq!(Center::of(&[], 0.025), None);
-        let center = Center::of(&[1.0, 2.0, 4.0], 0.025).unwrap();
+        assert_eq!(LocationEstimate::of(&[], 0.025), None);
+        let center = LocationEstimate::of(&[1.0, 2.0, 4.0], 0.025).unwrap();
         assert!(!center.is_bounded());
         assert_eq!(center.point, 2.25);
     }

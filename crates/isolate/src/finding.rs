@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::center::Center;
+use crate::center::LocationEstimate;
 
 /// What is said of a measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
-    /// It differs by more than [`crate::looks::NULL`].
+pub enum MeasureVerdict {
+    /// It differs by more than [`crate::looks::NULL_DIFFERENCE`].
     Differs,
     /// It is the same within the margin.
     Equal,
@@ -23,7 +23,7 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl MeasureVerdict {
     /// Whether more cells could change it.
     #[must_use]
     pub fn is_decided(self) -> bool {
@@ -33,11 +33,11 @@ impl Verdict {
 
 /// One measure of a variant beside the same of the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct MeasureResult {
     /// What is said of it.
-    pub verdict: Verdict,
-    /// Variant over reference; of the cells that had it. Each end errs as often as a look may ([`crate::looks::Levels`]).
-    pub ratio: Option<Center>,
+    pub verdict: MeasureVerdict,
+    /// Variant over reference; of the cells that had it. Each end errs as often as a look may ([`crate::looks::SignificanceLevels`]).
+    pub ratio: Option<LocationEstimate>,
     /// Cells that had it.
     pub cells: usize,
     /// Probability of cells that differ so much if the two do not, adjusted for the other variants. As of the last look.
@@ -45,49 +45,53 @@ pub struct Measured {
     /// The same of cells that differ so little if the two are as far apart as the margin.
     pub p_equality: f64,
     /// When it was decided, since the experiment began.
-    pub after: Option<Duration>,
+    pub decided_after: Option<Duration>,
 }
 
-impl Measured {
+impl MeasureResult {
     /// Of which nothing is known.
     pub(crate) const NOTHING: Self = Self {
-        verdict: Verdict::Undecided { more: None },
+        verdict: MeasureVerdict::Undecided { more: None },
         ratio: None,
         cells: 0,
         p_difference: 1.0,
         p_equality: 1.0,
-        after: None,
+        decided_after: None,
     };
 
     /// Share of the reference's that the variant saves. Without an end where the ratio has none.
     #[must_use]
-    pub fn gain(&self) -> Option<Center> {
+    pub fn gain(&self) -> Option<LocationEstimate> {
         let ratio = self.ratio?;
         let upper = if ratio.lower > 0.0 { 1.0 - ratio.lower } else { f64::INFINITY };
-        Some(Center { lower: 1.0 - ratio.upper, point: 1.0 - ratio.point, upper })
+        Some(LocationEstimate { lower: 1.0 - ratio.upper, point: 1.0 - ratio.point, upper })
     }
 }
 
 /// All measures of a variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Finding {
-    /// Middle of the times ([`crate::slot::Slot`]); that it differs may also mean that more of its requests, or fewer, fail.
-    pub middle: Measured,
+pub struct VariantFinding {
+    /// Middle of the times ([`crate::slot::CellStats`]); that it differs may also mean that more of its requests, or fewer, fail.
+    pub middle: MeasureResult,
     /// 99th percentile of the times.
-    pub tail: Measured,
+    pub tail: MeasureResult,
     /// Share of its requests that failed, less that of the reference; none where none of either failed.
-    pub failing: Option<Center>,
+    pub failing: Option<LocationEstimate>,
     /// It is the failures that differ.
     pub differs_in_failing: bool,
 }
 
-impl Finding {
-    pub(crate) const NOTHING: Self =
-        Self { middle: Measured::NOTHING, tail: Measured::NOTHING, failing: None, differs_in_failing: false };
+impl VariantFinding {
+    pub(crate) const NOTHING: Self = Self {
+        middle: MeasureResult::NOTHING,
+        tail: MeasureResult::NOTHING,
+        failing: None,
+        differs_in_failing: false,
+    };
 
     /// Share of the reference's time that going this way saves: below zero it costs.
     #[must_use]
-    pub fn gain(&self) -> Option<Center> {
+    pub fn gain(&self) -> Option<LocationEstimate> {
         self.middle.gain()
     }
 }

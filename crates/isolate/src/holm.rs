@@ -3,7 +3,7 @@
 /// Adjusted p-values in the order given (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
 /// Statistics 6, 1979): each is compared with the level itself.
 #[must_use]
-pub fn adjusted(p_values: &[f64]) -> Vec<f64> {
+pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<_> = (0..p_values.len()).collect();
     order.sort_by(|&one, &other| p_values[one].total_cmp(&p_values[other]));
     let (mut adjusted, mut largest) = (vec![1.0; p_values.len()], 0.0_f64);
@@ -21,7 +21,7 @@ mod tests {
     /// Wikipedia, "Holm–Bonferroni method", its example: of 0.01, 0.04, 0.03 and 0.005 the first and the last are refused at 5 %.
     #[test]
     fn the_example_of_four() {
-        let told = adjusted(&[0.01, 0.04, 0.03, 0.005]);
+        let told = adjust(&[0.01, 0.04, 0.03, 0.005]);
         for (one, expected) in told.iter().zip([0.03, 0.06, 0.06, 0.02]) {
             assert!((one - expected).abs() < 1e-12, "{told:?}");
         }
@@ -35,14 +35,14 @@ mod tests {
             0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719,
             0.6528, 0.7590, 1.0,
         ];
-        let refused = adjusted(&p).iter().filter(|&&adjusted| adjusted <= 0.05).count();
+        let refused = adjust(&p).iter().filter(|&&adjusted| adjusted <= 0.05).count();
         assert_eq!(refused, 3);
     }
 
     #[test]
     fn one_alone_stays_what_it_is_and_none_exceeds_one() {
-        assert_eq!(adjusted(&[0.04]), [0.04]);
-        assert_eq!(adjusted(&[0.7, 0.6]), [1.0, 1.0]);
-        assert_eq!(adjusted(&[]), [0.0; 0]);
+        assert_eq!(adjust(&[0.04]), [0.04]);
+        assert_eq!(adjust(&[0.7, 0.6]), [1.0, 1.0]);
+        assert_eq!(adjust(&[]), [0.0; 0]);
     }
 }

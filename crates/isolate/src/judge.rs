@@ -1,15 +1,15 @@
 //! What cells come to at a look: p-values of each variant, and its interval. Pure arithmetic; what is decided by it is [`crate::study`]'s.
 
-use crate::center::Center;
-use crate::finding::Verdict;
-use crate::looks::{Levels, Look, NULL, null};
+use crate::center::LocationEstimate;
+use crate::finding::MeasureVerdict;
+use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, null_difference};
 use crate::power;
 use crate::segment::Segment;
-use crate::slot::{Cell, Slot};
+use crate::slot::{Cell, CellStats};
 use crate::wilcoxon::SignedRanks;
 
 /// More failures than the reference, as a share of all requests, which are a difference: the same that two ways may differ by in time.
-const FAILING: f64 = NULL;
+const FAILING: f64 = NULL_DIFFERENCE;
 
 /// Share of a variant's cells in which the generator was the limit, beyond which nothing is said of it.
 const LIMITED: f64 = 0.2;
@@ -55,12 +55,12 @@ impl Differences {
         Self { failing, middle: Vec::new(), tail: Vec::new(), ..self }
     }
 
-    fn add(&mut self, reference: &Slot, slot: &Slot) {
+    fn add(&mut self, reference: &CellStats, slot: &CellStats) {
         self.cells += 1;
         // That all requests fail is no matter of microseconds.
-        let fails = slot.failing() > HOPELESS.0 || reference.failing() > HOPELESS.0;
+        let fails = slot.failure_share() > HOPELESS.0 || reference.failure_share() > HOPELESS.0;
         if fails {
-            let difference = slot.failing() - reference.failing();
+            let difference = slot.failure_share() - reference.failure_share();
             self.hardly_answered.push(difference);
             return self.failing.push(difference);
         }
@@ -71,13 +71,13 @@ impl Differences {
         let log = |one: Option<f64>, other: Option<f64>| Some((one? / other?).ln());
         self.middle.extend(log(slot.middle, reference.middle));
         self.tail.extend(log(slot.tail, reference.tail));
-        self.failing.push(slot.failing() - reference.failing());
+        self.failing.push(slot.failure_share() - reference.failure_share());
     }
 
     /// Why nothing can be said, as far as is known.
-    pub(crate) fn invalid(&self) -> Option<Verdict> {
+    pub(crate) fn invalid(&self) -> Option<MeasureVerdict> {
         let limited = self.limited();
-        (limited > LIMITED).then_some(Verdict::Invalid { limited })
+        (limited > LIMITED).then_some(MeasureVerdict::Invalid { limited })
     }
 
     /// Whether more cells are of no use: this machine has been the limit of most of them for two looks and longer.
@@ -100,8 +100,8 @@ impl Differences {
     }
 
     /// Of shares of failures, none where none failed.
-    pub(crate) fn failures(&self, look: Look) -> Option<Center> {
-        if self.has_failed() { Center::of(&self.failing, look.levels().difference) } else { None }
+    pub(crate) fn failure_difference(&self, look: InterimLook) -> Option<LocationEstimate> {
+        if self.has_failed() { LocationEstimate::of(&self.failing, look.levels().difference) } else { None }
     }
 
     /// p-value of a difference in time or in failures, and whether it is the failures.
@@ -109,7 +109,7 @@ impl Differences {
         if self.hardly_answers() {
             return (p_beyond(&self.failing, margin), true);
         }
-        let time = p_beyond(&self.middle, null(margin).ln_1p());
+        let time = p_beyond(&self.middle, null_difference(margin).ln_1p());
         if !self.has_failed() {
             return (time, false);
         }
@@ -145,22 +145,22 @@ pub(crate) fn p_within(differences: &[f64], margin: f64) -> f64 {
 /// Cells until a measure is told most likely, one way or the other, of so many variants: beyond what is no difference, or within the margin.
 /// None where its interval, which is one of these levels, says nothing yet.
 pub(crate) fn cells_needed(
-    center: Option<Center>,
+    center: Option<LocationEstimate>,
     cells: usize,
-    (levels, family): (Levels, usize),
+    (levels, family): (SignificanceLevels, usize),
     [null, margin]: [f64; 2],
 ) -> Option<f64> {
-    let center = center.filter(Center::is_bounded)?;
+    let center = center.filter(LocationEstimate::is_bounded)?;
     let deviation = power::deviation(center.upper - center.lower, cells, levels.difference);
     let (off, family) = (center.point.abs(), family.max(1) as f64);
     let ways =
         [(off - null.ln_1p(), levels.difference / family), (margin.ln_1p() - off, levels.equality / family)];
     let needed = ways.into_iter().filter(|(beyond, _)| *beyond > 0.0);
-    let needed = needed.map(|(beyond, level)| power::cells(deviation, beyond, level));
+    let needed = needed.map(|(beyond, level)| power::cells_needed(deviation, beyond, level));
     needed.min_by(f64::total_cmp)
 }
 
 /// Seconds that a cell of a segment takes.
 pub(crate) fn seconds_of_cell(segment: &Segment) -> f64 {
-    segment.lasts().as_secs_f64() / segment.cells as f64
+    segment.duration().as_secs_f64() / segment.cells as f64
 }

@@ -8,7 +8,7 @@ const FIRST: [usize; 8] = [10, 15, 20, 25, 30, 40, 50, 60];
 
 /// What a difference must exceed to be one, at least: ways that are this near are not told apart, whatever the time. Connections that differ
 /// a little by chance are nearer.
-pub const NULL: f64 = 0.01;
+pub const NULL_DIFFERENCE: f64 = 0.01;
 
 /// The same of a margin: it is a fifth of the usual one, and of a wider one, too. Whoever calls a quarter no difference that matters has a path
 /// on which a little is chance more often than not.
@@ -16,23 +16,23 @@ const PARTS: f64 = 5.0;
 
 /// What a difference must exceed beside ways that are equal within this margin.
 #[must_use]
-pub fn null(margin: f64) -> f64 {
-    NULL.max(margin / PARTS)
+pub fn null_difference(margin: f64) -> f64 {
+    NULL_DIFFERENCE.max(margin / PARTS)
 }
 
 /// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
 pub const TAIL_MARGIN: f64 = 0.2;
 
-/// [`Levels`] of the first eight.
+/// [`SignificanceLevels`] of the first eight.
 const DIFFERENCE: f64 = 0.008;
 const EQUALITY: f64 = 0.003;
 
-/// Tails are so noisy that [`NULL`] keeps nothing off: the level alone has to.
+/// Tails are so noisy that [`NULL_DIFFERENCE`] keeps nothing off: the level alone has to.
 const TAIL: f64 = 4.0;
 
 /// How often a look may err.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Levels {
+pub struct SignificanceLevels {
     /// In telling a difference where there is none, to one side.
     pub difference: f64,
     /// In telling two ways equal that are as far apart as the margin.
@@ -41,9 +41,9 @@ pub struct Levels {
 
 /// One of the looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look(usize);
+pub struct InterimLook(usize);
 
-impl Look {
+impl InterimLook {
     /// The first of all.
     pub const FIRST: Self = Self(0);
 
@@ -63,14 +63,14 @@ impl Look {
 
     /// Errors that it may make about the middle of times.
     #[must_use]
-    pub fn levels(self) -> Levels {
-        Levels { difference: DIFFERENCE * self.share(), equality: EQUALITY * self.share() }
+    pub fn levels(self) -> SignificanceLevels {
+        SignificanceLevels { difference: DIFFERENCE * self.share(), equality: EQUALITY * self.share() }
     }
 
     /// The same about 99th percentiles.
     #[must_use]
-    pub fn levels_of_tail(self) -> Levels {
-        Levels { difference: self.levels().difference / TAIL, ..self.levels() }
+    pub fn tail_levels(self) -> SignificanceLevels {
+        SignificanceLevels { difference: self.levels().difference / TAIL, ..self.levels() }
     }
 
     /// Looks beyond the first eight become stricter, so that all of them together, were there no end, add no more than a third to what the eight may err.
@@ -87,10 +87,13 @@ mod tests {
     /// On a path that wanders by a quarter, which its margin said, 11 % (4 to 21) were told of a hop that costs nothing.
     #[test]
     fn what_is_no_difference_is_1_percent_and_a_fifth_of_a_wider_margin() {
-        assert_eq!([0.02, 0.05, 0.1, 0.25, 0.5].map(null), [NULL, NULL, 0.02, 0.05, 0.1]);
+        assert_eq!(
+            [0.02, 0.05, 0.1, 0.25, 0.5].map(null_difference),
+            [NULL_DIFFERENCE, NULL_DIFFERENCE, 0.02, 0.05, 0.1]
+        );
         let told = |margin: f64| {
             let differences: Vec<_> = (0..30).map(|cell| 0.03 + 0.001 * f64::from(cell % 7)).collect();
-            crate::judge::p_beyond(&differences, null(margin).ln_1p())
+            crate::judge::p_beyond(&differences, null_difference(margin).ln_1p())
         };
         assert!(told(0.05) < 0.001 && told(0.25) > 0.5);
     }
@@ -98,12 +101,12 @@ mod tests {
     #[test]
     fn looks_are_further_and_further_apart_and_beyond_the_eighth_stricter() {
         let looks: Vec<_> =
-            std::iter::successors(Some(Look::FIRST), |look| Some(look.next())).take(12).collect();
+            std::iter::successors(Some(InterimLook::FIRST), |look| Some(look.next())).take(12).collect();
         let cells: Vec<_> = looks.iter().map(|look| look.cells()).collect();
         assert_eq!(cells, [10, 15, 20, 25, 30, 40, 50, 60, 80, 110, 150, 200]);
-        assert_eq!(looks[7].levels(), Levels { difference: DIFFERENCE, equality: EQUALITY });
+        assert_eq!(looks[7].levels(), SignificanceLevels { difference: DIFFERENCE, equality: EQUALITY });
         assert!(looks[8].levels().difference < 0.75 * DIFFERENCE);
-        let all = std::iter::successors(Some(Look::FIRST), |look| Some(look.next()));
+        let all = std::iter::successors(Some(InterimLook::FIRST), |look| Some(look.next()));
         let spent: f64 = all.take(100).map(|look| look.levels().difference).sum();
         assert!(spent < 12.0 * DIFFERENCE, "{spent}");
     }

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use crate::looks::{Levels, Look, NULL, null};
+use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, null_difference};
 use crate::normal;
-use crate::segment::{Design, Segment, Times};
-use crate::slot::LEAST_OF_TAIL;
+use crate::segment::{Design, Segment, SegmentTimes};
+use crate::slot::MIN_TAIL_ANSWERS;
 
 /// How often what is there is to be found.
 const WANTED: f64 = 0.9;
@@ -26,44 +26,45 @@ const CONNECTIONS: f64 = 0.01;
 const TAIL: f64 = 12.0;
 
 /// The effect in the middle of the times that is planned for: 5 %.
-pub const EFFECT: f64 = 0.05;
+pub const PLANNED_EFFECT: f64 = 0.05;
 /// The effect at the 99th percentile that is planned for: 10 %.
-pub const EFFECT_OF_TAIL: f64 = 0.10;
+pub const PLANNED_TAIL_EFFECT: f64 = 0.10;
 
 /// Time that it takes, most likely, to find an effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// The effect in the middle of the times that is planned for: [`EFFECT`], or the margin where that is wider.
+    /// The effect in the middle of the times that is planned for: [`PLANNED_EFFECT`], or the margin where that is wider.
     pub effect: f64,
     /// Until it is found.
     pub middle: Duration,
-    /// [`EFFECT_OF_TAIL`] at the 99th percentile; none where cells have too few answers for one.
+    /// [`PLANNED_TAIL_EFFECT`] at the 99th percentile; none where cells have too few answers for one.
     pub tail: Option<Duration>,
 }
 
 impl Forecast {
     /// For so many variants, the reference included, that are equal within the margin, at so many requests a second together, on a path that is neither quiet nor noisy.
     #[must_use]
-    pub fn before(design: Design, variants: usize, rate: f64, margin: f64, times: Times) -> Self {
+    pub fn before(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
         let share = if design == Design::Interleaved { variants as f64 } else { 1.0 };
         let answers = segment.each.as_secs_f64() * rate / share;
-        let each = segment.lasts().div_f64(segment.cells as f64);
+        let each = segment.duration().div_f64(segment.cells as f64);
         let family = variants.saturating_sub(1).max(1) as f64;
-        let effect = EFFECT.max(margin);
-        let needed = |deviation: f64, beyond: f64, levels: Levels| {
+        let effect = PLANNED_EFFECT.max(margin);
+        let needed = |deviation: f64, beyond: f64, levels: SignificanceLevels| {
             let deviation = deviation.hypot(CONNECTIONS) * std::f64::consts::SQRT_2;
-            let cells = cells(deviation, beyond, levels.difference / family);
-            each.mul_f64(cells.max(Look::FIRST.cells() as f64))
+            let cells = cells_needed(deviation, beyond, levels.difference / family);
+            each.mul_f64(cells.max(InterimLook::FIRST.cells() as f64))
         };
         let deviation = REQUEST / (MIDDLE * answers).sqrt();
-        let middle = needed(deviation, beyond(effect, null(margin)), Look::FIRST.levels());
-        let has_tail = answers >= LEAST_OF_TAIL as f64;
+        let middle =
+            needed(deviation, excess_effect(effect, null_difference(margin)), InterimLook::FIRST.levels());
+        let has_tail = answers >= MIN_TAIL_ANSWERS as f64;
         let tail = has_tail.then(|| {
             needed(
                 TAIL * REQUEST / answers.sqrt(),
-                beyond(EFFECT_OF_TAIL, NULL),
-                Look::FIRST.levels_of_tail(),
+                excess_effect(PLANNED_TAIL_EFFECT, NULL_DIFFERENCE),
+                InterimLook::FIRST.tail_levels(),
             )
         });
         Self { effect, middle, tail }
@@ -71,12 +72,12 @@ impl Forecast {
 }
 
 /// How far an effect is from what is no difference, as a logarithm.
-pub(crate) fn beyond(effect: f64, null: f64) -> f64 {
+pub(crate) fn excess_effect(effect: f64, null: f64) -> f64 {
     effect.ln_1p() - null.ln_1p()
 }
 
 /// Cells until differences that deviate like this are told from what is so far from their middle.
-pub(crate) fn cells(deviation: f64, beyond: f64, level: f64) -> f64 {
+pub(crate) fn cells_needed(deviation: f64, beyond: f64, level: f64) -> f64 {
     let quantiles = normal::quantile(WANTED) - normal::quantile(level);
     (quantiles * deviation / beyond).powi(2) / EFFICIENCY
 }
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     fn seconds(variants: usize, rate: f64) -> (u64, Option<u64>) {
-        let told = Forecast::before(Design::Interleaved, variants, rate, 0.05, Times::USUAL);
+        let told = Forecast::before(Design::Interleaved, variants, rate, 0.05, SegmentTimes::USUAL);
         (told.middle.as_secs(), told.tail.map(|time| time.as_secs()))
     }
 
@@ -112,7 +113,7 @@ mod tests {
     /// The two-sample table of Lehr's rule turned to one: 1 deviation at 5 % to one side with 90 % takes (1.645 + 1.282)² = 8.6 normal differences.
     #[test]
     fn the_number_of_cells_is_that_of_the_normal_test_over_its_efficiency() {
-        assert!((cells(1.0, 1.0, 0.05) * EFFICIENCY - 8.564).abs() < 0.01);
+        assert!((cells_needed(1.0, 1.0, 0.05) * EFFICIENCY - 8.564).abs() < 0.01);
         assert!((deviation(2.0 * 1.644_854 / (25.0 * EFFICIENCY).sqrt(), 25, 0.05) - 1.0).abs() < 1e-5);
     }
 }

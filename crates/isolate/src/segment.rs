@@ -14,9 +14,9 @@ pub enum Design {
     Blocks,
 }
 
-/// Lengths. Those of [`Times::USUAL`] are what the levels of [`crate::looks`] were tried with.
+/// Lengths. Those of [`SegmentTimes::USUAL`] are what the levels of [`crate::looks`] were tried with.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Times {
+pub struct SegmentTimes {
     /// For which connections are used.
     pub segment: Duration,
     /// Of a cell in which variants are interleaved.
@@ -29,7 +29,7 @@ pub struct Times {
     pub gap: Duration,
 }
 
-impl Times {
+impl SegmentTimes {
     /// Ten seconds of cells of two, or of blocks of one.
     pub const USUAL: Self = Self {
         segment: Duration::from_secs(10),
@@ -41,7 +41,7 @@ impl Times {
 }
 
 /// Requests of each variant that an interleaved cell is to have: of fewer their middle is mostly chance.
-pub const LEAST: f64 = 30.0;
+pub const MIN_CELL_REQUESTS: f64 = 30.0;
 
 /// A piece of the experiment.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,26 +65,26 @@ pub struct Segment {
 impl Segment {
     /// Of these members at so many requests a second together.
     #[must_use]
-    pub fn new(design: Design, members: Vec<usize>, rate: f64, times: Times, seed: u64) -> Self {
+    pub fn new(design: Design, members: Vec<usize>, rate: f64, times: SegmentTimes, seed: u64) -> Self {
         let each = each(design, members.len(), rate, times);
         let one = Self { design, members, cells: 1, each, settle: times.settle, gap: times.gap, seed };
-        let cells = times.segment.as_secs_f64() / one.lasts().saturating_sub(one.opening()).as_secs_f64();
+        let cells = times.segment.as_secs_f64() / one.duration().saturating_sub(one.opening()).as_secs_f64();
         Self { cells: (cells as usize).max(1), ..one }
     }
 
     /// How long it takes, opening connections aside.
     #[must_use]
-    pub fn lasts(&self) -> Duration {
+    pub fn duration(&self) -> Duration {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         match self.design {
-            Design::Interleaved => self.gap + self.sends(),
-            Design::Blocks => (self.gap + self.sends()) * members * self.cells(),
+            Design::Interleaved => self.gap + self.send_duration(),
+            Design::Blocks => (self.gap + self.send_duration()) * members * self.cells(),
         }
     }
 
     /// How long it sends in one piece: all of it, or one block.
     #[must_use]
-    pub fn sends(&self) -> Duration {
+    pub fn send_duration(&self) -> Duration {
         match self.design {
             Design::Interleaved => self.settle + self.each * self.cells(),
             Design::Blocks => self.settle + self.each,
@@ -118,12 +118,14 @@ impl Segment {
     }
 }
 
-fn each(design: Design, members: usize, rate: f64, times: Times) -> Duration {
+fn each(design: Design, members: usize, rate: f64, times: SegmentTimes) -> Duration {
     match design {
-        Design::Interleaved => times
-            .cell
-            .max(Duration::try_from_secs_f64(LEAST * members as f64 / rate).unwrap_or(Duration::MAX)),
-        Design::Blocks => times.block.max(Duration::try_from_secs_f64(LEAST / rate).unwrap_or(Duration::MAX)),
+        Design::Interleaved => times.cell.max(
+            Duration::try_from_secs_f64(MIN_CELL_REQUESTS * members as f64 / rate).unwrap_or(Duration::MAX),
+        ),
+        Design::Blocks => {
+            times.block.max(Duration::try_from_secs_f64(MIN_CELL_REQUESTS / rate).unwrap_or(Duration::MAX))
+        }
     }
 }
 
@@ -132,13 +134,13 @@ mod tests {
     use super::*;
 
     fn segment(design: Design, members: usize, rate: f64) -> Segment {
-        Segment::new(design, (0..members).collect(), rate, Times::USUAL, 7)
+        Segment::new(design, (0..members).collect(), rate, SegmentTimes::USUAL, 7)
     }
 
     #[test]
     fn a_segment_has_cells_for_ten_seconds_and_where_requests_are_few_longer_ones() {
         let told =
-            |segment: Segment| (segment.cells, segment.each.as_secs_f64(), segment.lasts().as_secs_f64());
+            |segment: Segment| (segment.cells, segment.each.as_secs_f64(), segment.duration().as_secs_f64());
         assert_eq!(told(segment(Design::Interleaved, 2, 200.0)), (5, 2.0, 10.2));
         assert_eq!(told(segment(Design::Interleaved, 10, 50.0)), (1, 6.0, 6.2));
         assert_eq!(told(segment(Design::Blocks, 2, 200.0)), (4, 1.0, 9.6));
@@ -147,10 +149,11 @@ mod tests {
 
     #[test]
     fn what_goes_by_before_anything_is_sent_is_planned_for_and_sends_nothing() {
-        let times = Times { gap: Duration::from_secs(1), ..Times::USUAL };
+        let times = SegmentTimes { gap: Duration::from_secs(1), ..SegmentTimes::USUAL };
         let of = |design| Segment::new(design, vec![0, 1], 200.0, times, 7);
-        let told =
-            |segment: Segment| (segment.cells, segment.sends().as_secs_f64(), segment.lasts().as_secs_f64());
+        let told = |segment: Segment| {
+            (segment.cells, segment.send_duration().as_secs_f64(), segment.duration().as_secs_f64())
+        };
         assert_eq!(told(of(Design::Interleaved)), (5, 10.2, 11.2));
         assert_eq!(told(of(Design::Blocks)), (2, 1.2, 8.8));
     }

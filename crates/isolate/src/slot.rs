@@ -3,11 +3,11 @@
 /// Answers without which a cell has no middle.
 const LEAST: usize = 8;
 /// Answers without which it has no 99th percentile.
-pub const LEAST_OF_TAIL: usize = 200;
+pub const MIN_TAIL_ANSWERS: usize = 200;
 
 /// Times and failures of one variant in one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Slot {
+pub struct CellStats {
     /// Requests that were due, those that failed included.
     pub requests: usize,
     /// Requests without a good answer.
@@ -15,25 +15,25 @@ pub struct Slot {
     /// Geometric mean of the middle half of its times, in seconds; none of few. Where times lie evenly around it this is their median, of
     /// which it makes as much with three quarters of the answers; and it does not leap where they come in two lumps.
     pub middle: Option<f64>,
-    /// Its 99th percentile; none of fewer than [`LEAST_OF_TAIL`].
+    /// Its 99th percentile; none of fewer than [`MIN_TAIL_ANSWERS`].
     pub tail: Option<f64>,
     /// The generator was the limit: nothing of it counts.
     pub limited: bool,
 }
 
-impl Slot {
+impl CellStats {
     /// Of the times of its answers, in seconds and in any order.
     #[must_use]
     pub fn of(mut times: Vec<f64>, requests: usize, failed: usize, limited: bool) -> Self {
         times.sort_unstable_by(f64::total_cmp);
         let middle = (times.len() >= LEAST).then(|| middle(&times)).filter(|middle| *middle > 0.0);
-        let tail = (times.len() >= LEAST_OF_TAIL).then(|| times[times.len() * 99 / 100]);
+        let tail = (times.len() >= MIN_TAIL_ANSWERS).then(|| times[times.len() * 99 / 100]);
         Self { requests, failed, middle, tail, limited }
     }
 
     /// Share of requests without a good answer.
     #[must_use]
-    pub fn failing(&self) -> f64 {
+    pub fn failure_share(&self) -> f64 {
         self.failed as f64 / self.requests.max(1) as f64
     }
 }
@@ -47,7 +47,7 @@ fn middle(sorted: &[f64]) -> f64 {
 }
 
 /// One cell: by variant, the reference first; none where a variant had no part in it.
-pub type Cell = Vec<Option<Slot>>;
+pub type Cell = Vec<Option<CellStats>>;
 
 #[cfg(test)]
 mod tests {
@@ -55,17 +55,18 @@ mod tests {
 
     #[test]
     fn a_middle_and_a_tail_are_told_of_as_many_answers_as_have_them() {
-        let of =
-            |answers: usize| Slot::of((1..=answers).rev().map(|at| at as f64).collect(), answers, 0, false);
+        let of = |answers: usize| {
+            CellStats::of((1..=answers).rev().map(|at| at as f64).collect(), answers, 0, false)
+        };
         assert_eq!((of(7).middle, of(7).tail), (None, None));
         assert_eq!((of(199).middle.map(f64::round), of(199).tail), (Some(95.0), None));
         assert_eq!(of(200).tail, Some(199.0));
-        assert_eq!(Slot::of(Vec::new(), 4, 3, false).failing(), 0.75);
+        assert_eq!(CellStats::of(Vec::new(), 4, 3, false).failure_share(), 0.75);
     }
 
     #[test]
     fn what_lies_outside_the_middle_half_does_not_move_it() {
-        let slot = Slot::of(vec![1e-9, 1e-9, 2.0, 8.0, 2.0, 8.0, 1e9, 1e9], 8, 0, false);
+        let slot = CellStats::of(vec![1e-9, 1e-9, 2.0, 8.0, 2.0, 8.0, 1e9, 1e9], 8, 0, false);
         assert!((slot.middle.unwrap() - 4.0).abs() < 1e-12);
     }
 }

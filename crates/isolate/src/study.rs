@@ -6,18 +6,18 @@
 
 use std::time::Duration;
 
-use crate::center::Center;
-use crate::finding::{Finding, Measured, Verdict};
+use crate::center::LocationEstimate;
+use crate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
 use crate::holm;
 use crate::judge::{self, Differences};
-use crate::looks::{Levels, Look, NULL, TAIL_MARGIN, null};
+use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, TAIL_MARGIN, null_difference};
 use crate::power::Forecast;
-use crate::segment::{Design, Segment, Times};
+use crate::segment::{Design, Segment, SegmentTimes};
 use crate::slot::Cell;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct StudyConfig {
     /// How each variant takes its turns; the reference is none of them.
     pub designs: Vec<Design>,
     /// Requests a second, of all variants together.
@@ -29,23 +29,23 @@ pub struct Asked {
     /// Time for everything.
     pub budget: Duration,
     /// Lengths of segments, cells and blocks.
-    pub times: Times,
+    pub times: SegmentTimes,
     /// For orders.
     pub seed: u64,
 }
 
-impl Asked {
+impl StudyConfig {
     /// What the first look of all variants takes, connections aside: before it nothing is told of anybody.
     #[must_use]
-    pub fn first_look(&self) -> Duration {
+    pub fn first_look_time(&self) -> Duration {
         let of = |design: Design| {
             let members = self.designs.iter().filter(|of| **of == design).count();
             if members == 0 {
                 return Duration::ZERO;
             }
             let segment = Segment::new(design, (0..=members).collect(), self.rate, self.times, self.seed);
-            let segments = Look::FIRST.cells().div_ceil(segment.cells);
-            segment.lasts().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
+            let segments = InterimLook::FIRST.cells().div_ceil(segment.cells);
+            segment.duration().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
         };
         of(Design::Interleaved).saturating_add(of(Design::Blocks))
     }
@@ -61,13 +61,13 @@ impl Asked {
 
 /// Why an experiment is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum StudyEnd {
     /// All is told.
     Decided,
     /// There is no time for another segment.
     Budget,
     /// Whoever carries it out says so.
-    Cut,
+    Stopped,
 }
 
 /// Variants that share their cells.
@@ -75,28 +75,28 @@ pub enum End {
 struct Group {
     design: Design,
     cells: Vec<Cell>,
-    look: Look,
+    look: InterimLook,
 }
 
 /// An experiment under way.
 #[derive(Debug, Clone)]
 pub struct Study {
-    asked: Asked,
+    asked: StudyConfig,
     groups: Vec<Group>,
-    findings: Vec<Finding>,
+    findings: Vec<VariantFinding>,
     spent: Duration,
     segments: u64,
-    end: Option<End>,
+    end: Option<StudyEnd>,
 }
 
 impl Study {
     /// Of which nothing has been carried out.
     #[must_use]
-    pub fn new(asked: Asked) -> Self {
-        let group = |design| Group { design, cells: Vec::new(), look: Look::FIRST };
+    pub fn new(asked: StudyConfig) -> Self {
+        let group = |design| Group { design, cells: Vec::new(), look: InterimLook::FIRST };
         let has = |design: &Design| asked.designs.contains(design);
         let groups = [Design::Interleaved, Design::Blocks].into_iter().filter(has).map(group).collect();
-        let findings = vec![Finding::NOTHING; asked.designs.len()];
+        let findings = vec![VariantFinding::NOTHING; asked.designs.len()];
         Self { asked, groups, findings, spent: Duration::ZERO, segments: 0, end: None }
     }
 
@@ -104,18 +104,18 @@ impl Study {
     pub fn next_segment(&mut self) -> Option<Segment> {
         let open: Vec<_> = (0..self.groups.len()).filter(|&group| !self.members(group).is_empty()).collect();
         if open.is_empty() {
-            self.over(End::Decided);
+            self.over(StudyEnd::Decided);
         }
         if self.end.is_some() {
             return None;
         }
         // Nothing is told of a group before its first look, and a budget is taken that has time for those of all.
         let unseen: Vec<_> =
-            open.iter().copied().filter(|&group| self.groups[group].look == Look::FIRST).collect();
+            open.iter().copied().filter(|&group| self.groups[group].look == InterimLook::FIRST).collect();
         let due = if unseen.is_empty() { open } else { unseen };
         let segment = self.segment(due[self.segments as usize % due.len()]);
-        if self.spent + segment.lasts() > self.asked.budget {
-            self.over(End::Budget);
+        if self.spent + segment.duration() > self.asked.budget {
+            self.over(StudyEnd::Budget);
             return None;
         }
         Some(segment)
@@ -135,13 +135,13 @@ impl Study {
     }
 
     fn is_open(&self, at: usize) -> bool {
-        let Finding { middle, tail, .. } = &self.findings[at];
-        let invalid = matches!(middle.verdict, Verdict::Invalid { .. });
+        let VariantFinding { middle, tail, .. } = &self.findings[at];
+        let invalid = matches!(middle.verdict, MeasureVerdict::Invalid { .. });
         !(middle.verdict.is_decided() && (!self.asked.tail || invalid || tail.verdict.is_decided()))
     }
 
     /// What was seen of a segment, cell by cell, in so much time. Cells that did not come to their end are left out.
-    pub fn saw(&mut self, segment: &Segment, cells: Vec<Cell>, took: Duration) {
+    pub fn record_segment(&mut self, segment: &Segment, cells: Vec<Cell>, took: Duration) {
         self.segments += 1;
         self.spent += took;
         let Some(group) = self.groups.iter().position(|group| group.design == segment.design) else { return };
@@ -157,13 +157,13 @@ impl Study {
     }
 
     /// Somebody wants it to end.
-    pub fn cut(&mut self) {
-        self.over(End::Cut);
+    pub fn stop(&mut self) {
+        self.over(StudyEnd::Stopped);
     }
 
     /// Why it is over; none while it goes on.
     #[must_use]
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<StudyEnd> {
         self.end
     }
 
@@ -173,9 +173,9 @@ impl Study {
         self.spent
     }
 
-    /// What is said of each variant, in the order of [`Asked::designs`]. As of the last look; intervals are of all cells.
+    /// What is said of each variant, in the order of [`StudyConfig::designs`]. As of the last look; intervals are of all cells.
     #[must_use]
-    pub fn findings(&self) -> Vec<Finding> {
+    pub fn findings(&self) -> Vec<VariantFinding> {
         let mut findings = self.findings.clone();
         for group in 0..self.groups.len() {
             for at in self.of(group) {
@@ -188,7 +188,7 @@ impl Study {
 
     /// How many variants are decided.
     #[must_use]
-    pub fn decided(&self) -> usize {
+    pub fn decided_count(&self) -> usize {
         self.findings.iter().filter(|finding| finding.middle.verdict.is_decided()).count()
     }
 
@@ -204,13 +204,13 @@ impl Study {
     }
 
     /// What is still open gets its last look, for which there is no other time.
-    fn over(&mut self, end: End) {
+    fn over(&mut self, end: StudyEnd) {
         if self.end.is_some() {
             return;
         }
-        if end == End::Budget {
+        if end == StudyEnd::Budget {
             for group in 0..self.groups.len() {
-                if self.groups[group].cells.len() >= Look::FIRST.cells() {
+                if self.groups[group].cells.len() >= InterimLook::FIRST.cells() {
                     self.look(group);
                 }
             }
@@ -227,7 +227,7 @@ impl Study {
                 let Some(invalid) = differences.invalid().filter(|_| is_asked(&differences)) else {
                     continue;
                 };
-                let Finding { middle, tail, .. } = &mut self.findings[at];
+                let VariantFinding { middle, tail, .. } = &mut self.findings[at];
                 for measured in [middle, tail].into_iter().filter(|measured| !measured.verdict.is_decided()) {
                     measured.verdict = invalid;
                 }
@@ -246,34 +246,34 @@ impl Study {
         self.judge_validity(Differences::is_hopeless);
     }
 
-    fn look_at_middles(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
+    fn look_at_middles(&mut self, look: InterimLook, seen: &[Differences], is_here: &[bool]) {
         let told: Vec<_> = seen.iter().map(|seen| seen.p_difference(self.asked.margin)).collect();
-        let measure = |finding: &Finding| finding.middle;
-        let p_difference = self.family(is_here, Verdict::Differs, measure, |at| told[at].0);
+        let measure = |finding: &VariantFinding| finding.middle;
+        let p_difference = self.family(is_here, MeasureVerdict::Differs, measure, |at| told[at].0);
         let p_equality =
-            self.family(is_here, Verdict::Equal, measure, |at| seen[at].p_equality(self.asked.margin));
+            self.family(is_here, MeasureVerdict::Equal, measure, |at| seen[at].p_equality(self.asked.margin));
         for at in (0..seen.len()).filter(|&at| is_here[at]) {
             let finding = &mut self.findings[at];
             if finding.middle.verdict.is_decided() || seen[at].invalid().is_some() {
                 continue;
             }
             decide(&mut finding.middle, look.levels(), (p_difference[at], p_equality[at]), self.spent);
-            finding.differs_in_failing = finding.middle.verdict == Verdict::Differs && told[at].1;
+            finding.differs_in_failing = finding.middle.verdict == MeasureVerdict::Differs && told[at].1;
         }
     }
 
-    fn look_at_tails(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
-        let measure = |finding: &Finding| finding.tail;
-        let p_difference = |at: usize| judge::p_beyond(&seen[at].tail, NULL.ln_1p());
-        let p_difference = self.family(is_here, Verdict::Differs, measure, p_difference);
+    fn look_at_tails(&mut self, look: InterimLook, seen: &[Differences], is_here: &[bool]) {
+        let measure = |finding: &VariantFinding| finding.tail;
+        let p_difference = |at: usize| judge::p_beyond(&seen[at].tail, NULL_DIFFERENCE.ln_1p());
+        let p_difference = self.family(is_here, MeasureVerdict::Differs, measure, p_difference);
         let p_equality = |at: usize| judge::p_within(&seen[at].tail, TAIL_MARGIN.ln_1p());
-        let p_equality = self.family(is_here, Verdict::Equal, measure, p_equality);
+        let p_equality = self.family(is_here, MeasureVerdict::Equal, measure, p_equality);
         for at in (0..seen.len()).filter(|&at| is_here[at]) {
             let finding = &mut self.findings[at];
             if finding.tail.verdict.is_decided() || seen[at].invalid().is_some() {
                 continue;
             }
-            decide(&mut finding.tail, look.levels_of_tail(), (p_difference[at], p_equality[at]), self.spent);
+            decide(&mut finding.tail, look.tail_levels(), (p_difference[at], p_equality[at]), self.spent);
         }
     }
 
@@ -281,42 +281,43 @@ impl Study {
     fn family(
         &self,
         is_here: &[bool],
-        told: Verdict,
-        measure: impl Fn(&Finding) -> Measured,
+        told: MeasureVerdict,
+        measure: impl Fn(&VariantFinding) -> MeasureResult,
         p_value: impl Fn(usize) -> f64,
     ) -> Vec<f64> {
         let of = |at: usize| match measure(&self.findings[at]).verdict {
             verdict if verdict == told => 0.0,
-            Verdict::Undecided { .. } if is_here[at] => p_value(at),
+            MeasureVerdict::Undecided { .. } if is_here[at] => p_value(at),
             _ => 1.0,
         };
-        holm::adjusted(&(0..self.findings.len()).map(of).collect::<Vec<_>>())
+        holm::adjust(&(0..self.findings.len()).map(of).collect::<Vec<_>>())
     }
 
     /// Fills in what all cells say, whatever was decided.
-    fn describe(&self, group: usize, differences: &Differences, finding: &mut Finding) {
+    fn describe(&self, group: usize, differences: &Differences, finding: &mut VariantFinding) {
         let look = self.groups[group].look;
         let family = self.findings.len();
-        let levels = [look.levels(), look.levels_of_tail()];
-        let middle = Center::of(&differences.middle, levels[0].difference);
-        let tail = Center::of(&differences.tail, levels[1].difference);
-        finding.failing = differences.failures(look);
-        (finding.middle.ratio, finding.middle.cells) = (middle.map(Center::exp), differences.middle.len());
-        (finding.tail.ratio, finding.tail.cells) = (tail.map(Center::exp), differences.tail.len());
-        let more = |center, cells, levels: Levels, bounds| {
+        let levels = [look.levels(), look.tail_levels()];
+        let middle = LocationEstimate::of(&differences.middle, levels[0].difference);
+        let tail = LocationEstimate::of(&differences.tail, levels[1].difference);
+        finding.failing = differences.failure_difference(look);
+        (finding.middle.ratio, finding.middle.cells) =
+            (middle.map(LocationEstimate::exp), differences.middle.len());
+        (finding.tail.ratio, finding.tail.cells) = (tail.map(LocationEstimate::exp), differences.tail.len());
+        let more = |center, cells, levels: SignificanceLevels, bounds| {
             let needed = judge::cells_needed(center, cells, (levels, family), bounds)?;
             self.more(group, needed, cells)
         };
-        if let Verdict::Undecided { more: told } = &mut finding.middle.verdict {
+        if let MeasureVerdict::Undecided { more: told } = &mut finding.middle.verdict {
             *told = more(
                 middle,
                 differences.middle.len(),
                 levels[0],
-                [null(self.asked.margin), self.asked.margin],
+                [null_difference(self.asked.margin), self.asked.margin],
             );
         }
-        if let Verdict::Undecided { more: told } = &mut finding.tail.verdict {
-            *told = more(tail, differences.tail.len(), levels[1], [NULL, TAIL_MARGIN]);
+        if let MeasureVerdict::Undecided { more: told } = &mut finding.tail.verdict {
+            *told = more(tail, differences.tail.len(), levels[1], [NULL_DIFFERENCE, TAIL_MARGIN]);
         }
     }
 
@@ -329,12 +330,17 @@ impl Study {
     }
 }
 
-fn decide(measured: &mut Measured, levels: Levels, (difference, equality): (f64, f64), spent: Duration) {
+fn decide(
+    measured: &mut MeasureResult,
+    levels: SignificanceLevels,
+    (difference, equality): (f64, f64),
+    spent: Duration,
+) {
     (measured.p_difference, measured.p_equality) = (difference, equality);
     if difference <= levels.difference {
-        measured.verdict = Verdict::Differs;
+        measured.verdict = MeasureVerdict::Differs;
     } else if equality <= levels.equality {
-        measured.verdict = Verdict::Equal;
+        measured.verdict = MeasureVerdict::Equal;
     }
-    measured.after = measured.verdict.is_decided().then_some(spent);
+    measured.decided_after = measured.verdict.is_decided().then_some(spent);
 }

@@ -1,12 +1,12 @@
 //! Wilcoxon's signed rank test: whether differences lie above or below a value, whatever their distribution looks like.
 //!
-//! Exact up to [`EXACT`] differences, ties included, because the ranks that there are stay what they are and only their signs are
+//! Exact up to [`MAX_EXACT`] differences, ties included, because the ranks that there are stay what they are and only their signs are
 //! chance. Beyond that normal, with the variance that ties leave and a correction for continuity.
 
 use crate::normal;
 
 /// Most differences for which all ways to set their signs are counted. R's `wilcox.test` draws the line at the same number.
-pub const EXACT: usize = 50;
+pub const MAX_EXACT: usize = 50;
 
 /// Ranks of the differences from a value, by their sign. Those that are that value say nothing and have none.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +66,7 @@ impl SignedRanks {
     fn upper_tail(&self, sum: u32) -> f64 {
         match self.len() {
             0 => 1.0,
-            1..=EXACT => tail(&self.doubled, sum),
+            1..=MAX_EXACT => tail(&self.doubled, sum),
             _ => self.normal_tail(sum),
         }
     }
@@ -106,8 +106,8 @@ fn ways(numbers: &[u32]) -> Vec<f64> {
 /// The largest sum of the ranks 1 to `n` that is so unlikely, or less likely, to be undercut or met: P(T ≤ t) ≤ `level`; none if any
 /// sum is likelier. Of many ranks by the normal distribution.
 #[must_use]
-pub fn critical(n: usize, level: f64) -> Option<usize> {
-    if n > EXACT {
+pub fn critical_sum(n: usize, level: f64) -> Option<usize> {
+    if n > MAX_EXACT {
         let n = n as f64;
         let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);
         let sum = mean - 0.5 + normal::quantile(level) * variance.sqrt();
@@ -133,11 +133,11 @@ mod tests {
     fn critical_values_are_those_of_the_printed_tables() {
         let printed = [0, 2, 3, 5, 8, 10, 13, 17, 21, 25, 29, 34, 40, 46, 52, 58, 65, 73, 81, 89];
         for (n, expected) in (6..).zip(printed) {
-            assert_eq!(critical(n, 0.025), Some(expected), "{n}");
+            assert_eq!(critical_sum(n, 0.025), Some(expected), "{n}");
         }
-        assert_eq!(critical(5, 0.025), None);
+        assert_eq!(critical_sum(5, 0.025), None);
         assert_eq!(
-            [critical(10, 0.05), critical(20, 0.05), critical(25, 0.005)],
+            [critical_sum(10, 0.05), critical_sum(20, 0.05), critical_sum(25, 0.005)],
             [Some(10), Some(60), Some(68)]
         );
     }

@@ -17,15 +17,15 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::attach::{self, Attachment};
-use crate::choice::Choice;
-use crate::reach::Reach;
-use seawall_kube::StartError;
-use seawall_kube::client::{Client, refusal, whole, within};
-use seawall_kube::request::{self, Built, Form, with_query};
-use seawall_kube::{Answering, Body, Carrier};
-use seawall_kube::{Failure, Status};
-use seawall_kube::{LARGEST, Lines};
+use crate::attach::{self, AttachSession};
+use crate::choice::KubeconfigSelection;
+use crate::reach::KubeconfigTransport;
+use seawall_kube::KubeAccessError;
+use seawall_kube::client::{KubeClient, read_body, read_error, run_with_timeout};
+use seawall_kube::request::{self, BuildRequestResult, ObjectRepresentation, with_query};
+use seawall_kube::{ApiServerTransport, ResponseBody, ResponseFuture};
+use seawall_kube::{KubeError, KubeStatus};
+use seawall_kube::{LineReader, MAX_RESPONSE_BYTES};
 
 /// Longest wait for a TCP connection, and for the answer to a call or the head of a stream. As client-go's for TLS, and more for the
 /// rest, since a person's server may be far.
@@ -44,13 +44,13 @@ const MANAGER: &str = "seawall";
 /// An API server, and as whom it is asked. Cheap to clone. Its connections are of the runtime that it is used on.
 #[derive(Clone)]
 pub struct Api {
-    reach: Arc<Reach>,
+    reach: Arc<KubeconfigTransport>,
     clock: Clock,
 }
 
 /// What a choice of context came to, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct ContextInfo {
     /// Of the context, or `default`.
     pub namespace: String,
     /// Its name; `None` for what Kubernetes gives a pod.
@@ -63,39 +63,39 @@ pub struct Opened {
 
 /// All objects of a collection.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ObjectList {
     /// As they are.
     pub items: Vec<Value>,
     /// Where a watch goes on from.
-    pub version: String,
+    pub resource_version: String,
 }
 
 /// What happens in a collection.
 #[derive(Debug)]
-pub enum Change {
+pub enum ObjectChange {
     /// It is there now, or another.
-    Now(Value),
+    Changed(Value),
     /// It is there no more; as it was last.
-    Gone(Value),
+    Deleted(Value),
     /// Nothing but how far the watch has come.
-    Until(String),
+    Bookmark(String),
 }
 
 /// An open watch.
-pub struct Watching(Lines);
+pub struct WatchStream(LineReader);
 
 /// Whether to do it, or to have it checked as if it were done (`dryRun=All`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum WriteMode {
     /// In earnest.
-    Real,
+    Apply,
     /// As if.
-    Dry,
+    DryRun,
 }
 
 /// What somebody may or may not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deed<'a> {
+pub struct ResourceAttributes<'a> {
     /// `get`, `create`, ...
     pub verb: &'a str,
     /// The group of the API; empty for the core's.
@@ -110,9 +110,9 @@ pub struct Deed<'a> {
     pub name: &'a str,
 }
 
-/// The server's word on a [`Deed`].
+/// The server's word on a [`ResourceAttributes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AccessVerdict {
     /// It may be done.
     pub is_allowed: bool,
     /// In words, if the server gives any.
@@ -121,7 +121,7 @@ pub struct Verdict {
 
 /// Which part of a container's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Log<'a> {
+pub struct LogOptions<'a> {
     /// Its name; empty for the only one.
     pub container: &'a str,
     /// Goes on until the container ends.
@@ -138,11 +138,11 @@ pub struct Log<'a> {
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("chosen", &self.reach.chosen).finish_non_exhaustive()
+        f.debug_struct("Api").field("chosen", &self.reach.context).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Watching {
+impl std::fmt::Debug for WatchStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Watching")
     }
@@ -155,19 +155,19 @@ impl Api {
     /// # Errors
     /// Which file, where in it, and what was expected.
     pub async fn open(
-        choice: &Choice,
+        choice: &KubeconfigSelection,
         provider: Arc<CryptoProvider>,
         clock: Clock,
-    ) -> Result<(Self, Opened), StartError> {
-        let chosen = choice.read()?;
-        let opened = Opened {
+    ) -> Result<(Self, ContextInfo), KubeAccessError> {
+        let chosen = choice.resolve()?;
+        let opened = ContextInfo {
             namespace: chosen.namespace.clone(),
             context: chosen.context.clone(),
             server: format!("{}://{}", chosen.scheme, chosen.endpoint.base.authority()),
             is_unverified: chosen.is_unverified,
         };
-        let reach = Arc::new(Reach::new(chosen, provider, CONNECT, clock.clone()));
-        reach.way().await?;
+        let reach = Arc::new(KubeconfigTransport::new(chosen, provider, CONNECT, clock.clone()));
+        reach.sender().await?;
         Ok((Self { reach, clock }, opened))
     }
 
@@ -175,7 +175,7 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was brought.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, KubeError> {
         self.call(Request::get(path).header(ACCEPT, JSON).body(Bytes::new())).await
     }
 
@@ -183,15 +183,22 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was brought.
-    pub async fn list(&self, path: &str, labels: Option<&str>) -> Result<Listed, Failure> {
+    pub async fn list(&self, path: &str, labels: Option<&str>) -> Result<ObjectList, KubeError> {
         let (mut items, mut next) = (Vec::new(), None);
         loop {
-            let page: Page =
-                self.call(request::select(path, Form::Whole, labels, PAGE, next.as_deref())).await?;
+            let page: Page = self
+                .call(request::list_by_labels(
+                    path,
+                    ObjectRepresentation::Whole,
+                    labels,
+                    PAGE,
+                    next.as_deref(),
+                ))
+                .await?;
             items.extend(page.items);
             next = page.metadata.next.filter(|next| !next.is_empty());
             if next.is_none() {
-                return Ok(Listed { items, version: page.metadata.resource_version });
+                return Ok(ObjectList { items, resource_version: page.metadata.resource_version });
             }
         }
     }
@@ -200,15 +207,20 @@ impl Api {
     /// again from the last version seen.
     ///
     /// # Errors
-    /// Why nothing was brought; [`Failure::Expired`] for a version so old that everything must be listed again.
-    pub async fn watch(&self, path: &str, labels: Option<&str>, version: &str) -> Result<Watching, Failure> {
+    /// Why nothing was brought; [`KubeError::Expired`] for a version so old that everything must be listed again.
+    pub async fn watch(
+        &self,
+        path: &str,
+        labels: Option<&str>,
+        version: &str,
+    ) -> Result<WatchStream, KubeError> {
         let parameters = [
             ("watch", Some("true")),
             ("allowWatchBookmarks", Some("true")),
             ("labelSelector", labels),
             ("resourceVersion", Some(version)),
         ];
-        Ok(Watching(self.lines(&with_query(path, &parameters), LARGEST).await?))
+        Ok(WatchStream(self.lines(&with_query(path, &parameters), MAX_RESPONSE_BYTES).await?))
     }
 
     /// Makes an object in a collection, or in a subresource, and gives it as it was made. Fields that the server does not know are an
@@ -216,7 +228,7 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was made.
-    pub async fn create(&self, path: &str, object: &Value, run: Run) -> Result<Value, Failure> {
+    pub async fn create(&self, path: &str, object: &Value, run: WriteMode) -> Result<Value, KubeError> {
         self.call(written(Method::POST, path, JSON, object, run)).await
     }
 
@@ -224,17 +236,17 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub async fn merge(&self, path: &str, changes: &Value, run: Run) -> Result<Value, Failure> {
+    pub async fn merge_patch(&self, path: &str, changes: &Value, run: WriteMode) -> Result<Value, KubeError> {
         self.call(written(Method::PATCH, path, "application/merge-patch+json", changes, run)).await
     }
 
     /// Takes an object away; what it leaves behind goes after it (`propagationPolicy: Background`).
     ///
     /// # Errors
-    /// Why nothing was taken away; [`Failure::NotFound`] if it was not there.
-    pub async fn delete(&self, path: &str, run: Run) -> Result<(), Failure> {
+    /// Why nothing was taken away; [`KubeError::NotFound`] if it was not there.
+    pub async fn delete(&self, path: &str, run: WriteMode) -> Result<(), KubeError> {
         // In the body: beside one, the server reads no parameters.
-        let dry: &[&str] = if run == Run::Dry { &["All"] } else { &[] };
+        let dry: &[&str] = if run == WriteMode::DryRun { &["All"] } else { &[] };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "dryRun": dry,
         });
@@ -245,7 +257,7 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was brought.
-    pub async fn may(&self, deed: &Deed<'_>) -> Result<Verdict, Failure> {
+    pub async fn review_access(&self, deed: &ResourceAttributes<'_>) -> Result<AccessVerdict, KubeError> {
         let kind = "SelfSubjectAccessReview";
         let attributes = json!({
             "verb": deed.verb, "group": deed.group, "resource": deed.resource, "subresource": deed.subresource,
@@ -255,14 +267,19 @@ impl Api {
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let answer: Review = self.call(request::create(path, &review)).await?;
-        Ok(Verdict { is_allowed: answer.status.allowed, reason: answer.status.reason })
+        Ok(AccessVerdict { is_allowed: answer.status.allowed, reason: answer.status.reason })
     }
 
     /// What a container writes, line by line; lines of up to 1 MiB. Of a pod that no node has yet: nothing, and the end at once.
     ///
     /// # Errors
-    /// Why nothing was brought: [`Failure::Refused`] (400) while the container has not begun on its node.
-    pub async fn log(&self, namespace: &str, pod: &str, log: Log<'_>) -> Result<Lines, Failure> {
+    /// Why nothing was brought: [`KubeError::Refused`] (400) while the container has not begun on its node.
+    pub async fn log(
+        &self,
+        namespace: &str,
+        pod: &str,
+        log: LogOptions<'_>,
+    ) -> Result<LineReader, KubeError> {
         let said = |is: bool| is.then_some("true");
         let (tail, since) =
             (log.tail.map(|lines| lines.to_string()), log.since.map(|seconds| seconds.to_string()));
@@ -283,7 +300,12 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was brought.
-    pub async fn attach(&self, namespace: &str, pod: &str, container: &str) -> Result<Attachment, Failure> {
+    pub async fn attach(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> Result<AttachSession, KubeError> {
         let parameters = [("container", Some(container)), ("stdin", Some("true")), ("stderr", Some("true"))];
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/attach");
         self.attach_to(&with_query(&path, &parameters)).await
@@ -293,101 +315,110 @@ impl Api {
     ///
     /// # Errors
     /// Why nothing was brought.
-    pub async fn attach_to(&self, path: &str) -> Result<Attachment, Failure> {
-        let (request, key) = attach::request(path);
+    pub async fn attach_to(&self, path: &str) -> Result<AttachSession, KubeError> {
+        let (request, key) = attach::upgrade_request(path);
         let answer = self.send(request?).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (head, body) = answer.into_parts();
-            return Err(self.within(refusal(head.status, boxed(body))).await?);
+            return Err(self.within(read_error(head.status, boxed(body))).await?);
         }
-        self.within(Attachment::over(answer, &key)).await?
+        self.within(AttachSession::from_response(answer, &key)).await?
     }
 
     /// The same server for who asks with limits of his own.
     #[must_use]
-    pub fn client(&self) -> Client {
-        Client::over(Arc::new(self.clone()), self.clock.clone())
+    pub fn client(&self) -> KubeClient {
+        KubeClient::with_transport(Arc::new(self.clone()), self.clock.clone())
     }
 
-    async fn call<T: DeserializeOwned>(&self, request: Built) -> Result<T, Failure> {
+    async fn call<T: DeserializeOwned>(&self, request: BuildRequestResult) -> Result<T, KubeError> {
         Ok(serde_json::from_slice(&self.ask(request).await?)?)
     }
 
-    async fn ask(&self, request: Built) -> Result<Bytes, Failure> {
+    async fn ask(&self, request: BuildRequestResult) -> Result<Bytes, KubeError> {
         let body = self.body(request?).await?;
-        self.within(whole(body, LARGEST)).await?
+        self.within(read_body(body, MAX_RESPONSE_BYTES)).await?
     }
 
-    async fn lines(&self, path: &str, longest: usize) -> Result<Lines, Failure> {
+    async fn lines(&self, path: &str, longest: usize) -> Result<LineReader, KubeError> {
         let body = self.body(Request::get(path).header(ACCEPT, "*/*").body(Bytes::new())?).await?;
-        Ok(Lines::up_to(longest, body))
+        Ok(LineReader::with_max_length(longest, body))
     }
 
     /// The body of a success.
-    async fn body(&self, request: Request<Bytes>) -> Result<Body, Failure> {
+    async fn body(&self, request: Request<Bytes>) -> Result<ResponseBody, KubeError> {
         let (head, body) = self.send(request).await?.into_parts();
         let body = boxed(body);
-        if head.status.is_success() { Ok(body) } else { Err(self.within(refusal(head.status, body)).await?) }
+        if head.status.is_success() {
+            Ok(body)
+        } else {
+            Err(self.within(read_error(head.status, body)).await?)
+        }
     }
 
     /// The answer's head, whatever its status; with other credentials, where there are any, once it says 401.
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Incoming>, Failure> {
-        let way = self.reach.way().await.map_err(|error| Failure::Credentials(error.to_string()))?;
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Incoming>, KubeError> {
+        let way = self.reach.sender().await.map_err(|error| KubeError::Credentials(error.to_string()))?;
         let answer = self.within(self.reach.send(&way, request.clone())).await??;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        match self.reach.other_than(&way).await.map_err(|error| Failure::Credentials(error.to_string()))? {
+        match self
+            .reach
+            .sender_after_refusal(&way)
+            .await
+            .map_err(|error| KubeError::Credentials(error.to_string()))?
+        {
             None => Ok(answer),
             Some(other) => self.within(self.reach.send(&other, request)).await?,
         }
     }
 
-    async fn within<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
-        within(&self.clock, ANSWER, work).await
+    async fn within<F: Future>(&self, work: F) -> Result<F::Output, KubeError> {
+        run_with_timeout(&self.clock, ANSWER, work).await
     }
 }
 
-impl Carrier for Api {
-    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+impl ApiServerTransport for Api {
+    fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(async { Ok(self.send(request).await?.map(boxed)) })
     }
 }
 
-impl Watching {
+impl WatchStream {
     /// What happens next; `None` once the server has ended the watch. Nothing is lost by who gives up waiting.
     ///
     /// # Errors
-    /// The connection broke, or the server's word on why it ends: [`Failure::Expired`] if everything must be listed again.
-    pub async fn next(&mut self) -> Result<Option<Change>, Failure> {
+    /// The connection broke, or the server's word on why it ends: [`KubeError::Expired`] if everything must be listed again.
+    pub async fn next(&mut self) -> Result<Option<ObjectChange>, KubeError> {
         let Some(line) = self.0.next(|| {}).await? else { return Ok(None) };
         let event: Event = serde_json::from_slice(&line)?;
         match event.kind.as_str() {
-            "DELETED" => Ok(Some(Change::Gone(event.object))),
+            "DELETED" => Ok(Some(ObjectChange::Deleted(event.object))),
             "BOOKMARK" => {
                 let version = event.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-                Ok(Some(Change::Until(version.to_owned())))
+                Ok(Some(ObjectChange::Bookmark(version.to_owned())))
             }
-            "ERROR" => Err(Failure::of_status(&Status::deserialize(event.object)?)),
-            _ => Ok(Some(Change::Now(event.object))),
+            "ERROR" => Err(KubeError::from_status(&KubeStatus::deserialize(event.object)?)),
+            _ => Ok(Some(ObjectChange::Changed(event.object))),
         }
     }
 }
 
 const JSON: &str = "application/json";
 
-fn written(method: Method, path: &str, kind: &str, object: &Value, run: Run) -> Built {
+fn written(method: Method, path: &str, kind: &str, object: &Value, run: WriteMode) -> BuildRequestResult {
     let parameters = [
         ("fieldManager", Some(MANAGER)),
         ("fieldValidation", Some("Strict")),
-        ("dryRun", (run == Run::Dry).then_some("All")),
+        ("dryRun", (run == WriteMode::DryRun).then_some("All")),
     ];
     let request = Request::builder().method(method).uri(with_query(path, &parameters));
     request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(object.to_string().into())
 }
 
-fn boxed(body: Incoming) -> Body {
-    body.map_err(|error| Failure::unreachable(&error)).boxed_unsync()
+fn boxed(body: Incoming) -> ResponseBody {
+    body.map_err(|error| KubeError::unreachable(&error)).boxed_unsync()
 }
 
 #[derive(Deserialize)]

@@ -21,33 +21,33 @@ use seawall_core::{Secret, file};
 use serde_json::Value;
 use url::Url;
 
-use super::plugin::Plugin;
-use seawall_kube::StartError;
-use seawall_kube::access::endpoint::{Base, Endpoint, LARGEST, POD_FILES};
-use seawall_kube::access::kubeconfig::Section;
+use super::plugin::CredentialPlugin;
+use seawall_kube::KubeAccessError;
+use seawall_kube::access::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, POD_FILES};
+use seawall_kube::access::kubeconfig::KubeconfigSection;
 
 /// Which of the API servers that a person's files know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct KubeconfigSelection {
     /// A context by its name; `None` for the current one.
     pub context: Option<String>,
     /// The one file to read; `None` for those of `KUBECONFIG`, else `~/.kube/config`, else what Kubernetes gives a pod.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// What a [`Choice`] comes to.
-pub(crate) struct Chosen {
-    pub(crate) endpoint: Endpoint,
+/// What a [`KubeconfigSelection`] comes to.
+pub(crate) struct ResolvedContext {
+    pub(crate) endpoint: KubeEndpoint,
     /// `http` on this machine (`kubectl proxy`), or to whom no credentials go; else `https`.
     pub(crate) scheme: Scheme,
     /// Whoever answers is believed (`insecure-skip-tls-verify`).
     pub(crate) is_unverified: bool,
-    pub(crate) proxy: Option<Proxy>,
+    pub(crate) proxy: Option<ConnectProxy>,
     /// A user's name and password, as a header.
     pub(crate) basic: Option<HeaderValue>,
-    pub(crate) plugin: Option<Plugin>,
+    pub(crate) plugin: Option<CredentialPlugin>,
     /// As whom to act, in headers.
-    pub(crate) acting: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) impersonation: Vec<(HeaderName, HeaderValue)>,
     /// Of the context, or `default`.
     pub(crate) namespace: String,
     /// Its name; `None` for what Kubernetes gives a pod.
@@ -58,12 +58,12 @@ pub(crate) struct Chosen {
 
 /// An HTTP proxy that is asked to CONNECT.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Proxy {
+pub(crate) struct ConnectProxy {
     pub(crate) uri: Uri,
     pub(crate) authorization: Option<HeaderValue>,
 }
 
-impl fmt::Debug for Chosen {
+impl fmt::Debug for ResolvedContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Chosen")
             .field("context", &self.context)
@@ -72,16 +72,16 @@ impl fmt::Debug for Chosen {
     }
 }
 
-impl Choice {
+impl KubeconfigSelection {
     /// Reads the files; asks nobody and runs nothing.
     ///
     /// # Errors
     /// Which file, where in it, and what was expected; or that there is none, and where was looked.
-    pub(crate) fn read(&self) -> Result<Chosen, StartError> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedContext, KubeAccessError> {
         self.read_with(&|name| std::env::var_os(name), Path::new(POD_FILES))
     }
 
-    fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<Chosen, StartError> {
+    fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
         let mut chosen = match (self.files(variable)?, &self.context) {
             (Some(files), context) => files.chosen(context.as_deref()),
             (None, Some(name)) => Err(wrong(POD, format!("there is no kubeconfig, so no context {name:?}"))),
@@ -97,7 +97,7 @@ impl Choice {
     /// The files there are; `None` in a pod without any.
     ///
     /// What is named and not there is an error, and never a reason to ask as somebody else.
-    fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, StartError> {
+    fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, KubeAccessError> {
         if let Some(path) = &self.kubeconfig {
             return Files::read(std::slice::from_ref(path)).map(Some);
         }
@@ -117,7 +117,7 @@ impl Choice {
             return Ok(None);
         }
         let looked = "there is no ~/.kube/config, KUBECONFIG names no file, and this is no pod";
-        Err(StartError { access: "a kubeconfig".into(), reason: looked.into() })
+        Err(KubeAccessError { access: "a kubeconfig".into(), reason: looked.into() })
     }
 }
 
@@ -125,21 +125,21 @@ type Variable<'v> = dyn Fn(&str) -> Option<OsString> + 'v;
 
 const POD: &str = "the in-cluster credentials";
 
-fn wrong(access: impl Into<String>, reason: impl Into<String>) -> StartError {
-    StartError { access: access.into(), reason: reason.into() }
+fn wrong(access: impl Into<String>, reason: impl Into<String>) -> KubeAccessError {
+    KubeAccessError { access: access.into(), reason: reason.into() }
 }
 
-fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<Chosen, StartError> {
+fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
     let said = |name: &str| variable(name).and_then(|value| value.into_string().ok());
-    let endpoint = Endpoint::in_cluster(said, pod).map_err(|reason| wrong(POD, reason))?;
-    let namespace = file::read(&pod.join("namespace"), LARGEST).ok();
+    let endpoint = KubeEndpoint::in_cluster(said, pod).map_err(|reason| wrong(POD, reason))?;
+    let namespace = file::read(&pod.join("namespace"), MAX_FILE_BYTES).ok();
     let namespace = namespace.map(|text| text.expose().trim().to_owned()).filter(|name| is_dns_label(name));
-    Ok(Chosen::of(endpoint, Scheme::HTTPS, namespace, None, POD.into()))
+    Ok(ResolvedContext::of(endpoint, Scheme::HTTPS, namespace, None, POD.into()))
 }
 
-impl Chosen {
+impl ResolvedContext {
     fn of(
-        endpoint: Endpoint,
+        endpoint: KubeEndpoint,
         scheme: Scheme,
         namespace: Option<String>,
         context: Option<String>,
@@ -153,7 +153,7 @@ impl Chosen {
             proxy: None,
             basic: None,
             plugin: None,
-            acting: Vec::new(),
+            impersonation: Vec::new(),
             namespace,
             context,
             access,
@@ -174,16 +174,19 @@ struct File {
 }
 
 impl File {
-    fn read(path: &Path) -> Result<Self, StartError> {
+    fn read(path: &Path) -> Result<Self, KubeAccessError> {
         let of = |reason| wrong(kubeconfig(path), reason);
-        let text = file::read(path, LARGEST).map_err(of)?;
-        Ok(Self { path: path.to_owned(), value: seawall_config::foreign(text.expose()).map_err(of)? })
+        let text = file::read(path, MAX_FILE_BYTES).map_err(of)?;
+        Ok(Self {
+            path: path.to_owned(),
+            value: seawall_config::parse_foreign_yaml(text.expose()).map_err(of)?,
+        })
     }
 
     /// Its outermost table; what is relative is so to the file's folder.
-    fn root(&self) -> Section<'_> {
+    fn root(&self) -> KubeconfigSection<'_> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        Section { value: &self.value, path: String::new(), folder }
+        KubeconfigSection { value: &self.value, path: String::new(), folder }
     }
 
     /// The names in one of its lists.
@@ -192,7 +195,7 @@ impl File {
         items.iter().filter_map(|item| item.get("name").and_then(Value::as_str))
     }
 
-    fn told<T>(&self, read: Result<T, String>) -> Result<T, StartError> {
+    fn told<T>(&self, read: Result<T, String>) -> Result<T, KubeAccessError> {
         read.map_err(|reason| wrong(kubeconfig(&self.path), reason))
     }
 }
@@ -202,7 +205,7 @@ fn kubeconfig(path: &Path) -> String {
 }
 
 impl Files {
-    fn read(paths: &[PathBuf]) -> Result<Self, StartError> {
+    fn read(paths: &[PathBuf]) -> Result<Self, KubeAccessError> {
         Ok(Self(paths.iter().map(|path| File::read(path)).collect::<Result<_, _>>()?))
     }
 
@@ -212,7 +215,12 @@ impl Files {
     }
 
     /// What is under `key` in the entry of this name, and in which file.
-    fn entry(&self, list: &str, key: &str, name: &str) -> Result<(&File, Section<'_>), StartError> {
+    fn entry(
+        &self,
+        list: &str,
+        key: &str,
+        name: &str,
+    ) -> Result<(&File, KubeconfigSection<'_>), KubeAccessError> {
         let Some(file) = self.0.iter().find(|file| file.names(list).any(|found| found == name)) else {
             return Err(wrong(self.all(), format!("{list}[{name:?}]: found nothing; {}", self.known(list))));
         };
@@ -234,7 +242,7 @@ impl Files {
         }
     }
 
-    fn context(&self, named: Option<&str>) -> Result<String, StartError> {
+    fn context(&self, named: Option<&str>) -> Result<String, KubeAccessError> {
         if let Some(name) = named {
             return Ok(name.to_owned());
         }
@@ -247,7 +255,7 @@ impl Files {
         Err(wrong(self.all(), format!("current-context: found nothing, and no context was named; {known}")))
     }
 
-    fn chosen(&self, named: Option<&str>) -> Result<Chosen, StartError> {
+    fn chosen(&self, named: Option<&str>) -> Result<ResolvedContext, KubeAccessError> {
         let name = self.context(named)?;
         let (file, context) = self.entry("contexts", "context", &name)?;
         let namespace = file.told(namespace(&context))?;
@@ -265,63 +273,63 @@ impl Files {
     }
 }
 
-fn namespace(context: &Section<'_>) -> Result<String, String> {
+fn namespace(context: &KubeconfigSection<'_>) -> Result<String, String> {
     let name = context.text("namespace")?.unwrap_or("default");
     // It becomes a part of paths.
     if is_dns_label(name) {
         Ok(name.to_owned())
     } else {
-        Err(context.wrong("namespace", "expected an RFC 1123 label"))
+        Err(context.error_at("namespace", "expected an RFC 1123 label"))
     }
 }
 
 /// What a cluster's entry says: where, through what, and how the server is known.
-fn reach(cluster: &Section<'_>) -> Result<Chosen, String> {
+fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     let url = cluster.required("server")?;
-    let by = |scheme: Scheme| Base::by(url, &scheme).map(|base| (base, scheme));
+    let by = |scheme: Scheme| BaseUrl::parse_with_scheme(url, &scheme).map(|base| (base, scheme));
     let (base, scheme) = by(Scheme::HTTPS)
         .or_else(|| by(Scheme::HTTP))
-        .ok_or_else(|| cluster.wrong("server", "expected an https URL, or an http one"))?;
+        .ok_or_else(|| cluster.error_at("server", "expected an https URL, or an http one"))?;
     let roots = cluster.source("certificate-authority")?;
     let is_unverified = switch(cluster, "insecure-skip-tls-verify")?;
     if is_unverified && roots.is_some() {
         let what = "a certificate-authority stands beside it, expected one of them";
-        return Err(cluster.wrong("insecure-skip-tls-verify", what));
+        return Err(cluster.error_at("insecure-skip-tls-verify", what));
     }
-    let endpoint = Endpoint { base, name: cluster.server_name()?, roots, token: None, identity: None };
-    let chosen = Chosen::of(endpoint, scheme, None, None, String::new());
-    Ok(Chosen { is_unverified, proxy: proxy(cluster)?, ..chosen })
+    let endpoint = KubeEndpoint { base, name: cluster.server_name()?, roots, token: None, identity: None };
+    let chosen = ResolvedContext::of(endpoint, scheme, None, None, String::new());
+    Ok(ResolvedContext { is_unverified, proxy: proxy(cluster)?, ..chosen })
 }
 
 /// Credentials go over http to this machine alone: anybody on the way could read them.
-fn fits(chosen: &Chosen, cluster: &Section<'_>) -> Result<(), String> {
+fn fits(chosen: &ResolvedContext, cluster: &KubeconfigSection<'_>) -> Result<(), String> {
     let is_here = is_loopback(chosen.endpoint.base.host());
     if chosen.scheme == Scheme::HTTP && chosen.has_credentials() && !is_here {
         return Err(
-            cluster.wrong("server", "http would show the user's credentials on the way, expected https")
+            cluster.error_at("server", "http would show the user's credentials on the way, expected https")
         );
     }
     Ok(())
 }
 
-fn switch(section: &Section<'_>, key: &str) -> Result<bool, String> {
+fn switch(section: &KubeconfigSection<'_>, key: &str) -> Result<bool, String> {
     match section.value.get(key) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(value)) => Ok(*value),
-        Some(_) => Err(section.wrong(key, "expected true or false")),
+        Some(_) => Err(section.error_at(key, "expected true or false")),
     }
 }
 
 const PROXY: &str = "expected http://HOST:PORT; for a proxy by https or socks5, reach the server through a tunnel of your own";
 
-fn proxy(cluster: &Section<'_>) -> Result<Option<Proxy>, String> {
+fn proxy(cluster: &KubeconfigSection<'_>) -> Result<Option<ConnectProxy>, String> {
     let Some(url) = cluster.text("proxy-url")? else { return Ok(None) };
-    Proxy::parse(url).map(Some).ok_or_else(|| cluster.wrong("proxy-url", PROXY))
+    ConnectProxy::parse(url).map(Some).ok_or_else(|| cluster.error_at("proxy-url", PROXY))
 }
 
 /// The proxy of the environment, for a server whose file names none and that is not on this machine. Source: Go, net/http
 /// `ProxyFromEnvironment`.
-fn proxy_around(variable: &Variable<'_>, chosen: &Chosen) -> Result<Option<Proxy>, String> {
+fn proxy_around(variable: &Variable<'_>, chosen: &ResolvedContext) -> Result<Option<ConnectProxy>, String> {
     let said = |names: [&'static str; 2]| {
         let value =
             |name| Some((name, variable(name)?.into_string().ok().filter(|value| !value.is_empty())?));
@@ -336,15 +344,15 @@ fn proxy_around(variable: &Variable<'_>, chosen: &Chosen) -> Result<Option<Proxy
     let Some((name, url)) = said(names).filter(|_| !is_loopback(host)) else { return Ok(None) };
     let but = said(["NO_PROXY", "no_proxy"]).map(|(_, hosts)| hosts).unwrap_or_default();
     let others = Matcher::builder().all("http://proxy").no(but).build();
-    let server = chosen.endpoint.base.locate_by(chosen.scheme.clone(), &Uri::from_static("/"));
+    let server = chosen.endpoint.base.url_with_scheme(chosen.scheme.clone(), &Uri::from_static("/"));
     if server.is_ok_and(|server| others.intercept(&server).is_none()) {
         return Ok(None);
     }
     let url = if url.contains("://") { url } else { format!("http://{url}") };
-    Proxy::parse(&url).map(Some).ok_or_else(|| format!("{name}: {PROXY}"))
+    ConnectProxy::parse(&url).map(Some).ok_or_else(|| format!("{name}: {PROXY}"))
 }
 
-impl Proxy {
+impl ConnectProxy {
     /// A proxy that is asked in plain HTTP to CONNECT; what it then carries is TLS. `None` for any other.
     fn parse(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok().filter(|url| url.scheme() == "http")?;
@@ -368,7 +376,11 @@ fn basic(name: &str, password: &str) -> Option<HeaderValue> {
 }
 
 /// What a user's entry says: who asks, and as whom.
-fn identify(chosen: &mut Chosen, user: &Section<'_>, cluster: &Section<'_>) -> Result<(), String> {
+fn identify(
+    chosen: &mut ResolvedContext,
+    user: &KubeconfigSection<'_>,
+    cluster: &KubeconfigSection<'_>,
+) -> Result<(), String> {
     let gone = "not supported, as in kubectl since 1.26: use exec (client.authentication.k8s.io/v1)";
     user.refuse(&["auth-provider"], gone)?;
     chosen.endpoint.token = user.token()?;
@@ -376,22 +388,22 @@ fn identify(chosen: &mut Chosen, user: &Section<'_>, cluster: &Section<'_>) -> R
     let (name, password) = (user.text("username")?, user.text("password")?);
     if name.or(password).is_some() {
         if chosen.endpoint.token.is_some() {
-            return Err(user.wrong("token", "a username stands beside it, expected one of them"));
+            return Err(user.error_at("token", "a username stands beside it, expected one of them"));
         }
         let header = basic(name.unwrap_or_default(), password.unwrap_or_default());
-        chosen.basic = Some(header.ok_or_else(|| user.wrong("username", "expected no colon"))?);
+        chosen.basic = Some(header.ok_or_else(|| user.error_at("username", "expected no colon"))?);
     }
-    chosen.plugin = Plugin::read(user, cluster, &chosen.endpoint)?;
-    chosen.acting = acting(user)?;
+    chosen.plugin = CredentialPlugin::read(user, cluster, &chosen.endpoint)?;
+    chosen.impersonation = acting(user)?;
     Ok(())
 }
 
 /// Source: Kubernetes documentation, "User impersonation"; client-go, transport/round_trippers.go.
-fn acting(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     let mut add = |key: &str, name: &'static str, value: &str| {
         let value =
-            HeaderValue::from_str(value).map_err(|_| user.wrong(key, "expected what fits a header"))?;
+            HeaderValue::from_str(value).map_err(|_| user.error_at(key, "expected what fits a header"))?;
         headers.push((HeaderName::from_static(name), value));
         Ok::<_, String>(())
     };
@@ -404,14 +416,14 @@ fn acting(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> 
     headers.extend(extra(user)?);
     if name.is_none() && !headers.is_empty() {
         return Err(
-            user.wrong("as", "found nothing, expected a user beside as-uid, as-groups or as-user-extra")
+            user.error_at("as", "found nothing, expected a user beside as-uid, as-groups or as-user-extra")
         );
     }
     Ok(headers)
 }
 
 /// A header for each value under each key.
-fn extra(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+fn extra(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     /// What stands in a header's name as it is (RFC 9110, section 5.6.2), but for the sign of what does not.
     const TOKEN: &AsciiSet = &NON_ALPHANUMERIC
         .remove(b'!')
@@ -428,7 +440,7 @@ fn extra(user: &Section<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         .remove(b'`')
         .remove(b'|')
         .remove(b'~');
-    let expected = || user.wrong("as-user-extra", "expected a table of lists of texts");
+    let expected = || user.error_at("as-user-extra", "expected a table of lists of texts");
     let table = match user.value.get("as-user-extra") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_object().ok_or_else(expected)?,
@@ -479,8 +491,8 @@ mod tests {
             self.variables.push(("KUBECONFIG", paths.join(":")));
         }
 
-        fn read(&self, context: Option<&str>) -> Result<Chosen, StartError> {
-            let choice = Choice { context: context.map(str::to_owned), kubeconfig: None };
+        fn read(&self, context: Option<&str>) -> Result<ResolvedContext, KubeAccessError> {
+            let choice = KubeconfigSelection { context: context.map(str::to_owned), kubeconfig: None };
             let variable = |name: &str| {
                 self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };
@@ -505,7 +517,7 @@ mod tests {
     }
 
     /// One file, with these in its cluster and its user.
-    fn one(cluster: &Value, user: &Value) -> Result<Chosen, StartError> {
+    fn one(cluster: &Value, user: &Value) -> Result<ResolvedContext, KubeAccessError> {
         let mut world = World::new();
         let text = json!({
             "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "reef", "user": "me"}}],
@@ -516,8 +528,8 @@ mod tests {
         world.read(None)
     }
 
-    fn token(chosen: &Chosen) -> String {
-        chosen.endpoint.papers().unwrap().token.unwrap().expose().clone()
+    fn token(chosen: &ResolvedContext) -> String {
+        chosen.endpoint.read_credentials().unwrap().token.unwrap().expose().clone()
     }
 
     #[test]
@@ -550,7 +562,7 @@ mod tests {
         world.list(&["one/a", "two/b", "three/c"]);
         fs::write(world.path("two/ca.crt"), "ca of two").unwrap();
         fs::write(world.path("three/token"), "token of three").unwrap();
-        let papers = world.read(None).unwrap().endpoint.papers().unwrap();
+        let papers = world.read(None).unwrap().endpoint.read_credentials().unwrap();
         assert_eq!(papers.roots.unwrap().expose(), "ca of two");
         assert_eq!(papers.token.unwrap().expose(), "token of three");
     }
@@ -601,7 +613,7 @@ mod tests {
         assert_eq!(chosen.basic.as_ref().unwrap(), "Basic bWU6c2VjcmV0");
         assert!(chosen.basic.unwrap().is_sensitive());
         let acting: Vec<String> = chosen
-            .acting
+            .impersonation
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
             .collect();

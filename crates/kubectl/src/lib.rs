@@ -9,5 +9,8 @@ mod choice;
 mod plugin;
 mod reach;
 
-pub use api::{Api, Change, Deed, Listed, Log, Opened, Run, Verdict, Watching};
-pub use choice::Choice;
+pub use api::{
+    AccessVerdict, Api, ContextInfo, LogOptions, ObjectChange, ObjectList, ResourceAttributes, WatchStream,
+    WriteMode,
+};
+pub use choice::KubeconfigSelection;

@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use seawall_kube::access::endpoint::{Endpoint, LARGEST, Source};
-use seawall_kube::access::kubeconfig::Section;
-use seawall_kube::client::within;
+use seawall_kube::access::endpoint::{CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
+use seawall_kube::access::kubeconfig::KubeconfigSection;
+use seawall_kube::client::run_with_timeout;
 
 /// How long a program may take: a person may have to log in.
 const LONGEST: Duration = Duration::from_secs(180);
@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(180);
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
 /// How a program may ask the person, and what else leads to running it.
-pub(crate) struct Plugin {
+pub(crate) struct CredentialPlugin {
     /// Of its place in the file.
     place: String,
     version: &'static str,
@@ -38,14 +38,14 @@ pub(crate) struct Plugin {
     arguments: Vec<String>,
     variables: Vec<(String, Secret<String>)>,
     hint: Option<String>,
-    mode: Mode,
+    mode: InteractiveMode,
     /// What it is told of the cluster, if it wants to know.
-    cluster: Option<(Value, Option<Source>)>,
+    cluster: Option<(Value, Option<CredentialSource>)>,
 }
 
 /// Whether it is given our standard input, to ask the person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum InteractiveMode {
     Never,
     IfAvailable,
     Always,
@@ -53,32 +53,32 @@ enum Mode {
 
 /// What a program said.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Credential {
+pub(crate) struct PluginCredential {
     pub(crate) token: Option<Secret<String>>,
     pub(crate) identity: Option<(Secret<String>, Secret<String>)>,
     pub(crate) expires: Option<SystemTime>,
 }
 
-impl Plugin {
+impl CredentialPlugin {
     /// What stands under `exec` in a user's entry.
     ///
     /// # Errors
     /// Where something is missing or wrong.
     pub(super) fn read(
-        user: &Section<'_>,
-        cluster: &Section<'_>,
-        endpoint: &Endpoint,
+        user: &KubeconfigSection<'_>,
+        cluster: &KubeconfigSection<'_>,
+        endpoint: &KubeEndpoint,
     ) -> Result<Option<Self>, String> {
         let value = match user.value.get("exec") {
             None | Some(Value::Null) => return Ok(None),
             Some(value) if value.is_object() => value,
-            Some(_) => return Err(user.wrong("exec", "expected a table")),
+            Some(_) => return Err(user.error_at("exec", "expected a table")),
         };
-        let exec = Section { value, path: format!("{}.exec", user.path), folder: user.folder };
+        let exec = KubeconfigSection { value, path: format!("{}.exec", user.path), folder: user.folder };
         let said = exec.required("apiVersion")?;
         let version = VERSIONS.into_iter().find(|version| *version == said);
         let version = version
-            .ok_or_else(|| exec.wrong("apiVersion", &format!("expected {}", VERSIONS.join(" or "))))?;
+            .ok_or_else(|| exec.error_at("apiVersion", &format!("expected {}", VERSIONS.join(" or "))))?;
         let command = exec.required("command")?;
         // With a slash it is relative to the file; without one it is looked up in PATH.
         let command = if command.contains('/') {
@@ -103,23 +103,23 @@ impl Plugin {
     ///
     /// # Errors
     /// That it cannot be run, how it ended, or what of its word is missing; no more of that than its place.
-    pub(crate) async fn run(&self, clock: &Clock) -> Result<Credential, String> {
+    pub(crate) async fn run(&self, clock: &Clock) -> Result<PluginCredential, String> {
         let is_terminal = io::stdin().is_terminal();
-        if self.mode == Mode::Always && !is_terminal {
+        if self.mode == InteractiveMode::Always && !is_terminal {
             return Err(self.wrong("interactiveMode", "Always, and standard input is no terminal"));
         }
-        let is_interactive = is_terminal && self.mode != Mode::Never;
+        let is_interactive = is_terminal && self.mode != InteractiveMode::Never;
         let mut command = Command::new(&self.command);
         command.args(&self.arguments).env("KUBERNETES_EXEC_INFO", self.told(is_interactive)?);
         command.envs(self.variables.iter().map(|(name, value)| (name, value.expose())));
         command.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() });
         let child = command.stdout(Stdio::piped()).spawn().map_err(|error| self.not_run(&error))?;
-        let ended = within(clock, LONGEST, finished(child)).await;
+        let ended = run_with_timeout(clock, LONGEST, finished(child)).await;
         let ended =
             ended.map_err(|_| self.wrong("command", &format!("gave no credentials in {LONGEST:?}")))?;
         let (status, text) = ended.map_err(|error| self.not_run(&error))?;
         // Before its end, which the closed pipe may have been.
-        if text.expose().len() > LARGEST {
+        if text.expose().len() > MAX_FILE_BYTES {
             return Err(self.wrong("command", "wrote more than 1 MiB"));
         }
         if !status.success() {
@@ -141,10 +141,10 @@ impl Plugin {
         Ok(json!({"kind": "ExecCredential", "apiVersion": self.version, "spec": spec}).to_string())
     }
 
-    fn credential(&self, text: &[u8]) -> Result<Credential, String> {
+    fn credential(&self, text: &[u8]) -> Result<PluginCredential, String> {
         let unread = |what: &str| self.wrong("command", what);
         // Not the reader's own words: they may repeat what they stumbled over.
-        let said: Said =
+        let said: ExecCredential =
             serde_json::from_slice(text).map_err(|_| unread("wrote no ExecCredential in JSON"))?;
         if said.kind != "ExecCredential" || said.version != self.version {
             return Err(unread(&format!("wrote something else than an ExecCredential of {}", self.version)));
@@ -162,7 +162,7 @@ impl Plugin {
         }
         let expires = status.expires.map(|text| text.parse::<jiff::Timestamp>()).transpose();
         let expires = expires.map_err(|_| unread("wrote an expirationTimestamp that is not RFC 3339"))?;
-        Ok(Credential { token, identity, expires: expires.map(SystemTime::from) })
+        Ok(PluginCredential { token, identity, expires: expires.map(SystemTime::from) })
     }
 
     fn not_run(&self, error: &io::Error) -> String {
@@ -181,15 +181,15 @@ impl Plugin {
 
 /// What a program writes.
 #[derive(Deserialize)]
-struct Said {
+struct ExecCredential {
     kind: String,
     #[serde(rename = "apiVersion")]
     version: String,
-    status: Option<SaidStatus>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
-struct SaidStatus {
+struct ExecCredentialStatus {
     token: Option<String>,
     #[serde(rename = "clientCertificateData")]
     chain: Option<String>,
@@ -199,8 +199,8 @@ struct SaidStatus {
     expires: Option<String>,
 }
 
-fn variables(exec: &Section<'_>) -> Result<Vec<(String, Secret<String>)>, String> {
-    let expected = || exec.wrong("env", "expected a list of tables, each with a name and a value");
+fn variables(exec: &KubeconfigSection<'_>) -> Result<Vec<(String, Secret<String>)>, String> {
+    let expected = || exec.error_at("env", "expected a list of tables, each with a name and a value");
     let items = match exec.value.get("env") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_array().ok_or_else(expected)?,
@@ -214,19 +214,19 @@ fn variables(exec: &Section<'_>) -> Result<Vec<(String, Secret<String>)>, String
     items.iter().map(|item| read(item).ok_or_else(expected)).collect()
 }
 
-fn mode(exec: &Section<'_>, version: &str) -> Result<Mode, String> {
+fn mode(exec: &KubeconfigSection<'_>, version: &str) -> Result<InteractiveMode, String> {
     match exec.text("interactiveMode")? {
-        Some("Never") => Ok(Mode::Never),
-        Some("IfAvailable") => Ok(Mode::IfAvailable),
-        Some("Always") => Ok(Mode::Always),
+        Some("Never") => Ok(InteractiveMode::Never),
+        Some("IfAvailable") => Ok(InteractiveMode::IfAvailable),
+        Some("Always") => Ok(InteractiveMode::Always),
         // v1 asks for it; before, this was what was done.
-        None if version.ends_with("v1beta1") => Ok(Mode::IfAvailable),
-        _ => Err(exec.wrong("interactiveMode", "expected Never, IfAvailable or Always")),
+        None if version.ends_with("v1beta1") => Ok(InteractiveMode::IfAvailable),
+        _ => Err(exec.error_at("interactiveMode", "expected Never, IfAvailable or Always")),
     }
 }
 
 /// `spec.cluster`: what the file says of the cluster, as far as such programs are told of it.
-fn about(cluster: &Section<'_>) -> Value {
+fn about(cluster: &KubeconfigSection<'_>) -> Value {
     let mut told = json!({});
     for key in ["server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression"] {
         if let Some(value) = cluster.value.get(key) {
@@ -241,11 +241,11 @@ fn about(cluster: &Section<'_>) -> Value {
     told
 }
 
-/// What it wrote, cut after [`LARGEST`] and a byte, and how it ended. It is killed when nobody waits any more.
+/// What it wrote, cut after [`MAX_FILE_BYTES`] and a byte, and how it ended. It is killed when nobody waits any more.
 ///
 /// On a thread, not by tokio's processes: the agent's runtimes would get the part that reaps children with them.
 async fn finished(mut child: Child) -> io::Result<(ExitStatus, Secret<Vec<u8>>)> {
-    let leash = Leash::of(&child);
+    let leash = KillOnDrop::of(&child);
     let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let (tell, ended) = oneshot::channel();
     std::thread::Builder::new().name("exec".into()).spawn(move || {
@@ -261,21 +261,21 @@ async fn finished(mut child: Child) -> io::Result<(ExitStatus, Secret<Vec<u8>>)>
 
 fn read(stdout: ChildStdout) -> io::Result<Secret<Vec<u8>>> {
     let mut text = Secret::new(Vec::with_capacity(16 * 1024));
-    stdout.take(LARGEST as u64 + 1).read_to_end(text.expose_mut())?;
+    stdout.take(MAX_FILE_BYTES as u64 + 1).read_to_end(text.expose_mut())?;
     Ok(text)
 }
 
 /// Kills when dropped. A process that has ended is named by its descriptor, never by a number that another may have by then.
-struct Leash(Option<OwnedFd>);
+struct KillOnDrop(Option<OwnedFd>);
 
-impl Leash {
+impl KillOnDrop {
     fn of(child: &Child) -> Self {
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Self(id.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok()))
     }
 }
 
-impl Drop for Leash {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(process) = &self.0 {
             // It may have ended by itself.

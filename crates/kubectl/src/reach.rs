@@ -1,6 +1,6 @@
 //! The connections to an API server that a person chose, and who is said to ask, kept fresh.
 //!
-//! As [`seawall_kube::server`] for the agent, and more: over http or through a proxy, as somebody else, by the word of a program
+//! As [`seawall_kube::transport`] for the agent, and more: over http or through a proxy, as somebody else, by the word of a program
 //! ([`crate::plugin`]). Apart from it so that the agent has none of this. Files are looked at once a minute and a program is run
 //! again when its word has expired; both at once when the server does not know us (401).
 
@@ -29,12 +29,12 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use tracing::warn;
 
-use crate::choice::Chosen;
-use crate::plugin::Credential;
-use seawall_kube::Failure;
-use seawall_kube::StartError;
-use seawall_kube::access::endpoint::Papers;
-use seawall_kube::server::{FRESH, READ, tcp};
+use crate::choice::ResolvedContext;
+use crate::plugin::PluginCredential;
+use seawall_kube::KubeAccessError;
+use seawall_kube::KubeError;
+use seawall_kube::access::endpoint::KubeCredentials;
+use seawall_kube::transport::{CREDENTIALS_MAX_AGE, READ_BUFFER_SIZE, tcp_connector};
 
 /// Connections that are kept without a request on them: one for each of some calls at once.
 const IDLE: (usize, Duration) = (8, Duration::from_secs(30));
@@ -42,47 +42,47 @@ const IDLE: (usize, Duration) = (8, Duration::from_secs(30));
 type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
 
 /// The API server.
-pub(crate) struct Reach {
-    pub(crate) chosen: Chosen,
+pub(crate) struct KubeconfigTransport {
+    pub(crate) context: ResolvedContext,
     provider: Arc<CryptoProvider>,
     /// Longest wait for a TCP connection.
     connect: Duration,
     clock: Clock,
     /// Held while files are read and a program runs, and that is its purpose: one login, and its result for all who wait.
-    kept: tokio::sync::Mutex<Option<Kept>>,
+    kept: tokio::sync::Mutex<Option<CachedSender>>,
 }
 
-struct Kept {
+struct CachedSender {
     read: Moment,
-    credential: Credential,
-    way: Way,
+    credential: PluginCredential,
+    way: RequestSender,
 }
 
 /// How to send a request now. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Way {
+pub(crate) struct RequestSender {
     pool: Pool,
     headers: HeaderMap,
     /// Of all that it was made of; another for other credentials.
     fingerprint: u64,
 }
 
-impl Reach {
+impl KubeconfigTransport {
     /// Opens nothing yet, and runs nothing.
     pub(crate) fn new(
-        chosen: Chosen,
+        context: ResolvedContext,
         provider: Arc<CryptoProvider>,
         connect: Duration,
         clock: Clock,
     ) -> Self {
-        Self { chosen, provider, connect, clock, kept: tokio::sync::Mutex::new(None) }
+        Self { context, provider, connect, clock, kept: tokio::sync::Mutex::new(None) }
     }
 
     /// How to send a request now. Takes as long as a person needs to log in, where that has to be.
     ///
     /// # Errors
     /// Which of the credentials cannot be had.
-    pub(crate) async fn way(&self) -> Result<Way, StartError> {
+    pub(crate) async fn sender(&self) -> Result<RequestSender, KubeAccessError> {
         let mut kept = self.kept.lock().await;
         self.renewed(&mut kept, false).await
     }
@@ -90,8 +90,11 @@ impl Reach {
     /// The same after the server did not know who came by `refused`; `None` if there is no other way.
     ///
     /// # Errors
-    /// As [`Self::way`].
-    pub(crate) async fn other_than(&self, refused: &Way) -> Result<Option<Way>, StartError> {
+    /// As [`Self::sender`].
+    pub(crate) async fn sender_after_refusal(
+        &self,
+        refused: &RequestSender,
+    ) -> Result<Option<RequestSender>, KubeAccessError> {
         let mut kept = self.kept.lock().await;
         // Somebody else may have seen to it while this one waited.
         let is_known = kept.as_ref().is_some_and(|kept| kept.way.fingerprint == refused.fingerprint);
@@ -99,21 +102,26 @@ impl Reach {
         Ok(Some(way).filter(|way| way.fingerprint != refused.fingerprint))
     }
 
-    async fn renewed(&self, kept: &mut Option<Kept>, is_refused: bool) -> Result<Way, StartError> {
+    async fn renewed(
+        &self,
+        kept: &mut Option<CachedSender>,
+        is_refused: bool,
+    ) -> Result<RequestSender, KubeAccessError> {
         let now = self.clock.now();
         let expired = |at| self.clock.wall() >= at;
         if let Some(kept) = kept.as_ref() {
-            let is_fresh = now.since(kept.read) < FRESH && !kept.credential.expires.is_some_and(expired);
+            let is_fresh =
+                now.since(kept.read) < CREDENTIALS_MAX_AGE && !kept.credential.expires.is_some_and(expired);
             if is_fresh && !is_refused {
                 return Ok(kept.way.clone());
             }
         }
         let last = kept.as_ref().map(|kept| &kept.credential);
         let last = last.filter(|last| !is_refused && !last.expires.is_some_and(expired)).cloned();
-        let credential = match (&self.chosen.plugin, last) {
+        let credential = match (&self.context.plugin, last) {
             (_, Some(last)) => last,
             (Some(plugin), None) => plugin.run(&self.clock).await.map_err(|reason| self.wrong(reason))?,
-            (None, None) => Credential::default(),
+            (None, None) => PluginCredential::default(),
         };
         let way = match (self.way_by(&credential, kept.as_ref()), kept.as_ref()) {
             (Ok(way), _) => way,
@@ -126,13 +134,17 @@ impl Reach {
             }
             (Err(reason), None) => return Err(self.wrong(reason)),
         };
-        *kept = Some(Kept { read: now, credential, way: way.clone() });
+        *kept = Some(CachedSender { read: now, credential, way: way.clone() });
         Ok(way)
     }
 
     /// The way that these and the files lead to, with the connections of the last one if nothing has changed.
-    fn way_by(&self, credential: &Credential, last: Option<&Kept>) -> Result<Way, String> {
-        let mut papers = self.chosen.endpoint.papers()?;
+    fn way_by(
+        &self,
+        credential: &PluginCredential,
+        last: Option<&CachedSender>,
+    ) -> Result<RequestSender, String> {
+        let mut papers = self.context.endpoint.read_credentials()?;
         papers.token = papers.token.or_else(|| credential.token.clone());
         papers.identity = papers.identity.or_else(|| credential.identity.clone());
         let fingerprint = fingerprint(&papers);
@@ -140,31 +152,31 @@ impl Reach {
             return Ok(last.way.clone());
         }
         let mut headers: HeaderMap = HeaderMap::new();
-        for (name, value) in &self.chosen.acting {
+        for (name, value) in &self.context.impersonation {
             headers.append(name, value.clone());
         }
         let authorization =
-            self.chosen.basic.clone().map_or_else(|| papers.authorization(), |basic| Ok(Some(basic)));
+            self.context.basic.clone().map_or_else(|| papers.authorization(), |basic| Ok(Some(basic)));
         headers.extend(authorization?.map(|value| (AUTHORIZATION, value)));
-        Ok(Way { pool: self.pool(self.tls(&papers)?), headers, fingerprint })
+        Ok(RequestSender { pool: self.pool(self.tls(&papers)?), headers, fingerprint })
     }
 
-    fn tls(&self, papers: &Papers) -> Result<ClientConfig, String> {
+    fn tls(&self, papers: &KubeCredentials) -> Result<ClientConfig, String> {
         let mut config = papers.tls(self.provider.clone())?;
-        if self.chosen.is_unverified {
-            config.dangerous().set_certificate_verifier(Arc::new(Anyone(self.provider.clone())));
+        if self.context.is_unverified {
+            config.dangerous().set_certificate_verifier(Arc::new(NoVerification(self.provider.clone())));
         }
         Ok(config)
     }
 
     fn pool(&self, tls: ClientConfig) -> Pool {
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-        let tls = match &self.chosen.endpoint.name {
+        let tls = match &self.context.endpoint.name {
             Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
             None => tls,
         };
-        let tcp = tcp(self.connect);
-        let dial = match &self.chosen.proxy {
+        let tcp = tcp_connector(self.connect);
+        let dial = match &self.context.proxy {
             None => Dial::Straight(tcp),
             Some(proxy) => {
                 let tunnel = Tunnel::new(proxy.uri.clone(), tcp);
@@ -178,7 +190,7 @@ impl Reach {
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE.0)
             .pool_idle_timeout(IDLE.1)
-            .http1_max_buf_size(READ)
+            .http1_max_buf_size(READ_BUFFER_SIZE)
             .build(tls.enable_http1().wrap_connector(dial))
     }
 
@@ -188,25 +200,25 @@ impl Reach {
     /// No connection, or it broke.
     pub(crate) async fn send(
         &self,
-        way: &Way,
+        way: &RequestSender,
         request: Request<Bytes>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, KubeError> {
         let (mut head, body) = request.into_parts();
-        head.uri = self.chosen.endpoint.base.locate_by(self.chosen.scheme.clone(), &head.uri)?;
+        head.uri = self.context.endpoint.base.url_with_scheme(self.context.scheme.clone(), &head.uri)?;
         for (name, value) in &way.headers {
             head.headers.append(name, value.clone());
         }
         let answer = way.pool.request(Request::from_parts(head, Full::new(body))).await;
-        answer.map_err(|error| Failure::unreachable(&error))
+        answer.map_err(|error| KubeError::unreachable(&error))
     }
 
-    fn wrong(&self, reason: String) -> StartError {
-        StartError { access: self.chosen.access.clone(), reason }
+    fn wrong(&self, reason: String) -> KubeAccessError {
+        KubeAccessError { access: self.context.access.clone(), reason }
     }
 }
 
 /// Equal for equal credentials; to see that one was replaced, nothing else.
-fn fingerprint(papers: &Papers) -> u64 {
+fn fingerprint(papers: &KubeCredentials) -> u64 {
     let mut hasher = DefaultHasher::new();
     (papers.fingerprint(), papers.token.as_ref().map(Secret::expose)).hash(&mut hasher);
     hasher.finish()
@@ -250,9 +262,9 @@ impl Service<Uri> for Dial {
 
 /// Believes whoever answers, because the file says so (`insecure-skip-tls-verify`); signatures are checked in any case.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct NoVerification(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

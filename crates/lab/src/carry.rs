@@ -6,61 +6,61 @@
 use std::time::Duration;
 
 use seawall_load::clock::RunClock;
-use seawall_load::collector::Heard;
+use seawall_load::collector::CollectorEvent;
 use seawall_load::control::Control;
-use seawall_load::interval::Interval;
-use seawall_load::outcome::Outcome;
+use seawall_load::interval::IntervalStats;
+use seawall_load::outcome::RunOutcome;
 use seawall_load::summary::Summary;
-use seawall_load::trial::Trial;
+use seawall_load::trial::LoadTrial;
 
 use crate::judgement::Judgement;
-use crate::machine::{Machine, Times};
+use crate::machine::{MachineMonitor, TrialTimes};
 use crate::objective::Objectives;
-use seawall_probe::System;
+use seawall_probe::LocalFiles;
 
 /// A load under way. Dropping it aborts it.
-pub struct Carriage<'s> {
-    trial: Trial<'s>,
+pub struct RunningTrial<'s> {
+    trial: LoadTrial<'s>,
     clock: RunClock,
-    machine: Machine<System>,
+    machine: MachineMonitor<LocalFiles>,
 }
 
 /// What waiting came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// There is another [`Carriage::interval`].
+pub enum TrialProgress {
+    /// There is another [`RunningTrial::interval`].
     Interval,
     /// There is none yet.
-    Nothing,
+    Pending,
     /// All of it was told.
-    Over,
+    Finished,
 }
 
 /// What a load came to.
 #[derive(Debug)]
-pub struct Carried {
+pub struct TrialResult {
     /// What was measured.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// The figures made of it.
     pub summary: Summary,
     /// What is to be thought of them.
     pub judgement: Judgement,
 }
 
-impl<'s> Carriage<'s> {
+impl<'s> RunningTrial<'s> {
     /// Of a trial that has just begun, of which what is due in the warm-up does not count.
     #[must_use]
-    pub fn new(trial: Trial<'s>, warm_up: Duration) -> Self {
+    pub fn new(trial: LoadTrial<'s>, warm_up: Duration) -> Self {
         let clock = RunClock::start();
-        let times = Times { begins: begins(&trial, clock), warm_up };
-        let machine = Machine::watch(System, now(clock), times);
+        let times = TrialTimes { start: begins(&trial, clock), warm_up };
+        let machine = MachineMonitor::watch(LocalFiles, now(clock), times);
         Self { trial, clock, machine }
     }
 
     /// The hand on it.
     #[must_use]
-    pub fn steer(&self) -> Control {
-        self.trial.steer()
+    pub fn control(&self) -> Control {
+        self.trial.control()
     }
 
     /// When its first instant is, in nanoseconds since the Unix epoch.
@@ -70,49 +70,49 @@ impl<'s> Carriage<'s> {
     }
 
     /// Waits for the next interval, so long at most, and looks at the machine when it is time to.
-    pub fn wait(&mut self, patience: Duration) -> Step {
-        match self.trial.next(patience.min(self.machine.patience(now(self.clock)))) {
-            Heard::Interval(_) => {
+    pub fn wait(&mut self, patience: Duration) -> TrialProgress {
+        match self.trial.next_interval(patience.min(self.machine.max_wait(now(self.clock)))) {
+            CollectorEvent::Interval(_) => {
                 self.machine.sample(self.trial.interval(), self.trial.spun(), now(self.clock));
-                Step::Interval
+                TrialProgress::Interval
             }
-            Heard::Nothing => {
-                self.machine.waited(now(self.clock));
-                Step::Nothing
+            CollectorEvent::Timeout => {
+                self.machine.on_timeout(now(self.clock));
+                TrialProgress::Pending
             }
-            Heard::Over => {
-                self.machine.sent(now(self.clock));
-                Step::Over
+            CollectorEvent::Ended => {
+                self.machine.sending_ended(now(self.clock));
+                TrialProgress::Finished
             }
         }
     }
 
     /// Sees it to its end, interval by interval.
-    pub fn watch(&mut self, mut each: impl FnMut(&Interval)) {
+    pub fn run_to_end(&mut self, mut each: impl FnMut(&IntervalStats)) {
         loop {
             match self.wait(Duration::MAX) {
-                Step::Interval => each(self.trial.interval()),
-                Step::Nothing => {}
-                Step::Over => return,
+                TrialProgress::Interval => each(self.trial.interval()),
+                TrialProgress::Pending => {}
+                TrialProgress::Finished => return,
             }
         }
     }
 
     /// The interval that was heard of last; an empty one before that.
     #[must_use]
-    pub fn interval(&self) -> &Interval {
+    pub fn interval(&self) -> &IntervalStats {
         self.trial.interval()
     }
 
     /// Waits for the end, and judges.
     #[must_use]
-    pub fn finish(self, objectives: Option<&Objectives>) -> Carried {
+    pub fn finish(self, objectives: Option<&Objectives>) -> TrialResult {
         let Self { trial, clock, machine } = self;
         let outcome = trial.finish();
         let findings = machine.finish(&outcome, now(clock));
         let summary = Summary::new(&outcome);
         let judgement = Judgement::new(&outcome, &summary, findings, objectives);
-        Carried { outcome, summary, judgement }
+        TrialResult { outcome, summary, judgement }
     }
 }
 
@@ -121,7 +121,7 @@ fn now(clock: RunClock) -> Duration {
 }
 
 /// When the first hit is due.
-fn begins(trial: &Trial<'_>, clock: RunClock) -> Duration {
+fn begins(trial: &LoadTrial<'_>, clock: RunClock) -> Duration {
     let ahead = trial.began_unix_ns().saturating_sub(clock.unix_ns(0));
     Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
 }

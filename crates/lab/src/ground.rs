@@ -3,28 +3,28 @@
 
 use std::time::Duration;
 
-use seawall_cause::subject::Subject;
-use seawall_search::{closed, target::Target};
+use seawall_cause::subject::ExperimentTarget;
+use seawall_search::{closed, target::SearchTarget};
 
 /// A target, experiments on it, and what can be offered to it at all.
-pub trait Ground: Target + closed::Target + Subject {
+pub trait TargetDriver: SearchTarget + closed::ClosedTarget + ExperimentTarget {
     /// Finds out the highest rate that this generator can offer, without troubling the target.
     fn calibrate(&mut self) -> Calibration;
 
     /// Closes all connections to the target, so that those which a search has kept hold no places there.
-    fn hang_up(&mut self);
+    fn close_connections(&mut self);
 
     /// Most clients, each of which waits for its answer, that this generator can keep busy.
-    fn most_clients(&self) -> u32;
+    fn max_clients(&self) -> u32;
 }
 
 /// What the generator can do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     /// Requests a second that it can send by itself; none: that could not be told, and each trial is judged by itself.
-    pub most: Option<f64>,
+    pub max_rate: Option<f64>,
     /// How that was found out, in words.
-    pub how: String,
+    pub explanation: String,
     /// How long it took.
     pub took: Duration,
     /// Somebody wants everything to end.

@@ -4,38 +4,38 @@
 //! in one trial of a session speaks against no other. Called by whoever runs a trial; what follows from a judgement (an exit
 //! code, another trial) is theirs.
 
-use seawall_load::outcome::Outcome;
+use seawall_load::outcome::RunOutcome;
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
-use crate::objective::{Missed, Objectives};
+use crate::objective::{MissedObjective, Objectives};
 use crate::selfcheck;
-use crate::verdict::{Reason, Verdict, worst};
-use seawall_probe::{Finding, Grade};
+use crate::verdict::{GeneratorVerdict, VerdictReason, worst};
+use seawall_probe::{FindingGrade, MachineFinding};
 
 /// What is to be thought of a trial. As data it is the verdict and its reasons; the rest stands elsewhere there.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judgement {
     /// How far the trial's figures can be trusted.
-    pub verdict: Verdict,
+    pub verdict: GeneratorVerdict,
     /// Why no further.
     #[serde(rename = "findings")]
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<VerdictReason>,
     /// Every check of the machine, the passed ones included; none where there is no machine, as in a simulation.
     #[serde(skip)]
-    pub machine: Vec<Finding>,
+    pub machine: Vec<MachineFinding>,
     /// Objectives that the figures miss, whatever they are worth.
     #[serde(skip)]
-    pub missed: Vec<Missed>,
+    pub missed: Vec<MissedObjective>,
 }
 
 impl Judgement {
     /// Of a trial, the figures made of it, and what was found out about the machine while it went on.
     #[must_use]
     pub fn new(
-        outcome: &Outcome,
+        outcome: &RunOutcome,
         summary: &Summary,
-        machine: Vec<Finding>,
+        machine: Vec<MachineFinding>,
         objectives: Option<&Objectives>,
     ) -> Self {
         let reasons: Vec<_> =
@@ -46,42 +46,42 @@ impl Judgement {
 
     /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
     #[must_use]
-    pub fn told(reasons: Vec<Reason>) -> Self {
+    pub fn from_reasons(reasons: Vec<VerdictReason>) -> Self {
         Self { verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
     }
 
     /// Whether the objectives hold; none where the generator was the limit, for then nothing can be said about the target.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
-        (self.verdict != Verdict::GeneratorLimited).then_some(self.missed.is_empty())
+        (self.verdict != GeneratorVerdict::GeneratorLimited).then_some(self.missed.is_empty())
     }
 }
 
 /// What a finding about the machine says against the trial: nothing, unless it held the generator up.
-fn against(finding: &Finding) -> Option<Reason> {
+fn against(finding: &MachineFinding) -> Option<VerdictReason> {
     let verdict = match finding.grade {
-        Grade::Fine | Grade::Noted | Grade::Untested => return None,
-        Grade::Degraded => Verdict::Degraded,
-        Grade::Invalid => Verdict::GeneratorLimited,
+        FindingGrade::Fine | FindingGrade::Noted | FindingGrade::Untested => return None,
+        FindingGrade::Degraded => GeneratorVerdict::Degraded,
+        FindingGrade::Invalid => GeneratorVerdict::GeneratorLimited,
     };
-    Some(Reason::new(finding.id, verdict, finding.text.clone()))
+    Some(VerdictReason::new(finding.id, verdict, finding.text.clone()))
 }
 
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::stats::Stats;
+    use seawall_load::stats::LoadStats;
 
     use super::*;
 
     /// A trial of one second whose own figures are sound, and in which nothing was sent.
-    fn outcome() -> Outcome {
-        Outcome::of(Stats::default(), SECOND)
+    fn outcome() -> RunOutcome {
+        RunOutcome::from_stats(LoadStats::default(), SECOND)
     }
 
-    fn judged(grade: Grade, objectives: &str) -> Judgement {
+    fn judged(grade: FindingGrade, objectives: &str) -> Judgement {
         let text = "text of a check".to_owned();
-        let finding = Finding { id: "a check", grade, measured: None, limit: None, unit: "", text };
+        let finding = MachineFinding { id: "a check", grade, measured: None, limit: None, unit: "", text };
         let (outcome, objectives) = (outcome(), objectives.parse().ok());
         Judgement::new(&outcome, &Summary::new(&outcome), vec![finding], objectives.as_ref())
     }
@@ -92,19 +92,19 @@ mod tests {
             let judgement = judged(grade, "");
             (judgement.verdict, judgement.reasons.len())
         };
-        for fine in [Grade::Fine, Grade::Noted, Grade::Untested] {
-            assert_eq!(of(fine), (Verdict::Sound, 0));
+        for fine in [FindingGrade::Fine, FindingGrade::Noted, FindingGrade::Untested] {
+            assert_eq!(of(fine), (GeneratorVerdict::Sound, 0));
         }
-        assert_eq!(of(Grade::Degraded), (Verdict::Degraded, 1));
-        assert_eq!(of(Grade::Invalid), (Verdict::GeneratorLimited, 1));
+        assert_eq!(of(FindingGrade::Degraded), (GeneratorVerdict::Degraded, 1));
+        assert_eq!(of(FindingGrade::Invalid), (GeneratorVerdict::GeneratorLimited, 1));
     }
 
     #[test]
     fn objectives_are_not_judged_by_what_a_limited_generator_measured() {
         let holds = |grade, objectives| judged(grade, objectives).holds();
-        assert_eq!(holds(Grade::Degraded, ""), Some(true));
+        assert_eq!(holds(FindingGrade::Degraded, ""), Some(true));
         // Nothing was sent.
-        assert_eq!(holds(Grade::Degraded, "p99<1s"), Some(false));
-        assert_eq!(holds(Grade::Invalid, "p99<1s"), None);
+        assert_eq!(holds(FindingGrade::Degraded, "p99<1s"), Some(false));
+        assert_eq!(holds(FindingGrade::Invalid, "p99<1s"), None);
     }
 }

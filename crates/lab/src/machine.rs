@@ -1,26 +1,26 @@
 //! This machine during one trial: joins [`seawall_probe`], which knows no trials, with what the engine measured.
 //!
-//! Each trial has a [`Machine`] of its own, so that it is told what the machine did then and nothing else: counts from the first
+//! Each trial has a [`MachineMonitor`] of its own, so that it is told what the machine did then and nothing else: counts from the first
 //! request to the last answer, shares of time from the first request that counts to the last that is sent. Asks nobody for the
 //! time. Called by whoever runs a trial.
 
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fault::Fault;
-use seawall_load::interval::Interval;
-use seawall_load::outcome::Outcome;
+use seawall_load::fault::RequestFault;
+use seawall_load::interval::IntervalStats;
+use seawall_load::outcome::RunOutcome;
 
 use crate::selfcheck;
-use seawall_probe::threads::SHORTEST;
-use seawall_probe::{Files, Finding, Run, Watch};
+use seawall_probe::threads::MIN_SPAN;
+use seawall_probe::{GeneratorMonitor, HostFiles, MachineFinding, RunActivity};
 
 /// What the engine calls the threads that send.
 const SENDERS: &str = "sender ";
 
 /// Time between two looks at the machine: no shorter, for a look costs as much as some hundred requests, and no longer, for a
 /// trial may be over soon after.
-const SPACING: Duration = SHORTEST;
+const SPACING: Duration = MIN_SPAN;
 
 /// The first look, some milliseconds of one core's time, is over when the first request is due.
 const LEAD: Duration = Duration::from_millis(10);
@@ -30,16 +30,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// When a trial does what.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Times {
+pub struct TrialTimes {
     /// The first request is due, on the clock of whoever asks.
-    pub begins: Duration,
+    pub start: Duration,
     /// Requests due so long from then on do not count.
     pub warm_up: Duration,
 }
 
 /// Watches the machine during a trial.
 #[derive(Debug)]
-pub struct Machine<F> {
+pub struct MachineMonitor<F> {
     /// The first look of the trial, if it is still to come.
     first: Option<Duration>,
     /// Since the trial began.
@@ -48,19 +48,19 @@ pub struct Machine<F> {
     next: Duration,
     /// Something was sent since the last look.
     unseen: bool,
-    spun: Spun,
-    watch: Watch<F>,
+    spun: SpinTotals,
+    watch: GeneratorMonitor<F>,
 }
 
 /// What each sending thread spun away since the trial began: at the first look, at the last one, and as told last.
 #[derive(Debug, Default)]
-struct Spun {
+struct SpinTotals {
     first: Vec<Nanos>,
     last: Vec<Nanos>,
     told: Vec<Nanos>,
 }
 
-impl Spun {
+impl SpinTotals {
     fn restart(&mut self) {
         self.first.clone_from(&self.told);
         self.last.clone_from(&self.told);
@@ -81,29 +81,29 @@ impl Spun {
     }
 }
 
-impl<F: Files> Machine<F> {
+impl<F: HostFiles> MachineMonitor<F> {
     /// Of a trial that has such times, on a clock that shows `at` and goes on until the end. The sending threads must be there.
     #[must_use]
-    pub fn watch(files: F, at: Duration, times: Times) -> Self {
-        let first = times.begins.saturating_sub(LEAD);
+    pub fn watch(files: F, at: Duration, times: TrialTimes) -> Self {
+        let first = times.start.saturating_sub(LEAD);
         Self {
             first: (first > at).then_some(first),
             warm_up: nanos(times.warm_up),
             next: at + SPACING,
             unseen: false,
-            spun: Spun::default(),
-            watch: Watch::start(files, SENDERS, at),
+            spun: SpinTotals::default(),
+            watch: GeneratorMonitor::start(files, SENDERS, at),
         }
     }
 
-    /// How long to wait for the next interval before [`Self::waited`] must be called.
+    /// How long to wait for the next interval before [`Self::on_timeout`] must be called.
     #[must_use]
-    pub fn patience(&self, at: Duration) -> Duration {
+    pub fn max_wait(&self, at: Duration) -> Duration {
         self.first.map_or(PATIENCE, |first| first.saturating_sub(at))
     }
 
     /// No interval came so far.
-    pub fn waited(&mut self, at: Duration) {
+    pub fn on_timeout(&mut self, at: Duration) {
         if self.first.is_some_and(|first| at >= first) {
             self.restart(at);
         }
@@ -111,7 +111,7 @@ impl<F: Files> Machine<F> {
 
     /// An interval came, until whose end each thread had `spun` so much away since the trial began: looks at the sending
     /// threads, unless they only wait for the last answers.
-    pub fn sample(&mut self, interval: &Interval, spun: &[Nanos], at: Duration) {
+    pub fn sample(&mut self, interval: &IntervalStats, spun: &[Nanos], at: Duration) {
         self.spun.told.clear();
         self.spun.told.extend_from_slice(spun);
         let sends = interval.stats.sent > 0;
@@ -125,15 +125,15 @@ impl<F: Files> Machine<F> {
     }
 
     /// The last interval has come; what follows is nobody's sending any more.
-    pub fn sent(&mut self, at: Duration) {
+    pub fn sending_ended(&mut self, at: Duration) {
         if self.unseen {
             self.look(at);
         }
     }
 
     /// Whether what was seen until the end of this interval does not count, so far as it is worth beginning anew.
-    fn is_warming_up(&self, interval: &Interval, at: Duration) -> bool {
-        let Interval { from, to, .. } = *interval;
+    fn is_warming_up(&self, interval: &IntervalStats, at: Duration) -> bool {
+        let IntervalStats { from, to, .. } = *interval;
         let is_last = to.saturating_add(to.saturating_sub(from)) > self.warm_up;
         to <= self.warm_up && (is_last || at >= self.next)
     }
@@ -152,12 +152,12 @@ impl<F: Files> Machine<F> {
 
     /// What was found, given what the trial came to.
     #[must_use]
-    pub fn finish(self, outcome: &Outcome, at: Duration) -> Vec<Finding> {
-        let run = Run {
+    pub fn finish(self, outcome: &RunOutcome, at: Duration) -> Vec<MachineFinding> {
+        let run = RunActivity {
             sending: Duration::from_nanos(outcome.scheduled_for),
             missed_sends: selfcheck::has_missed_sends(outcome),
             connections: outcome.total.connections,
-            no_socket: outcome.total.fault(Fault::Local(std::io::ErrorKind::Other)),
+            socket_failures: outcome.total.fault(RequestFault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
             spun: self.spun.between(),
         };
@@ -167,12 +167,12 @@ impl<F: Files> Machine<F> {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::stats::Stats;
+    use seawall_load::stats::LoadStats;
     use seawall_load::summary::Summary;
 
     use super::*;
     use crate::judgement::Judgement;
-    use crate::verdict::Verdict;
+    use crate::verdict::GeneratorVerdict;
     use seawall_probe::files::fake::Texts;
 
     /// A machine with one sending thread, a CPU quota, and counters that go on from trial to trial.
@@ -226,8 +226,8 @@ mod tests {
         /// One trial of the session, of ten intervals.
         fn trial_of(&mut self, cadence: Duration, load: &Load) -> Judgement {
             self.set();
-            let mut machine = Machine::watch(&self.texts, self.now, Times::default());
-            let mut total = Stats { sent: load.sent, ..Stats::default() };
+            let mut machine = MachineMonitor::watch(&self.texts, self.now, TrialTimes::default());
+            let mut total = LoadStats { sent: load.sent, ..LoadStats::default() };
             (0..100).for_each(|_| total.clock_lag.record(load.late.as_nanos() as u64));
             let cadence_ns = cadence.as_nanos() as u64;
             for at in 0..10 {
@@ -235,11 +235,11 @@ mod tests {
                 self.on_cpu += load.on_cpu / 10;
                 self.throttled += load.throttled / 10;
                 self.set();
-                let stats = Stats { sent: load.sent / 10, ..Stats::default() };
+                let stats = LoadStats { sent: load.sent / 10, ..LoadStats::default() };
                 let (from, to) = (at * cadence_ns, (at + 1) * cadence_ns);
-                machine.sample(&Interval { from, to, stats }, &[0], self.now);
+                machine.sample(&IntervalStats { from, to, stats }, &[0], self.now);
             }
-            let outcome = Outcome { total, scheduled: Some(1000), ..outcome_of(10 * cadence) };
+            let outcome = RunOutcome { total, scheduled: Some(1000), ..outcome_of(10 * cadence) };
             let found = machine.finish(&outcome, self.now);
             Judgement::new(&outcome, &Summary::new(&outcome), found, None)
         }
@@ -248,16 +248,16 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// An interval of a second that ends then.
-    fn second(to: u64, sent: u64) -> Interval {
-        let stats = Stats { sent, ..Stats::default() };
-        Interval { from: (to - 1) * nanos(SECOND), to: to * nanos(SECOND), stats }
+    fn second(to: u64, sent: u64) -> IntervalStats {
+        let stats = LoadStats { sent, ..LoadStats::default() };
+        IntervalStats { from: (to - 1) * nanos(SECOND), to: to * nanos(SECOND), stats }
     }
 
-    fn outcome_of(schedule: Duration) -> Outcome {
-        Outcome::of(Stats::default(), nanos(schedule))
+    fn outcome_of(schedule: Duration) -> RunOutcome {
+        RunOutcome::from_stats(LoadStats::default(), nanos(schedule))
     }
 
-    fn measured(found: &[Finding], id: &str) -> f64 {
+    fn measured(found: &[MachineFinding], id: &str) -> f64 {
         found.iter().find(|finding| finding.id == id).and_then(|finding| finding.measured).unwrap().round()
     }
 
@@ -267,12 +267,12 @@ mod tests {
         for warm_up in [0, 20] {
             let mut bench = Bench::default();
             bench.set();
-            let times = Times { begins: SECOND * 30, warm_up: SECOND * warm_up };
-            let mut machine = Machine::watch(&bench.texts, bench.now, times);
-            bench.now += machine.patience(bench.now);
-            assert_eq!(bench.now, times.begins - LEAD, "looked once, just before the start");
-            machine.waited(bench.now);
-            bench.now = times.begins;
+            let times = TrialTimes { start: SECOND * 30, warm_up: SECOND * warm_up };
+            let mut machine = MachineMonitor::watch(&bench.texts, bench.now, times);
+            bench.now += machine.max_wait(bench.now);
+            assert_eq!(bench.now, times.start - LEAD, "looked once, just before the start");
+            machine.on_timeout(bench.now);
+            bench.now = times.start;
             for to in 1..=warm_up + 10 {
                 let counts = to > warm_up;
                 bench.now += SECOND;
@@ -280,7 +280,7 @@ mod tests {
                 bench.set();
                 machine.sample(&second(to.into(), if counts { 1000 } else { 0 }), &[0], bench.now);
             }
-            machine.sent(bench.now);
+            machine.sending_ended(bench.now);
             let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
             assert_eq!(measured(&found, "thread-cpu"), 98.0, "{warm_up} s of warm-up");
         }
@@ -300,12 +300,12 @@ mod tests {
                 bench.texts.set(&link("device"), "");
             };
             sent(0.0);
-            let mut machine = Machine::watch(&bench.texts, Duration::ZERO, Times::default());
+            let mut machine = MachineMonitor::watch(&bench.texts, Duration::ZERO, TrialTimes::default());
             for at in 1..=intervals {
                 sent((cadence * at).as_secs_f64() * 0.95e9 / 8.0);
                 machine.sample(&second(at.into(), 1000), &[0], cadence * at);
             }
-            machine.sent(cadence * intervals);
+            machine.sending_ended(cadence * intervals);
             let found = machine.finish(&outcome_of(SECOND * 5), cadence * intervals + SECOND * 30);
             assert_eq!(measured(&found, "bandwidth"), 95.0, "{cadence:?}");
         }
@@ -317,8 +317,8 @@ mod tests {
     fn what_was_spun_away_while_nobody_looked_excuses_no_work() {
         let mut bench = Bench::default();
         bench.set();
-        let times = Times { begins: Duration::ZERO, warm_up: SECOND * 20 };
-        let mut machine = Machine::watch(&bench.texts, bench.now, times);
+        let times = TrialTimes { start: Duration::ZERO, warm_up: SECOND * 20 };
+        let mut machine = MachineMonitor::watch(&bench.texts, bench.now, times);
         let mut spun = Duration::ZERO;
         for to in 1..=40 {
             let counts = (21..=30).contains(&to);
@@ -328,7 +328,7 @@ mod tests {
             bench.set();
             machine.sample(&second(to, if counts { 1000 } else { 0 }), &[nanos(spun)], bench.now);
         }
-        machine.sent(bench.now);
+        machine.sending_ended(bench.now);
         let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
         assert_eq!(measured(&found, "thread-cpu"), 94.0);
     }
@@ -344,12 +344,12 @@ mod tests {
         let verdicts = [&SHORT_OF_CPU, &CALM, &CALM, &SHORT_OF_CPU, &CALM].map(|load| bench.trial(load));
         let [first, second, third, fourth, last] = &verdicts;
         for short in [first, fourth] {
-            assert_eq!(short.verdict, Verdict::GeneratorLimited);
+            assert_eq!(short.verdict, GeneratorVerdict::GeneratorLimited);
             assert_eq!(checks(short), ["unsent", "thread-cpu", "cpu-throttling"]);
             assert_eq!(short.holds(), None);
         }
         for calm in [second, third, last] {
-            assert_eq!((calm.verdict, &calm.reasons), (Verdict::Sound, &Vec::new()));
+            assert_eq!((calm.verdict, &calm.reasons), (GeneratorVerdict::Sound, &Vec::new()));
             assert_eq!(calm.holds(), Some(true));
         }
     }
@@ -362,7 +362,7 @@ mod tests {
         let judgement = Bench::default().trial_of(Duration::from_millis(50), &starved);
         assert_eq!(
             (judgement.verdict, checks(&judgement)),
-            (Verdict::GeneratorLimited, vec!["thread-cpu".into()])
+            (GeneratorVerdict::GeneratorLimited, vec!["thread-cpu".into()])
         );
     }
 }

@@ -7,10 +7,10 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seawall_load::plan::Travel;
-use seawall_load::supply::Source;
+use seawall_load::plan::TransportOptions;
+use seawall_load::supply::RequestSource;
 
-use seawall_probe::{Snapshot, System};
+use seawall_probe::{LocalFiles, MachineSnapshot};
 
 /// Descriptors that are not connections: standard streams, pollers, files, lookups.
 pub const OTHER_FILES: u64 = 64;
@@ -27,24 +27,24 @@ const SPIN: Duration = Duration::from_micros(100);
 
 /// How requests spread over connections.
 #[derive(Debug, Clone, Copy)]
-pub struct Spread {
+pub struct ConnectionPlan {
     /// How many hosts there are, if that is known.
     hosts: Option<u64>,
     /// How many requests one connection may carry at once; 1 is certain, more depends on the servers.
     streams: u64,
 }
 
-impl Spread {
+impl ConnectionPlan {
     /// Of targets that are read later nothing is known: unless a number in flight is asked for, each is taken to need a
     /// connection of its own.
     #[must_use]
-    pub fn of(source: &Source, travel: &Travel, is_bounded: bool) -> Self {
+    pub fn of(source: &RequestSource, travel: &TransportOptions, is_bounded: bool) -> Self {
         let (hosts, several) = match source {
-            Source::List(list) => {
+            RequestSource::List(list) => {
                 let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
                 (Some(origins.len() as u64), origins.iter().any(|origin| travel.multiplexes(origin)))
             }
-            Source::Lazy(_) => (None, is_bounded && (travel.http2.over_tls || travel.http2.clear)),
+            RequestSource::Lazy(_) => (None, is_bounded && (travel.http2.over_tls || travel.http2.clear)),
         };
         Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
     }
@@ -58,7 +58,7 @@ impl Spread {
     /// Requests in flight, and connections per host, for which so many descriptors are enough. Where streams are only
     /// hoped for, a server without them must not get a connection per request: its flights wait for one.
     #[must_use]
-    pub fn within(self, room: u64, connections: u64) -> (u64, u64) {
+    pub fn limits_for(self, room: u64, connections: u64) -> (u64, u64) {
         let each = (room / self.hosts.unwrap_or(1).max(1)).max(1);
         let connections = if self.streams == 1 { connections } else { connections.min(each) };
         let all = room.min(connections.saturating_mul(self.hosts.unwrap_or(u64::MAX)));
@@ -80,22 +80,22 @@ pub fn raise_open_files() -> std::io::Result<u64> {
 
 /// Threads for a rate, in hits a second. More than the work needs only take cores from the target and add wake-ups.
 #[must_use]
-pub fn threads(rate: f64, cpus: usize) -> usize {
+pub fn sender_threads(rate: f64, cpus: usize) -> usize {
     ((rate / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus.max(1))
 }
 
 /// How long a wait may be spun away by so many threads. Spinning is for those who have a core to themselves and to whom nobody
 /// counts CPU time.
 #[must_use]
-pub fn spin(threads: usize) -> Duration {
-    let quotas = Snapshot::take(&System, Duration::ZERO).quotas;
-    let free = quotas.is_ok_and(|quotas| quotas.is_empty()) && threads < cores();
+pub fn max_spin(threads: usize) -> Duration {
+    let quotas = MachineSnapshot::take(&LocalFiles, Duration::ZERO).quotas;
+    let free = quotas.is_ok_and(|quotas| quotas.is_empty()) && threads < available_cores();
     if free { SPIN } else { Duration::ZERO }
 }
 
 /// Cores that this process may run on.
 #[must_use]
-pub fn cores() -> usize {
+pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
@@ -103,16 +103,17 @@ pub fn cores() -> usize {
 mod tests {
     use std::sync::Arc;
 
-    use seawall_load::request::{Request, Style};
-    use seawall_load::supply::List;
+    use seawall_load::request::{PreparedRequest, RequestFraming};
+    use seawall_load::supply::RequestList;
     use seawall_load::target::{Target, Weight};
-    use seawall_load::variant::{Protocol, Variant};
+    use seawall_load::variant::{Variant, VariantProtocol};
 
     use super::*;
 
     #[test]
     fn connections_are_no_more_than_there_are_descriptors_whatever_servers_speak() {
-        let within = |hosts, streams, connections| Spread { hosts, streams }.within(64, connections);
+        let within =
+            |hosts, streams, connections| ConnectionPlan { hosts, streams }.limits_for(64, connections);
         assert_eq!(within(Some(2), 1, u64::MAX), (64, u64::MAX));
         assert_eq!(within(Some(2), 1, 5), (10, 5));
         assert_eq!(within(Some(2), 100, u64::MAX), (6400, 32));
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_way_that_speaks_http2_by_itself_carries_several_requests_on_a_connection() {
-        let streams = |protocol: Option<Protocol>| {
+        let streams = |protocol: Option<VariantProtocol>| {
             let variant = Variant {
                 name: "way".into(),
                 address: None,
@@ -139,18 +140,22 @@ mod tests {
                 variant: Some(Arc::new(variant)),
                 ..Target::default()
             };
-            let request = Request::new(&target, &Style::default()).unwrap();
-            let list = List::new(vec![(request, Weight::default())]).unwrap();
-            Spread::of(&Source::List(list), &Travel::default(), true).is_multiplexed()
+            let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+            let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+            ConnectionPlan::of(&RequestSource::List(list), &TransportOptions::default(), true)
+                .is_multiplexed()
         };
-        assert_eq!([None, Some(Protocol::Http1), Some(Protocol::Http2)].map(streams), [false, false, true]);
+        assert_eq!(
+            [None, Some(VariantProtocol::Http1), Some(VariantProtocol::Http2)].map(streams),
+            [false, false, true]
+        );
     }
 
     #[test]
     fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {
         let cases = [(1.0, 4, 1), (50_000.0, 4, 1), (120_000.0, 4, 3), (9e6, 2, 2), (1.0, 0, 1)];
         for (rate, cpus, expected) in cases {
-            assert_eq!(threads(rate, cpus), expected, "{rate}/s on {cpus}");
+            assert_eq!(sender_threads(rate, cpus), expected, "{rate}/s on {cpus}");
         }
     }
 }

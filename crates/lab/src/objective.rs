@@ -1,7 +1,7 @@
 //! What a run is held to: `p99<100ms,errors<0.1%`.
 //!
 //! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
-//! slower than any bound ([`Judged`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
+//! slower than any bound ([`SloLatencies`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
 //! says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer. Used by `attack --slo`, and by `find --slo` as the goal of a search.
 
 use std::fmt;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::rate::duration;
-use seawall_load::summary::{Judged, Summary};
-use seawall_search::goal::{Goal, Lateness};
+use seawall_load::summary::{SloLatencies, Summary};
+use seawall_search::goal::{LatencyGoal, SearchGoal};
 
 /// Conditions of which each must hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,19 +43,19 @@ enum Quantile {
     "{0:?} is not an objective: expected p50, p90, p95, p99, p99.9, p99.99, max or mean below a duration (p99<100ms), \
      or errors below a share (errors<0.1%)"
 )]
-pub struct BadObjective(String);
+pub struct ObjectiveError(String);
 
 /// Conditions that a run can be held to, but no search.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{objective} cannot be searched for: {why}")]
-pub struct Unsearchable {
+pub struct UnsearchableObjective {
     objective: String,
     why: &'static str,
 }
 
 /// An objective that was missed: what was asked for, and what came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missed {
+pub struct MissedObjective {
     /// The condition.
     pub objective: String,
     /// The figure.
@@ -63,11 +63,11 @@ pub struct Missed {
 }
 
 impl FromStr for Objectives {
-    type Err = BadObjective;
+    type Err = ObjectiveError;
 
-    fn from_str(text: &str) -> Result<Self, BadObjective> {
+    fn from_str(text: &str) -> Result<Self, ObjectiveError> {
         text.split(',')
-            .map(|part| objective(part).ok_or_else(|| BadObjective(part.to_owned())))
+            .map(|part| objective(part).ok_or_else(|| ObjectiveError(part.to_owned())))
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -138,7 +138,7 @@ impl Quantile {
         }
     }
 
-    fn of(self, judged: &Judged) -> Option<Nanos> {
+    fn of(self, judged: &SloLatencies) -> Option<Nanos> {
         match self {
             Self::P50 => judged.p50,
             Self::P90 => judged.p90,
@@ -153,7 +153,7 @@ impl Quantile {
 
 impl Objective {
     /// What is missed of it, where other objectives bound errors or do not.
-    fn check(&self, summary: &Summary, has_error_bound: bool) -> Option<Missed> {
+    fn check(&self, summary: &Summary, has_error_bound: bool) -> Option<MissedObjective> {
         let judged = &summary.judged;
         let (met, measured) = match *self {
             Self::Quantile { quantile, below } => in_time(quantile.of(judged), below, judged),
@@ -168,12 +168,12 @@ impl Objective {
         };
         // A run without a hit meets nothing.
         let offered = judged.offered > 0;
-        (!met || !offered).then(|| Missed { objective: self.to_string(), measured })
+        (!met || !offered).then(|| MissedObjective { objective: self.to_string(), measured })
     }
 }
 
 /// Whether a latency is below its bound, and what is to be said of it.
-fn in_time(latency: Option<Nanos>, below: Nanos, judged: &Judged) -> (bool, String) {
+fn in_time(latency: Option<Nanos>, below: Nanos, judged: &SloLatencies) -> (bool, String) {
     let without =
         || format!("{} of {} hits had no good answer", judged.offered - judged.good, judged.offered);
     let measured = |latency: Nanos| time(rounded(latency as f64, below as f64) as Nanos);
@@ -208,7 +208,7 @@ fn percent(of_one: f64) -> String {
 impl Objectives {
     /// Those that a run missed.
     #[must_use]
-    pub fn missed(&self, summary: &Summary) -> Vec<Missed> {
+    pub fn missed(&self, summary: &Summary) -> Vec<MissedObjective> {
         let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors { .. }));
         self.0.iter().filter_map(|objective| objective.check(summary, has_error_bound)).collect()
     }
@@ -216,11 +216,11 @@ impl Objectives {
 
 impl Objectives {
     /// What a search is to look for: one bound on a quantile, one on errors, or both. Where nothing is said of errors, they are one
-    /// in a thousand ([`Goal::CLIFF`]).
+    /// in a thousand ([`SearchGoal::CLIFF`]).
     ///
     /// # Errors
-    /// [`Unsearchable`].
-    pub fn goal(&self) -> Result<Goal, Unsearchable> {
+    /// [`UnsearchableObjective`].
+    pub fn goal(&self) -> Result<SearchGoal, UnsearchableObjective> {
         let (mut errors, mut late) = (None, None);
         for objective in &self.0 {
             match objective.sought()? {
@@ -232,18 +232,18 @@ impl Objectives {
                 }
             }
         }
-        Ok(Goal { errors: errors.unwrap_or(Goal::CLIFF.errors), late })
+        Ok(SearchGoal { errors: errors.unwrap_or(SearchGoal::CLIFF.errors), late })
     }
 }
 
 /// What one condition is to a search.
 enum Sought {
     Errors(f64),
-    Late(Lateness),
+    Late(LatencyGoal),
 }
 
 impl Objective {
-    fn sought(&self) -> Result<Sought, Unsearchable> {
+    fn sought(&self) -> Result<Sought, UnsearchableObjective> {
         match *self {
             Self::Errors { below } if below <= 0.0 || below >= 1.0 => Err(self.unsearchable(
                 "a share between 0 and 1 can be counted, and no trial shows that there are none",
@@ -259,31 +259,31 @@ impl Objective {
                         "trials count who is late, and of a largest there is one: p99.99 is the highest",
                     )
                 })?;
-                Ok(Sought::Late(Lateness { share, than: Duration::from_nanos(below) }))
+                Ok(Sought::Late(LatencyGoal { share, than: Duration::from_nanos(below) }))
             }
         }
     }
 
-    fn unsearchable(&self, why: &'static str) -> Unsearchable {
-        Unsearchable { objective: self.to_string(), why }
+    fn unsearchable(&self, why: &'static str) -> UnsearchableObjective {
+        UnsearchableObjective { objective: self.to_string(), why }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::fault::Fault;
-    use seawall_load::outcome::Outcome;
-    use seawall_load::stats::{Finished, Stats};
+    use seawall_load::fault::RequestFault;
+    use seawall_load::outcome::RunOutcome;
+    use seawall_load::stats::{FinishedRequest, LoadStats};
 
     use super::*;
 
     /// So many good answers of 1 ms and so many failures that took no time, of so many hits.
-    fn summary(good: u64, failed: u64, scheduled: u64, fault: Fault) -> Summary {
-        let mut total = Stats { sent: good + failed, ..Stats::default() };
+    fn summary(good: u64, failed: u64, scheduled: u64, fault: RequestFault) -> Summary {
+        let mut total = LoadStats { sent: good + failed, ..LoadStats::default() };
         for hit in 0..good + failed {
             let (outcome, end) = if hit < good { (Ok(200), SECOND / 1000) } else { (Err(fault), 0) };
-            total.finish(&Finished {
+            total.record_finished(&FinishedRequest {
                 target: 0,
                 outcome,
                 due: 0,
@@ -294,15 +294,15 @@ mod tests {
                 bytes_out: 0,
             });
         }
-        let outcome = Outcome { scheduled: Some(scheduled), ..Outcome::of(total, SECOND) };
+        let outcome = RunOutcome { scheduled: Some(scheduled), ..RunOutcome::from_stats(total, SECOND) };
         Summary::new(&outcome)
     }
 
     fn missed(text: &str) -> usize {
-        missed_by(text, &summary(99, 1, 100, Fault::Timeout)).len()
+        missed_by(text, &summary(99, 1, 100, RequestFault::Timeout)).len()
     }
 
-    fn missed_by(text: &str, summary: &Summary) -> Vec<Missed> {
+    fn missed_by(text: &str, summary: &Summary) -> Vec<MissedObjective> {
         text.parse::<Objectives>().unwrap().missed(summary)
     }
 
@@ -329,16 +329,19 @@ mod tests {
 
     #[test]
     fn a_mean_alone_is_missed_while_one_request_fails() {
-        let limited = summary(19, 181, 200, Fault::Timeout);
+        let limited = summary(19, 181, 200, RequestFault::Timeout);
         let missed = missed_by("mean<1s", &limited);
         assert_eq!(missed[0].measured, "181 of 200 hits had no good answer");
         assert_eq!(missed_by("mean<1s,errors<95%", &limited), []);
-        assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, Fault::Timeout)), []);
+        assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, RequestFault::Timeout)), []);
     }
 
     #[test]
     fn what_was_measured_is_rounded_but_never_across_its_bound() {
-        assert_eq!(missed_by("errors<0.1%", &summary(77, 4, 81, Fault::Timeout))[0].measured, "4.94 %");
+        assert_eq!(
+            missed_by("errors<0.1%", &summary(77, 4, 81, RequestFault::Timeout))[0].measured,
+            "4.94 %"
+        );
         assert_eq!(rounded(0.049_382_716_049, 0.001), 0.0494);
         assert_eq!(rounded(253_089_016.0, 100_000_000.0), 253_000_000.0);
         assert_eq!(rounded(0.001_000_04, 0.001), 0.001_000_04);
@@ -349,7 +352,11 @@ mod tests {
     /// Refused connections are quick.
     #[test]
     fn a_hit_without_a_good_answer_is_slower_than_any_bound() {
-        for fault in [Fault::Connect(std::io::ErrorKind::ConnectionRefused), Fault::Dropped, Fault::Shed] {
+        for fault in [
+            RequestFault::Connect(std::io::ErrorKind::ConnectionRefused),
+            RequestFault::Dropped,
+            RequestFault::Shed,
+        ] {
             let dead = summary(0, 200, 200, fault);
             assert_eq!(missed_by("p50<1h,p99<1h,max<1h,mean<1h", &dead).len(), 4, "{fault:?}");
             let cut = summary(99, 2, 101, fault);
@@ -361,7 +368,7 @@ mod tests {
 
     #[test]
     fn hits_that_were_never_sent_are_the_tail_that_was_cut_off() {
-        let cut = summary(103, 0, 200, Fault::Dropped);
+        let cut = summary(103, 0, 200, RequestFault::Dropped);
         let [missed] = &missed_by("p50<2ms,p99<4s", &cut)[..] else { panic!("one of two") };
         assert_eq!(
             (missed.objective.as_str(), missed.measured.as_str()),
@@ -371,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_hit_meets_nothing() {
-        assert_eq!(missed_by("p99<1h,errors<1%", &summary(0, 0, 0, Fault::Timeout)).len(), 2);
+        assert_eq!(missed_by("p99<1h,errors<1%", &summary(0, 0, 0, RequestFault::Timeout)).len(), 2);
     }
 
     #[test]
@@ -384,10 +391,10 @@ mod tests {
     #[test]
     fn a_bound_on_a_quantile_and_one_on_errors_are_a_goal() {
         let goal = |text: &str| text.parse::<Objectives>().unwrap().goal().map_err(|error| error.to_string());
-        let late = Lateness { share: 0.01, than: Duration::from_millis(250) };
-        assert_eq!(goal("p99<250ms,errors<0.5%"), Ok(Goal { errors: 0.005, late: Some(late) }));
-        assert_eq!(goal("errors<0.1%"), Ok(Goal::CLIFF));
-        assert_eq!(goal("p99<250ms"), Ok(Goal { late: Some(late), ..Goal::CLIFF }));
+        let late = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
+        assert_eq!(goal("p99<250ms,errors<0.5%"), Ok(SearchGoal { errors: 0.005, late: Some(late) }));
+        assert_eq!(goal("errors<0.1%"), Ok(SearchGoal::CLIFF));
+        assert_eq!(goal("p99<250ms"), Ok(SearchGoal { late: Some(late), ..SearchGoal::CLIFF }));
         for (text, why) in [
             ("mean<1s", "a mean"),
             ("p99<1s,p90<1s", "there is another"),

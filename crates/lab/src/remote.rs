@@ -12,4 +12,4 @@ pub mod search;
 pub mod segments;
 
 pub use self::memory::most_in_flight;
-pub use self::quota::Quota;
+pub use self::quota::QuotaWatch;

@@ -9,27 +9,27 @@
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
-use seawall_load::fault::{Class, Fault};
-use seawall_load::interval::Interval;
-use seawall_load::outcome::Outcome;
-use seawall_load::plan::GRACE;
-use seawall_load::stats::{Histogram, Stats};
+use seawall_load::fault::{OutcomeClass, RequestFault};
+use seawall_load::interval::IntervalStats;
+use seawall_load::outcome::RunOutcome;
+use seawall_load::plan::DEFAULT_GRACE;
+use seawall_load::stats::{LatencyHistogram, LoadStats};
 
-use crate::verdict::{Reason, Verdict};
+use crate::verdict::{GeneratorVerdict, VerdictReason};
 
 /// The least lag that can matter.
 const LEAST_LAG: Nanos = SECOND / 1000;
 
 /// What the run's own figures say against the generator.
 #[must_use]
-pub fn of_run(outcome: &Outcome) -> Vec<Reason> {
+pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
     [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
 }
 
 /// What the figures of a stretch of a run, sent by so many threads, say against the generator in it, in words.
 #[must_use]
-pub fn of_stretch(stretch: &Interval, threads: usize) -> Vec<String> {
-    let Interval { from, to, stats } = stretch;
+pub fn of_stretch(stretch: &IntervalStats, threads: usize) -> Vec<String> {
+    let IntervalStats { from, to, stats } = stretch;
     let all = to.saturating_sub(*from).saturating_mul(threads as u64);
     let stood = stats.stalled > all / 100;
     let stood = stood.then(|| {
@@ -41,20 +41,21 @@ pub fn of_stretch(stretch: &Interval, threads: usize) -> Vec<String> {
 
 /// A lag beyond which times are coloured. Requests that were given up took as long as we waited for them, so only good answers
 /// say what is little.
-fn bound(good: &Histogram) -> Nanos {
+fn bound(good: &LatencyHistogram) -> Nanos {
     LEAST_LAG.max(good.quantile(0.5) / 20)
 }
 
-fn lag(outcome: &Outcome) -> Option<Reason> {
-    lagged(&outcome.total).map(|measured| Reason::new("send-lag", Verdict::Degraded, measured))
+fn lag(outcome: &RunOutcome) -> Option<VerdictReason> {
+    lagged(&outcome.total)
+        .map(|measured| VerdictReason::new("send-lag", GeneratorVerdict::Degraded, measured))
 }
 
 /// That requests went out later than does not matter, in words.
-fn lagged(stats: &Stats) -> Option<String> {
+fn lagged(stats: &LoadStats) -> Option<String> {
     // Of fewer, the 99th percentile is the largest, and one late send would speak for all.
     let (share, name) = if stats.own_lag.count() < 100 { (0.5, "median") } else { (0.99, "p99") };
     let own = stats.own_lag.quantile(share);
-    let bound = bound(&stats.class(Class::Good).response);
+    let bound = bound(&stats.class(OutcomeClass::Good).response);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
         format!("{name} of the generator's own send lag {own:.2?}, more than {bound:.2?}")
@@ -62,8 +63,8 @@ fn lagged(stats: &Stats) -> Option<String> {
 }
 
 /// Hits that were due and not sent, if they are more than 1 %; those that were given up for want of room or time included.
-fn missed(outcome: &Outcome) -> Option<u64> {
-    let given_up = [Fault::Dropped, Fault::Shed].map(|fault| outcome.total.fault(fault));
+fn missed(outcome: &RunOutcome) -> Option<u64> {
+    let given_up = [RequestFault::Dropped, RequestFault::Shed].map(|fault| outcome.total.fault(fault));
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome));
     let missed = unsent.saturating_add(given_up.iter().sum());
     outcome.scheduled.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
@@ -71,26 +72,26 @@ fn missed(outcome: &Outcome) -> Option<u64> {
 
 /// Hits that were due within the grace before somebody ended the run: at the end of its schedule it would have sent them. Of half a
 /// second, two hits were more than 1 %.
-fn cut_off(outcome: &Outcome) -> u64 {
-    let (Some(_), Some(scheduled)) = (outcome.early, outcome.scheduled) else { return 0 };
-    let share = u128::from(nanos(GRACE).min(outcome.scheduled_for)) * u128::from(scheduled);
+fn cut_off(outcome: &RunOutcome) -> u64 {
+    let (Some(_), Some(scheduled)) = (outcome.stop_reason, outcome.scheduled) else { return 0 };
+    let share = u128::from(nanos(DEFAULT_GRACE).min(outcome.scheduled_for)) * u128::from(scheduled);
     let hits = share.div_ceil(u128::from(outcome.scheduled_for.max(1)));
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
 
 /// Whether more than 1 % of the hits due were not sent. Whose fault that was, the machine must say as well.
 #[must_use]
-pub fn has_missed_sends(outcome: &Outcome) -> bool {
+pub fn has_missed_sends(outcome: &RunOutcome) -> bool {
     missed(outcome).is_some()
 }
 
 /// Hits that were never sent although there was room for them in flight, or nobody can say whether there was: a bound in
 /// flight is reached as well by who comes too late to read the answers, and who does is late for his own clock.
-fn unsent(outcome: &Outcome) -> Option<Reason> {
+fn unsent(outcome: &RunOutcome) -> Option<VerdictReason> {
     let scheduled = outcome.scheduled?;
     let missed = missed(outcome)?;
     // Not the response time, which is long where hits wait for room.
-    let bound = bound(&outcome.total.class(Class::Good).service);
+    let bound = bound(&outcome.total.class(OutcomeClass::Good).service);
     let late = outcome.total.clock_lag.quantile(0.5);
     let was_late = late > bound;
     let had_room = outcome.total.busy <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
@@ -101,55 +102,59 @@ fn unsent(outcome: &Outcome) -> Option<Reason> {
             format!("; half of the time the generator was late by {late:.2?} or more, above {bound:.2?}");
         let clock = if was_late { clock } else { String::new() };
         let measured = format!("{missed} of {scheduled} hits were not sent in time, more than 1 %{clock}");
-        Reason::new("unsent", Verdict::GeneratorLimited, measured)
+        VerdictReason::new("unsent", GeneratorVerdict::GeneratorLimited, measured)
     })
 }
 
-fn stalled(outcome: &Outcome) -> Option<Reason> {
+fn stalled(outcome: &RunOutcome) -> Option<VerdictReason> {
     let stalled = outcome.total.stalled;
     let all = outcome.scheduled_for.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
         let measured =
             format!("senders waited {stalled} ns for a slow reader of the results, more than 1 % of the run");
-        Reason::new("results", Verdict::GeneratorLimited, measured)
+        VerdictReason::new("results", GeneratorVerdict::GeneratorLimited, measured)
     })
 }
 
-fn unrecorded(outcome: &Outcome) -> Option<Reason> {
+fn unrecorded(outcome: &RunOutcome) -> Option<VerdictReason> {
     let lost = outcome.total.unrecorded;
     (lost > 0).then(|| {
-        Reason::new("results", Verdict::Degraded, format!("{lost} results were lost to a slow reader"))
+        VerdictReason::new(
+            "results",
+            GeneratorVerdict::Degraded,
+            format!("{lost} results were lost to a slow reader"),
+        )
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::control::Early;
-    use seawall_load::stats::Finished;
+    use seawall_load::control::RunStopReason;
+    use seawall_load::stats::FinishedRequest;
 
     use super::*;
     use crate::verdict::worst;
 
-    fn outcome(total: Stats) -> Outcome {
-        Outcome { scheduled: Some(1000), ..Outcome::of(total, SECOND) }
+    fn outcome(total: LoadStats) -> RunOutcome {
+        RunOutcome { scheduled: Some(1000), ..RunOutcome::from_stats(total, SECOND) }
     }
 
-    fn checks(total: Stats) -> Vec<String> {
+    fn checks(total: LoadStats) -> Vec<String> {
         of_run(&outcome(total)).iter().map(|reason| reason.check.to_string()).collect()
     }
 
     #[test]
     fn a_run_that_kept_up_has_nothing_against_it() {
-        let mut total = Stats { sent: 1000, ..Stats::default() };
+        let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
         total.own_lag.record(900_000);
         assert_eq!(checks(total), [""; 0]);
     }
 
     #[test]
     fn a_burst_without_end_overflowed_the_share_of_hits_not_sent() {
-        let endless = |busy| Outcome {
+        let endless = |busy| RunOutcome {
             scheduled: Some(u64::MAX),
-            ..outcome(Stats { sent: 1000, stalled: u64::MAX / 2, busy, ..Stats::default() })
+            ..outcome(LoadStats { sent: 1000, stalled: u64::MAX / 2, busy, ..LoadStats::default() })
         };
         let verdicts =
             |busy| of_run(&endless(busy)).iter().map(|reason| reason.check.to_string()).collect::<Vec<_>>();
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn lag_counts_when_it_is_the_generators() {
-        let mut total = Stats { sent: 1000, ..Stats::default() };
+        let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
         total.lag.record(SECOND);
         assert_eq!(checks(total.clone()), [""; 0], "hits waited for room, which is the target's doing");
         total.own_lag.record(2_000_000);
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn one_late_send_of_five_does_not_speak_for_all() {
-        let mut total = Stats { sent: 5, ..Stats::default() };
+        let mut total = LoadStats { sent: 5, ..LoadStats::default() };
         (0..4).for_each(|_| total.own_lag.record(1_000));
         total.own_lag.record(SECOND);
         assert_eq!(checks(total.clone()), [""; 0]);
@@ -180,9 +185,9 @@ mod tests {
     #[test]
     fn a_bound_in_flight_excuses_no_generator_that_was_late_for_its_own_clock() {
         let missed = |clock_lag: Nanos, dropped: u64| {
-            let mut total = Stats { sent: 300, busy: SECOND * 9 / 10, ..Stats::default() };
+            let mut total = LoadStats { sent: 300, busy: SECOND * 9 / 10, ..LoadStats::default() };
             (0..10).for_each(|_| total.clock_lag.record(clock_lag));
-            total.faults[Fault::Dropped.kind()] = dropped;
+            total.faults[RequestFault::Dropped.kind()] = dropped;
             checks(total)
         };
         for dropped in [0, 700] {
@@ -193,11 +198,11 @@ mod tests {
 
     #[test]
     fn requests_that_were_given_up_made_any_lag_seem_little() {
-        let mut total = Stats { sent: 1000, ..Stats::default() };
+        let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
         total.own_lag.record(SECOND);
-        let timeout = Finished {
+        let timeout = FinishedRequest {
             target: 0,
-            outcome: Err(Fault::Timeout),
+            outcome: Err(RequestFault::Timeout),
             due: 0,
             sent: Some(0),
             first_byte: None,
@@ -205,31 +210,35 @@ mod tests {
             bytes_in: 0,
             bytes_out: 0,
         };
-        (0..1000).for_each(|_| total.finish(&timeout));
+        (0..1000).for_each(|_| total.record_finished(&timeout));
         assert_eq!(checks(total), ["send-lag"]);
     }
 
     #[test]
     fn a_run_that_was_ended_is_not_blamed_for_what_it_would_have_sent_a_moment_later() {
         let ended = |sent, early| {
-            let total = Stats { sent, ..Stats::default() };
-            let outcome = Outcome { scheduled: Some(160), early, ..Outcome::of(total, SECOND / 2) };
+            let total = LoadStats { sent, ..LoadStats::default() };
+            let outcome = RunOutcome {
+                scheduled: Some(160),
+                stop_reason: early,
+                ..RunOutcome::from_stats(total, SECOND / 2)
+            };
             worst(&of_run(&outcome))
         };
-        let early = Some(Early::Commanded);
-        assert_eq!(ended(158, early), Verdict::Sound);
-        assert_eq!(ended(158, None), Verdict::GeneratorLimited, "it had its grace");
+        let early = Some(RunStopReason::Commanded);
+        assert_eq!(ended(158, early), GeneratorVerdict::Sound);
+        assert_eq!(ended(158, None), GeneratorVerdict::GeneratorLimited, "it had its grace");
         assert_eq!(
             ended(100, early),
-            Verdict::GeneratorLimited,
+            GeneratorVerdict::GeneratorLimited,
             "of half a second, a fifth is a tenth of a second"
         );
     }
 
     #[test]
     fn hits_not_sent_are_the_generators_fault_unless_the_bound_was_reached() {
-        let total = Stats { sent: 900, ..Stats::default() };
-        assert_eq!(worst(&of_run(&outcome(total.clone()))), Verdict::GeneratorLimited);
-        assert_eq!(checks(Stats { busy: SECOND / 2, ..total }), [""; 0]);
+        let total = LoadStats { sent: 900, ..LoadStats::default() };
+        assert_eq!(worst(&of_run(&outcome(total.clone()))), GeneratorVerdict::GeneratorLimited);
+        assert_eq!(checks(LoadStats { busy: SECOND / 2, ..total }), [""; 0]);
     }
 }

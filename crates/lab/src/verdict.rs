@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// How far the figures of a trial can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum GeneratorVerdict {
     /// The generator kept up.
     Sound,
     /// The generator coloured the figures.
@@ -18,25 +18,25 @@ pub enum Verdict {
 
 /// Why a verdict is worse than sound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reason {
+pub struct VerdictReason {
     /// A stable name.
     pub check: Cow<'static, str>,
     /// What it means.
-    pub verdict: Verdict,
+    pub verdict: GeneratorVerdict,
     /// What was measured, with its threshold.
     pub measured: String,
 }
 
-impl Reason {
+impl VerdictReason {
     /// A reason.
     #[must_use]
-    pub fn new(check: &'static str, verdict: Verdict, measured: String) -> Self {
+    pub fn new(check: &'static str, verdict: GeneratorVerdict, measured: String) -> Self {
         Self { check: Cow::Borrowed(check), verdict, measured }
     }
 }
 
 /// The worst verdict of all reasons; sound without any.
 #[must_use]
-pub fn worst(reasons: &[Reason]) -> Verdict {
-    reasons.iter().map(|reason| reason.verdict).max().unwrap_or(Verdict::Sound)
+pub fn worst(reasons: &[VerdictReason]) -> GeneratorVerdict {
+    reasons.iter().map(|reason| reason.verdict).max().unwrap_or(GeneratorVerdict::Sound)
 }

@@ -5,46 +5,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use seawall_lab::ground::Ground;
-use seawall_lab::rig::{Kit, Rig};
-use seawall_load::plan::Travel;
-use seawall_load::request::{Request, Style};
-use seawall_load::schedule::Spacing;
-use seawall_load::supply::List;
+use seawall_lab::ground::TargetDriver;
+use seawall_lab::rig::{LocalDriver, SessionConfig};
+use seawall_load::plan::TransportOptions;
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::schedule::ArrivalSpacing;
+use seawall_load::supply::RequestList;
 use seawall_load::target::{Target as Asked, Weight};
-use seawall_search::closed::{Offer, Rule, Standard, Target};
-use seawall_search::goal::Goal;
-use seawall_search::offer::Purpose;
-use seawall_search::seen::{Block, Seen, sum};
+use seawall_search::closed::{ClosedCriteria, ClosedStopRule, ClosedTarget, ClosedTrialSpec};
+use seawall_search::goal::SearchGoal;
+use seawall_search::offer::TrialPurpose;
+use seawall_search::seen::{BlockCounts, TrialObservation, sum};
 use seawall_testkit::server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 
-fn rig(server: &Server, bound: Option<Duration>) -> Rig {
+fn rig(server: &Server, bound: Option<Duration>) -> LocalDriver {
     let asked = Asked { method: "GET".into(), url: server.url("/"), ..Asked::default() };
-    let request = Request::new(&asked, &Style::default()).unwrap();
-    let list = List::new(vec![(request, Weight::default())]).unwrap();
-    let travel = Travel { timeout: Some(Duration::from_secs(5)), ..Travel::default() };
-    let kit = Kit { list, travel, style: Style::default(), cpus: 2, spin: Some(Duration::ZERO) };
-    Rig::new(kit, Spacing::Even, bound).unwrap()
+    let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
+    let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+    let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
+    let kit =
+        SessionConfig { list, travel, style: RequestFraming::default(), cpus: 2, spin: Some(Duration::ZERO) };
+    LocalDriver::new(kit, ArrivalSpacing::Even, bound).unwrap()
 }
 
-fn offer(clients: u32, most: Duration) -> Offer {
-    let standard = Standard { goal: Goal::CLIFF, settle: 0.3, service: 0.001 };
-    Offer {
-        purpose: Purpose::Narrow,
+fn offer(clients: u32, most: Duration) -> ClosedTrialSpec {
+    let standard = ClosedCriteria { goal: SearchGoal::CLIFF, settle: 0.3, service: 0.001 };
+    ClosedTrialSpec {
+        purpose: TrialPurpose::Narrow,
         clients,
         pause: Duration::from_millis(1),
         least: most,
         most,
-        rule: Rule::Whole,
+        rule: ClosedStopRule::Whole,
         standard,
         drain: Duration::from_millis(300),
     }
 }
 
-fn errors(seen: &Seen) -> f64 {
+fn errors(seen: &TrialObservation) -> f64 {
     sum(&seen.blocks, |block| block.errors)
 }
 
@@ -69,12 +70,12 @@ fn counting(places: usize) -> (Server, Arc<AtomicUsize>) {
 fn so_many_clients_are_busy_on_as_many_connections_and_never_more() {
     let (server, inside) = counting(usize::MAX);
     let mut rig = rig(&server, None);
-    assert!(rig.most_clients() > 7);
+    assert!(rig.max_clients() > 7);
     for clients in [1, 7] {
         let seen = rig.carry_out(&offer(clients, Duration::from_secs(1)));
         assert_eq!((seen.blocks.len(), errors(&seen), seen.interrupted), (15, 0.0, false));
         assert!(seen.blocks.iter().all(|block| block.in_flight == clients), "{seen:?}");
-        let (sent, ended) = (sum(&seen.blocks, |block| block.sent), sum(&seen.blocks, Block::ended));
+        let (sent, ended) = (sum(&seen.blocks, |block| block.sent), sum(&seen.blocks, BlockCounts::ended));
         assert_eq!(sent, ended + f64::from(clients), "each has sent again whenever it was answered");
         assert!(ended > f64::from(clients) && inside.load(Ordering::SeqCst) <= clients as usize, "{ended}");
     }
@@ -116,10 +117,10 @@ fn clients_that_get_no_answer_are_late_and_are_closed_without_being_errors() {
     });
     let server = server.unwrap();
     let mut rig = rig(&server, Some(Duration::from_millis(100)));
-    let offer = Offer { least: Duration::from_secs(1), ..offer(9, Duration::from_secs(60)) };
+    let offer = ClosedTrialSpec { least: Duration::from_secs(1), ..offer(9, Duration::from_secs(60)) };
     let seen = rig.carry_out(&offer);
     let late = sum(&seen.blocks, |block| block.late);
-    assert_eq!((late, errors(&seen), sum(&seen.blocks, Block::ended)), (9.0, 0.0, 0.0));
+    assert_eq!((late, errors(&seen), sum(&seen.blocks, BlockCounts::ended)), (9.0, 0.0, 0.0));
     assert!(seen.blocks.len() < 4 * 15, "that most of them hang is enough to know");
 }
 
@@ -132,12 +133,16 @@ fn who_stops_it_ends_the_clients_and_none_asks_after_that() {
         while inside.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        stop.now();
+        stop.stop();
     });
     assert!(rig.carry_out(&offer(3, Duration::from_secs(3600))).interrupted);
     stopper.join().unwrap();
     let connections = server.connections();
     let seen = rig.carry_out(&offer(3, Duration::from_secs(3600)));
-    assert!(seen.interrupted && seen.blocks.is_empty() && !Target::rest(&mut rig, Duration::from_secs(3600)));
+    assert!(
+        seen.interrupted
+            && seen.blocks.is_empty()
+            && !ClosedTarget::rest(&mut rig, Duration::from_secs(3600))
+    );
     assert_eq!(server.connections(), connections);
 }

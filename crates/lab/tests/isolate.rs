@@ -5,26 +5,26 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_isolate::segment::{Design, Times};
-use seawall_isolate::study::Asked;
+use seawall_isolate::segment::{Design, SegmentTimes};
+use seawall_isolate::study::StudyConfig;
 use seawall_lab::find;
-use seawall_lab::find::answer::{Arrivals, Connections, Cut, Outcome as End};
+use seawall_lab::find::answer::{ConnectionPolicy, FindOutcome as End, FindStopReason, ReportedArrivals};
 use seawall_lab::find::compare;
-use seawall_lab::find::progress::Nobody;
-use seawall_lab::isolate::answer::{Answer, Outcome, Word};
-use seawall_lab::isolate::bench::Bench;
-use seawall_lab::isolate::limits::{Limit, Limits, Searches};
-use seawall_lab::isolate::ways::{Named, Way};
-use seawall_lab::isolate::{Plan, isolate};
-use seawall_lab::rig::Rig;
+use seawall_lab::find::progress::NoopWatcher;
+use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, VariantVerdict};
+use seawall_lab::isolate::bench::LocalVariantRunner;
+use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches, VariantCapacity};
+use seawall_lab::isolate::ways::{VariantLabel, VariantSetup};
+use seawall_lab::isolate::{IsolatePlan, isolate};
+use seawall_lab::rig::LocalDriver;
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::plan::Travel;
-use seawall_load::request::{Request, Style};
+use seawall_load::plan::TransportOptions;
+use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::target::Target;
 use seawall_load::variant::Variant;
-use seawall_search::goal::Goal;
+use seawall_search::goal::SearchGoal;
 use seawall_search::profile::Profile;
-use seawall_search::target::Target as _;
+use seawall_search::target::SearchTarget as _;
 use seawall_testkit::server::{Peer, Server};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -49,7 +49,7 @@ fn planted() -> Server {
 }
 
 /// A way to a path, by connections of its own.
-fn way(server: &Server, name: &str, path: &str) -> (Named, Way) {
+fn way(server: &Server, name: &str, path: &str) -> (VariantLabel, VariantSetup) {
     let variant = Variant {
         name: name.to_owned(),
         address: None,
@@ -61,8 +61,11 @@ fn way(server: &Server, name: &str, path: &str) -> (Named, Way) {
     };
     let url = server.url(path);
     let target = Target { method: "GET".into(), url, variant: Some(Arc::new(variant)), ..Target::default() };
-    let requests = vec![Request::new(&target, &Style::default()).unwrap()];
-    (Named { name: name.to_owned(), what: path.to_owned() }, Way { requests, apart: None })
+    let requests = vec![PreparedRequest::new(&target, &RequestFraming::default()).unwrap()];
+    (
+        VariantLabel { name: name.to_owned(), description: path.to_owned() },
+        VariantSetup { requests, separate_transport: None },
+    )
 }
 
 /// Answers at once; on the path /limited no more often than so many times a second, and without room for bursts.
@@ -88,16 +91,16 @@ fn limited(rate: f64) -> Server {
 }
 
 /// Short cells: what is planted is ten times what they need.
-fn plan(designs: &[Design], names: Vec<Named>) -> Plan {
+fn plan(designs: &[Design], names: Vec<VariantLabel>) -> IsolatePlan {
     let milliseconds = Duration::from_millis;
-    let times = Times {
+    let times = SegmentTimes {
         segment: milliseconds(1500),
         cell: milliseconds(300),
         block: milliseconds(150),
         settle: milliseconds(50),
         gap: Duration::ZERO,
     };
-    let asked = Asked {
+    let asked = StudyConfig {
         designs: designs.to_vec(),
         rate: 200.0,
         margin: 0.2,
@@ -106,22 +109,26 @@ fn plan(designs: &[Design], names: Vec<Named>) -> Plan {
         times,
         seed: 1,
     };
-    Plan { asked, ways: names, target: "http://test/".to_owned() }
+    IsolatePlan { config: asked, variants: names, target: "http://test/".to_owned() }
 }
 
-fn carried_out(designs: &[Design], ways: Vec<(Named, Way)>) -> Answer {
+fn carried_out(designs: &[Design], ways: Vec<(VariantLabel, VariantSetup)>) -> IsolateReport {
     let (names, mut ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
     for (way, design) in ways[1..].iter_mut().zip(designs) {
-        way.apart = (*design == Design::Blocks).then(Travel::default);
+        way.separate_transport = (*design == Design::Blocks).then(TransportOptions::default);
     }
-    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    let mut bench =
+        LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     isolate(&mut bench, &plan(designs, names), &mut |_, _| ())
 }
 
 /// What is said of a way: never what is wrong; that the machine was the limit only where it says so.
-fn is_said(answer: &Answer, at: usize, word: Word) -> bool {
+fn is_said(answer: &IsolateReport, at: usize, word: VariantVerdict) -> bool {
     let said = answer.variants[at].verdict;
-    assert!(matches!(said, Word::Invalid | Word::Undecided) || said == word, "{answer:?}");
+    assert!(
+        matches!(said, VariantVerdict::Invalid | VariantVerdict::Undecided) || said == word,
+        "{answer:?}"
+    );
     said == word
 }
 
@@ -132,9 +139,9 @@ fn the_way_that_is_slower_is_blamed_and_the_other_is_not_whether_interleaved_or_
         let ways =
             vec![way(&server, "here", "/"), way(&server, "same", "/same"), way(&server, "slow", "/slow")];
         let answer = carried_out(&[design, design], ways);
-        let said = [is_said(&answer, 0, Word::Equal), is_said(&answer, 1, Word::Slower)];
+        let said = [is_said(&answer, 0, VariantVerdict::Equal), is_said(&answer, 1, VariantVerdict::Slower)];
         if said == [true, true] {
-            assert_eq!(answer.outcome, Outcome::Decided);
+            assert_eq!(answer.outcome, IsolateOutcome::Decided);
             let gain = answer.variants[1].gain.unwrap();
             assert!((-0.8..-0.2).contains(&gain.point), "half as much again: {gain:?}");
             assert!(answer.took < 30.0);
@@ -147,10 +154,14 @@ fn the_way_that_is_slower_is_blamed_and_the_other_is_not_whether_interleaved_or_
 fn what_was_measured_before_it_was_stopped_is_told() {
     let server = planted();
     let (names, ways) = [way(&server, "here", "/"), way(&server, "same", "/same")].into_iter().unzip();
-    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    let mut bench =
+        LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop();
-    let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.now());
-    assert_eq!((answer.outcome, answer.cut.as_deref()), (Outcome::Interrupted, Some("ended on request")));
+    let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.stop());
+    assert_eq!(
+        (answer.outcome, answer.cut.as_deref()),
+        (IsolateOutcome::Interrupted, Some("ended on request"))
+    );
     assert!(!answer.cells.is_empty(), "the first segment");
     assert!(answer.took < 20.0 && answer.reference.answers > 0, "{answer:?}");
 }
@@ -161,10 +172,12 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
     let server = planted();
     let ways = vec![way(&server, "here", "/"), way(&server, "one connection", "/same")];
     let (names, mut ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
-    ways[1].apart = Some(Travel { connections: 16, idle: 16, ..Travel::default() });
-    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    ways[1].separate_transport =
+        Some(TransportOptions { connections: 16, idle: 16, ..TransportOptions::default() });
+    let mut bench =
+        LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop();
-    let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.now());
+    let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.stop());
     let of = |way| answer.cells.iter().filter(move |row| row.way == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
     assert!(of(0).count() >= 1, "{answer:?}");
@@ -175,18 +188,19 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     let server = planted();
     let ways = vec![way(&server, "here", "/"), way(&server, "hung", "/hung")];
     let (names, ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
-    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    let mut bench =
+        LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let mut plan = plan(&[Design::Interleaved], names);
-    plan.asked.times.segment = Duration::from_secs(18);
+    plan.config.times.segment = Duration::from_secs(18);
     let answer = isolate(&mut bench, &plan, &mut |_, _| ());
-    assert_eq!(answer.outcome, Outcome::Overloaded, "{answer:?}");
-    let hung = answer.bears_less().unwrap();
+    assert_eq!(answer.outcome, IsolateOutcome::Overloaded, "{answer:?}");
+    let hung = answer.overloaded_variant().unwrap();
     assert_eq!((hung.way.name.as_str(), hung.way.answers), ("hung", 0));
     assert!(
         hung.verdict.is_difference() || hung.gain.is_none(),
         "no time of answers that there are none of: {hung:?}"
     );
-    assert!(hung.way.only_fails() && hung.way.failures.is_empty());
+    assert!(hung.way.all_failed() && hung.way.failures.is_empty());
     let (cut, all) = (answer.cut.as_ref().unwrap(), hung.way.requests);
     assert!(
         cut.starts_with(&format!("\"hung\" left {all} of {all} requests unanswered, and \"here\" ")),
@@ -206,56 +220,63 @@ const SHORT: Profile = Profile {
 };
 
 /// The search of a way that may be offered so much.
-fn search(ways: usize, most: f64) -> Searches {
+fn search(ways: usize, most: f64) -> CapacityPlan {
     let connections =
-        Connections { keep_alive: true, most: None, requests: None, protocol: "http/1.1".to_owned() };
-    let plan = find::plan::Plan {
-        goal: Goal::CLIFF,
+        ConnectionPolicy { keep_alive: true, most: None, requests: None, protocol: "http/1.1".to_owned() };
+    let plan = find::plan::FindPlan {
+        goal: SearchGoal::CLIFF,
         profile: SHORT,
         max_rate: Some(most),
         budget: None,
-        cause: false,
-        target: find::plan::Target { url: "http://test/".to_owned(), count: 1, tls: false, named: false },
-        arrivals: Arrivals::Even,
+        looks_for_cause: false,
+        target: find::plan::TargetInfo {
+            url: "http://test/".to_owned(),
+            count: 1,
+            uses_tls: false,
+            has_host_name: false,
+        },
+        arrivals: ReportedArrivals::Even,
         connections,
         timeout: None,
-        sent: None,
+        fingerprint: None,
     };
-    Searches { plans: vec![plan; ways], budget: Duration::from_secs(60), all: true }
+    CapacityPlan { plans: vec![plan; ways], budget: Duration::from_secs(60), searches_all: true }
 }
 
 #[test]
 fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
     let server = limited(100.0);
     let (names, ways) = [way(&server, "here", "/"), way(&server, "limited", "/limited")].into_iter().unzip();
-    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    let mut bench =
+        LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let mut plan = plan(&[Design::Interleaved], names);
-    plan.asked.budget = Duration::from_secs(5);
+    plan.config.budget = Duration::from_secs(5);
     let answer = isolate(&mut bench, &plan, &mut |_, _| ());
-    let mut limits = Limits::new(&search(2, 800.0), &answer);
+    let mut limits = CapacitySearches::new(&search(2, 800.0), &answer);
     while let Some(next) = limits.next_search() {
-        let mut rig = bench.rig(next.way, None).unwrap();
-        rig.rest(next.rest);
-        let run = find::find(&mut rig, &next.plan, None, &mut Nobody).unwrap();
-        limits.saw(next, run);
+        let mut rig = bench.driver(next.variant, None).unwrap();
+        rig.rest(next.pause);
+        let run = find::find(&mut rig, &next.plan, None, &mut NoopWatcher).unwrap();
+        limits.record(next, run);
     }
-    let found = limits.found();
+    let found = limits.finish();
     let [here, limited] = &found.ways[..] else { panic!("{answer:?} {found:?}") };
     assert_eq!((here.name.as_str(), limited.name.as_str()), ("here", "limited"));
-    let offered = |limit: &Limit| limit.run.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
+    let offered =
+        |limit: &VariantCapacity| limit.run.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
     // A machine that was busy all the time says so, and blames nobody.
-    let doubted = |limit: &Limit| {
+    let doubted = |limit: &VariantCapacity| {
         limit.run.outcome == End::GeneratorLimited
-            || limit.run.cut == Some(Cut::Budget)
+            || limit.run.cut == Some(FindStopReason::Budget)
             || limit.run.trials.iter().any(|trial| trial.invalid.is_some())
     };
     if !doubted(here) && !doubted(limited) {
         let cliff = limited.run.cliff;
         let breaks = cliff.upper.or(cliff.bad).unwrap();
         assert!(breaks < 200.0 && cliff.good.is_none_or(|good| good < 115.0), "{cliff:?}");
-        let held = compare::held(&here.run).or(here.run.cliff.good);
+        let held = compare::highest_held_rate(&here.run).or(here.run.cliff.good);
         assert!(held.is_some_and(|held| held > breaks), "{:?} {:?}", here.run.outcome, here.run.cliff);
-        assert!(found.has_worse(), "{:?}", limited.beside);
+        assert!(found.has_lower_capacity(), "{:?}", limited.beside);
     }
     assert!(offered(here) <= 800.0 && offered(limited) <= 800.0, "--max-rate");
 }
@@ -264,28 +285,45 @@ fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
 fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
     let server = limited(100.0);
     let (names, ways): (Vec<_>, Vec<_>) = [way(&server, "here", "/")].into_iter().unzip();
-    let bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
-    bench.stop().now();
+    let bench =
+        LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
+    bench.stop().stop();
     let plan = search(1, 100.0).plans.remove(0);
-    let run = find::find(&mut bench.rig(0, None).unwrap(), &plan, None, &mut Nobody).unwrap();
-    assert_eq!((run.cut, run.trials.len(), server.connections()), (Some(Cut::Signal), 0, 0), "{names:?}");
-    assert!(bench.rig(1, None).is_err(), "there is no such way");
+    let run = find::find(&mut bench.driver(0, None).unwrap(), &plan, None, &mut NoopWatcher).unwrap();
+    assert_eq!(
+        (run.cut, run.trials.len(), server.connections()),
+        (Some(FindStopReason::Signal), 0, 0),
+        "{names:?}"
+    );
+    assert!(bench.driver(1, None).is_err(), "there is no such way");
 }
 
 #[test]
 fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_alone_has() {
     let server = limited(100.0);
-    let (_, mut ways): (Vec<_>, Vec<Way>) =
+    let (_, mut ways): (Vec<_>, Vec<VariantSetup>) =
         (0..40).map(|at| way(&server, &format!("way {at}"), "/")).collect::<Vec<_>>().into_iter().unzip();
-    ways[1].apart =
-        Some(Travel { connections: 3, sources: vec![[127, 0, 0, 2].into()], ..Travel::default() });
-    let bench = Bench::new(ways.clone(), Travel::default(), Style::default(), 1).unwrap();
-    let alone = Bench::new(ways[..1].to_vec(), Travel::default(), Style::default(), 1).unwrap();
-    let rig = |bench: &Bench, at: usize| bench.rig(at, None).unwrap();
-    let connections = |rig: &Rig| rig.kit().travel.connections;
+    ways[1].separate_transport = Some(TransportOptions {
+        connections: 3,
+        sources: vec![[127, 0, 0, 2].into()],
+        ..TransportOptions::default()
+    });
+    let bench =
+        LocalVariantRunner::new(ways.clone(), TransportOptions::default(), RequestFraming::default(), 1)
+            .unwrap();
+    let alone = LocalVariantRunner::new(
+        ways[..1].to_vec(),
+        TransportOptions::default(),
+        RequestFraming::default(),
+        1,
+    )
+    .unwrap();
+    let rig = |bench: &LocalVariantRunner, at: usize| bench.driver(at, None).unwrap();
+    let connections = |rig: &LocalDriver| rig.session_config().travel.connections;
     assert_eq!(connections(&rig(&bench, 0)), connections(&rig(&alone, 0)), "not a fortieth of it");
     let one = rig(&bench, 1);
-    let name = one.kit().list.requests()[0].origin.variant.as_ref().map(|variant| variant.name.clone());
+    let name =
+        one.session_config().list.requests()[0].origin.variant.as_ref().map(|variant| variant.name.clone());
     assert_eq!((name.as_deref(), connections(&one)), (Some("way 1"), 3));
-    assert_eq!(one.kit().travel.sources.len(), 1);
+    assert_eq!(one.session_config().travel.sources.len(), 1);
 }

@@ -10,63 +10,69 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment, Variation};
-use seawall_cause::subject::Subject;
-use seawall_cause::watched::{How, Watched};
-use seawall_lab::ground::Ground;
-use seawall_lab::rig::{Kit, Rig};
+use seawall_cause::subject::ExperimentTarget;
+use seawall_cause::watched::{ExperimentObservation, ObservedOutcome};
+use seawall_lab::ground::TargetDriver;
+use seawall_lab::rig::{LocalDriver, SessionConfig};
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::plan::Travel;
-use seawall_load::request::{Request, Style};
-use seawall_load::schedule::Spacing;
-use seawall_load::supply::List;
+use seawall_load::plan::TransportOptions;
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::schedule::ArrivalSpacing;
+use seawall_load::supply::RequestList;
 use seawall_load::target::{Target as Asked, Weight};
-use seawall_load::tls::Tls;
-use seawall_search::goal::Goal;
-use seawall_search::offer::{Offer, Purpose, Rule};
+use seawall_load::tls::TlsOptions;
+use seawall_search::goal::SearchGoal;
+use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::profile::Profile;
-use seawall_search::report::Outcome;
-use seawall_search::search::{Bounds, Search};
+use seawall_search::report::SearchOutcome;
+use seawall_search::search::{RateBounds, RateSearch};
 use seawall_search::seen::sum;
-use seawall_search::target::{Target, search};
-use seawall_search::vote::Standard;
+use seawall_search::target::{SearchTarget, search};
+use seawall_search::vote::TrialCriteria;
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::self_signed;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const REFUSED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
 
-fn kit(method: &str, url: &str) -> Kit {
+fn kit(method: &str, url: &str) -> SessionConfig {
     let asked = Asked { method: method.into(), url: url.into(), ..Asked::default() };
-    let request = Request::new(&asked, &Style::default()).unwrap();
-    let list = List::new(vec![(request, Weight::default())]).unwrap();
-    let travel = Travel { timeout: Some(Duration::from_secs(5)), ..Travel::default() };
-    Kit { list, travel, style: Style::default(), cpus: 1, spin: Some(Duration::ZERO) }
+    let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
+    let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+    let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
+    SessionConfig { list, travel, style: RequestFraming::default(), cpus: 1, spin: Some(Duration::ZERO) }
 }
 
-fn rig(server: &Server) -> Rig {
-    Rig::new(kit("GET", &server.url("/")), Spacing::Even, None).unwrap()
+fn rig(server: &Server) -> LocalDriver {
+    LocalDriver::new(kit("GET", &server.url("/")), ArrivalSpacing::Even, None).unwrap()
 }
 
 /// One that ends at its end, or when it does damage.
-fn offer(rate: f64, most: Duration) -> Offer {
-    let standard =
-        Standard { goal: Goal::CLIFF, tolerance: 0.03, settle: 0.3, least: 1.0, service: 0.0, slowest: 0.0 };
+fn offer(rate: f64, most: Duration) -> TrialSpec {
+    let standard = TrialCriteria {
+        goal: SearchGoal::CLIFF,
+        tolerance: 0.03,
+        settle: 0.3,
+        least: 1.0,
+        service: 0.0,
+        slowest: 0.0,
+    };
     let drain = Duration::from_millis(200);
-    let rule = Rule::Whole(standard);
-    Offer { purpose: Purpose::Narrow, rate, least: most, most, rule, most_in_flight: 50.0, drain }
+    let rule = StopRule::Whole(standard);
+    TrialSpec { purpose: TrialPurpose::Narrow, rate, least: most, most, rule, most_in_flight: 50.0, drain }
 }
 
-fn experiment(load: experiment::Load, variation: Variation) -> Experiment {
+fn experiment(load: experiment::ExperimentLoad, variation: Variation) -> Experiment {
     Experiment { name: "test", load, variation, most_in_flight: 500, drain: Duration::from_millis(500) }
 }
 
 /// So many requests, ten clients at a time.
-fn clients(requests: u64) -> experiment::Load {
-    experiment::Load::Clients { clients: 10, lasts: Duration::from_secs(20), requests }
+fn clients(requests: u64) -> experiment::ExperimentLoad {
+    experiment::ExperimentLoad::Clients { clients: 10, lasts: Duration::from_secs(20), requests }
 }
 
-fn how(watched: &Watched, how: How) -> usize {
-    watched.hits.iter().filter(|hit| hit.how == how).count()
+fn how(watched: &ExperimentObservation, how: ObservedOutcome) -> usize {
+    watched.requests.iter().filter(|hit| hit.outcome == how).count()
 }
 
 /// A server whose every request is handled by this, which says what is answered.
@@ -166,19 +172,21 @@ const SHORT: Profile = Profile {
 /// Whether the bracket, or else the tested rates, hold the limit; or the machine was the limit, and that was said.
 fn holds(profile: Profile, server: &Server, limit: f64) -> Result<(), String> {
     let mut rig = rig(server);
-    let bounds = Bounds { first: 40.0, max_rate: Some(2000.0), generator: None };
-    let mut searching = Search::new(Goal::CLIFF, profile, bounds);
+    let bounds = RateBounds { first: 40.0, max_rate: Some(2000.0), generator: None };
+    let mut searching = RateSearch::new(SearchGoal::CLIFF, profile, bounds);
     search(&mut searching, &mut rig);
     let report = searching.report();
     let doubted = report.trials.iter().filter(|trial| trial.seen.invalid.is_some()).count();
     let cliff = report.cliff;
     let within = |bracket: seawall_search::belief::Bracket| bracket.lower <= limit && limit <= bracket.upper;
-    let tested =
-        || cliff.good.unwrap_or(0.0) <= 1.05 * limit && cliff.bad.is_none_or(|bad| bad >= 0.95 * limit);
+    let tested = || {
+        cliff.highest_good.unwrap_or(0.0) <= 1.05 * limit
+            && cliff.lowest_bad.is_none_or(|bad| bad >= 0.95 * limit)
+    };
     let right = cliff.bracket.map_or_else(tested, within);
     let trials = report.trials.iter();
-    let told: Vec<_> = trials.map(|trial| (trial.offer.purpose, trial.offer.rate, trial.vote)).collect();
-    let excused = doubted > 0 || report.outcome == Some(Outcome::GeneratorLimited);
+    let told: Vec<_> = trials.map(|trial| (trial.spec.purpose, trial.spec.rate, trial.verdict)).collect();
+    let excused = doubted > 0 || report.outcome == Some(SearchOutcome::GeneratorLimited);
     let text = format!("{:?} {cliff:?} {doubted} invalid {told:?}", report.outcome);
     if right || excused { Ok(()) } else { Err(text) }
 }
@@ -201,8 +209,8 @@ fn an_observer_is_told_of_every_block_while_the_offer_goes_on() {
     let server = pooled(8);
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
-    let observer = move |_: &Offer, blocks: &[_]| tell.lock().unwrap().push(blocks.len());
-    let seen = rig(&server).observed(Box::new(observer)).carry_out(&offer(50.0, Duration::from_secs(1)));
+    let observer = move |_: &TrialSpec, blocks: &[_]| tell.lock().unwrap().push(blocks.len());
+    let seen = rig(&server).with_observer(Box::new(observer)).carry_out(&offer(50.0, Duration::from_secs(1)));
     let told = told.lock().unwrap();
     assert!(told.is_sorted() && told.last() == Some(&seen.blocks.len()), "{told:?}");
 }
@@ -228,21 +236,22 @@ fn who_stops_it_ends_the_load_and_nothing_is_sent_after_that() {
         while seen_by.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        stop.now();
+        stop.stop();
     });
-    let endless = Offer { most_in_flight: 1e9, ..offer(20.0, Duration::from_secs(3600)) };
+    let endless = TrialSpec { most_in_flight: 1e9, ..offer(20.0, Duration::from_secs(3600)) };
     assert!(rig.carry_out(&endless).interrupted);
     stopper.join().unwrap();
     let connections = server.connections();
     assert!(rig.carry_out(&endless).interrupted && !rig.rest(Duration::from_secs(3600)));
-    let bursts = experiment::Load::Bursts {
+    let bursts = experiment::ExperimentLoad::Bursts {
         size: 5,
         times: 1,
         every: Duration::from_secs(1),
         quiet: Duration::from_secs(3600),
     };
     assert!(
-        rig.watch(&experiment(bursts, Variation::NONE)).interrupted && !rig.pause(Duration::from_secs(3600))
+        rig.run_experiment(&experiment(bursts, Variation::NONE)).interrupted
+            && !rig.pause(Duration::from_secs(3600))
     );
     assert!(rig.calibrate().interrupted);
     assert_eq!(server.connections(), connections);
@@ -252,18 +261,22 @@ fn who_stops_it_ends_the_load_and_nothing_is_sent_after_that() {
 fn connections_are_held_beside_a_load_and_those_that_stand_are_counted() {
     let server = Server::answering(OK).unwrap();
     let mut rig = rig(&server);
-    let watched = rig.watch(&experiment(clients(50), Variation { held: 20, ..Variation::NONE }));
-    assert_eq!((watched.held, how(&watched, How::Good)), (20, 50), "{:?}", watched.invalid);
+    let watched = rig.run_experiment(&experiment(clients(50), Variation { held: 20, ..Variation::NONE }));
+    assert_eq!((watched.held, how(&watched, ObservedOutcome::Good)), (20, 50), "{:?}", watched.invalid);
     assert!(server.connections() > 20);
     // One that lets nobody in.
     let server = Server::start(|_, _| Ok(())).unwrap();
-    let load = experiment::Load::Rate {
+    let load = experiment::ExperimentLoad::Rate {
         rate: 20.0,
         lasts: Duration::from_millis(500),
-        spacing: experiment::Spacing::Even,
+        spacing: experiment::RequestSpacing::Even,
     };
-    let watched = self::rig(&server).watch(&experiment(load, Variation { held: 20, ..Variation::NONE }));
-    assert!(watched.held < 20 && how(&watched, How::Good) == 0, "some were closed before the load was over");
+    let watched =
+        self::rig(&server).run_experiment(&experiment(load, Variation { held: 20, ..Variation::NONE }));
+    assert!(
+        watched.held < 20 && how(&watched, ObservedOutcome::Good) == 0,
+        "some were closed before the load was over"
+    );
 }
 
 #[test]
@@ -277,17 +290,19 @@ fn each_variation_is_what_the_server_sees() {
         if head.starts_with("HEAD") { b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" } else { OK }
     });
     let mut rig = rig(&server);
-    let mut watch = |variation| rig.watch(&experiment(clients(30), variation));
+    let mut watch = |variation| rig.run_experiment(&experiment(clients(30), variation));
     let plain = watch(Variation::NONE);
-    assert!(how(&plain, How::Good) == 30 && plain.connections <= 10, "{plain:?}");
-    assert!(plain.hits.iter().all(|hit| hit.bytes == 2 && hit.carrier.is_some_and(|by| by.number > 0)));
+    assert!(how(&plain, ObservedOutcome::Good) == 30 && plain.connections <= 10, "{plain:?}");
+    assert!(
+        plain.requests.iter().all(|hit| hit.bytes == 2 && hit.connection.is_some_and(|by| by.number > 0))
+    );
     let anew = watch(Variation { keep_alive: Some(false), ..Variation::NONE });
-    assert_eq!((how(&anew, How::Good), anew.connections), (30, 30));
-    assert!(anew.hits.iter().all(|hit| hit.carrier.is_some_and(|by| by.before == 0)));
+    assert_eq!((how(&anew, ObservedOutcome::Good), anew.connections), (30, 30));
+    assert!(anew.requests.iter().all(|hit| hit.connection.is_some_and(|by| by.earlier_requests == 0)));
     let one = watch(Variation { connections: Some(1), ..Variation::NONE });
-    assert_eq!((how(&one, How::Good), one.connections), (30, 1));
-    assert_eq!(how(&watch(Variation { head: true, ..Variation::NONE }), How::Good), 30);
-    assert_eq!(how(&watch(Variation { another_source: true, ..Variation::NONE }), How::Good), 30);
+    assert_eq!((how(&one, ObservedOutcome::Good), one.connections), (30, 1));
+    assert_eq!(how(&watch(Variation { head: true, ..Variation::NONE }), ObservedOutcome::Good), 30);
+    assert_eq!(how(&watch(Variation { another_source: true, ..Variation::NONE }), ObservedOutcome::Good), 30);
     let (methods, sources) = std::mem::take(&mut *seen.lock().unwrap());
     assert_eq!(methods, BTreeSet::from(["GET".to_owned(), "HEAD".to_owned()]));
     assert_eq!(sources, BTreeSet::from([1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))));
@@ -303,14 +318,15 @@ fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
         }
     });
     let mut kit = kit("GET", &format!("https://{}/", server.as_ref().unwrap().address()));
-    kit.travel.tls = Some(Tls { insecure: true, http2: false, ..Tls::default() }.config().unwrap());
-    assert!(kit.uses_tls() && !kit.is_named());
-    let mut rig = Rig::new(kit, Spacing::Even, None).unwrap();
+    kit.travel.tls =
+        Some(TlsOptions { insecure: true, http2: false, ..TlsOptions::default() }.config().unwrap());
+    assert!(kit.uses_tls() && !kit.has_host_name());
+    let mut rig = LocalDriver::new(kit, ArrivalSpacing::Even, None).unwrap();
     for another_source in [false, true] {
         let variation = Variation { another_source, keep_alive: Some(false), ..Variation::NONE };
-        let watched = rig.watch(&experiment(clients(20), variation));
-        assert_eq!((how(&watched, How::Good), watched.connections), (20, 20), "{watched:?}");
-        let shaken = watched.hits.iter().filter(|hit| hit.carrier.is_some_and(|by| by.tls.is_some()));
+        let watched = rig.run_experiment(&experiment(clients(20), variation));
+        assert_eq!((how(&watched, ObservedOutcome::Good), watched.connections), (20, 20), "{watched:?}");
+        let shaken = watched.requests.iter().filter(|hit| hit.connection.is_some_and(|by| by.tls.is_some()));
         assert_eq!(shaken.count(), 20);
     }
 }
@@ -319,63 +335,75 @@ fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
 fn what_cannot_be_tried_is_said_in_words() {
     let server = Server::answering(OK).unwrap();
     let literal = Variation { literal: true, ..Variation::NONE };
-    let watched = rig(&server).watch(&experiment(clients(3), literal.clone()));
-    assert!(watched.impossible.unwrap().contains("no name") && watched.hits.is_empty());
-    let mut posting = Rig::new(kit("POST", &server.url("/")), Spacing::Even, None).unwrap();
+    let watched = rig(&server).run_experiment(&experiment(clients(3), literal.clone()));
+    assert!(watched.impossible.unwrap().contains("no name") && watched.requests.is_empty());
+    let mut posting = LocalDriver::new(kit("POST", &server.url("/")), ArrivalSpacing::Even, None).unwrap();
     let head = Variation { head: true, ..Variation::NONE };
-    assert!(posting.watch(&experiment(clients(3), head)).impossible.unwrap().contains("GET"));
+    assert!(posting.run_experiment(&experiment(clients(3), head)).impossible.unwrap().contains("GET"));
     let named = kit("GET", &format!("http://localhost:{}/", server.address().port()));
-    assert!(named.is_named() && !named.uses_tls());
-    let watched = Rig::new(named, Spacing::Even, None).unwrap().watch(&experiment(clients(3), literal));
-    assert_eq!((watched.impossible.as_deref(), how(&watched, How::Good)), (None, 3), "{watched:?}");
+    assert!(named.has_host_name() && !named.uses_tls());
+    let watched = LocalDriver::new(named, ArrivalSpacing::Even, None)
+        .unwrap()
+        .run_experiment(&experiment(clients(3), literal));
+    assert_eq!(
+        (watched.impossible.as_deref(), how(&watched, ObservedOutcome::Good)),
+        (None, 3),
+        "{watched:?}"
+    );
 }
 
 #[test]
 fn what_ends_without_an_answer_says_why() {
     let (server, _) = silent();
     let mut rig = rig(&server);
-    let bursts = |size| experiment::Load::Bursts {
+    let bursts = |size| experiment::ExperimentLoad::Bursts {
         size,
         times: 1,
         every: Duration::from_secs(1),
         quiet: Duration::ZERO,
     };
-    let outstanding = rig.watch(&experiment(bursts(5), Variation::NONE));
-    assert_eq!((how(&outstanding, How::Unanswered), outstanding.hits.len()), (5, 5));
+    let outstanding = rig.run_experiment(&experiment(bursts(5), Variation::NONE));
+    assert_eq!((how(&outstanding, ObservedOutcome::Unanswered), outstanding.requests.len()), (5, 5));
     let impatient = Variation { timeout: Some(Duration::from_millis(50)), ..Variation::NONE };
     let timed_out = Experiment { drain: Duration::from_secs(20), ..experiment(bursts(5), impatient) };
-    let timed_out = rig.watch(&timed_out);
-    assert_eq!(how(&timed_out, How::TimedOut) + how(&timed_out, How::Unconnected), 5, "{timed_out:?}");
+    let timed_out = rig.run_experiment(&timed_out);
+    assert_eq!(
+        how(&timed_out, ObservedOutcome::TimedOut) + how(&timed_out, ObservedOutcome::Unconnected),
+        5,
+        "{timed_out:?}"
+    );
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let mut rig = Rig::new(kit("GET", &format!("http://{nobody}/")), Spacing::Even, None).unwrap();
-    let refused = rig.watch(&experiment(bursts(5), Variation::NONE));
-    assert_eq!((how(&refused, How::Refused), refused.connections), (5, 0));
-    assert!(refused.hits.iter().all(|hit| hit.sent.is_none() && hit.carrier.is_none()));
+    let mut rig =
+        LocalDriver::new(kit("GET", &format!("http://{nobody}/")), ArrivalSpacing::Even, None).unwrap();
+    let refused = rig.run_experiment(&experiment(bursts(5), Variation::NONE));
+    assert_eq!((how(&refused, ObservedOutcome::Refused), refused.connections), (5, 0));
+    assert!(refused.requests.iter().all(|hit| hit.sent.is_none() && hit.connection.is_none()));
 }
 
 #[test]
 fn an_experiment_ends_early_once_too_many_are_unanswered() {
     let (server, _) = silent();
-    let load = experiment::Load::Rate {
+    let load = experiment::ExperimentLoad::Rate {
         rate: 100.0,
         lasts: Duration::from_secs(3600),
-        spacing: experiment::Spacing::Poisson,
+        spacing: experiment::RequestSpacing::Poisson,
     };
-    let watched = rig(&server).watch(&Experiment { most_in_flight: 20, ..experiment(load, Variation::NONE) });
-    assert_eq!(how(&watched, How::Unanswered), watched.hits.len());
+    let watched =
+        rig(&server).run_experiment(&Experiment { most_in_flight: 20, ..experiment(load, Variation::NONE) });
+    assert_eq!(how(&watched, ObservedOutcome::Unanswered), watched.requests.len());
     // What a busy machine sent late is left out of more than 20; where that is most of them, nothing of it is believed.
-    assert!(watched.hits.len() > 10 || watched.invalid.is_some(), "{watched:?}");
+    assert!(watched.requests.len() > 10 || watched.invalid.is_some(), "{watched:?}");
 }
 
 #[test]
 fn bursts_come_together_after_a_silence() {
     let server = Server::answering(OK).unwrap();
     let (size, quiet, every) = (20, Duration::from_millis(200), Duration::from_millis(300));
-    let bursts = experiment::Load::Bursts { size, times: 2, every, quiet };
-    let watched = rig(&server).watch(&experiment(bursts, Variation::NONE));
-    let due: Vec<_> = watched.hits.iter().map(|hit| (hit.due * 1e3).round()).collect();
+    let bursts = experiment::ExperimentLoad::Bursts { size, times: 2, every, quiet };
+    let watched = rig(&server).run_experiment(&experiment(bursts, Variation::NONE));
+    let due: Vec<_> = watched.requests.iter().map(|hit| (hit.due * 1e3).round()).collect();
     assert_eq!(due, [[0.0; 20], [300.0; 20]].concat());
-    assert!(watched.took >= quiet + every && how(&watched, How::Good) == 40);
+    assert!(watched.took >= quiet + every && how(&watched, ObservedOutcome::Good) == 40);
 }
 
 #[test]
@@ -387,7 +415,7 @@ fn a_generator_is_tried_out_without_troubling_the_target() {
         OK
     });
     let calibration = rig(&server).calibrate();
-    assert!(calibration.most.is_some_and(|most| most > 0.0), "{calibration:?}");
-    assert!(calibration.how.contains("loopback") && !calibration.interrupted);
+    assert!(calibration.max_rate.is_some_and(|most| most > 0.0), "{calibration:?}");
+    assert!(calibration.explanation.contains("loopback") && !calibration.interrupted);
     assert!(!asked.load(Ordering::SeqCst) && server.connections() == 0);
 }

@@ -6,20 +6,20 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::clock::{Nanos, RunClock};
-use crate::fate::Fate;
-use crate::fault::{Class, Fault};
-use crate::flights::Flight;
+use crate::fate::CompletedRequest;
+use crate::fault::{OutcomeClass, RequestFault};
+use crate::flights::InFlightRequest;
 use crate::outcomes::TARGETS;
-use crate::record::{Carriage, Carrier, Record, Timestamp, Zone};
+use crate::record::{ConnectionTimings, Record, RecordedConnection, Zone, ZonedTimestamp};
 use crate::recorder::Recorder;
-use crate::request::Request;
-use crate::schedule::Hit;
-use crate::stats::{Finished, Stats};
-use crate::supply::Supply;
+use crate::request::PreparedRequest;
+use crate::schedule::Arrival;
+use crate::stats::{FinishedRequest, LoadStats};
+use crate::supply::SenderRequests;
 
 /// What counts, the same for all threads of a trial. Instants are the session's.
 #[derive(Debug, Clone)]
-pub(crate) struct Counting {
+pub(crate) struct AccountingConfig {
     /// When the trial began.
     pub(crate) begins: Nanos,
     /// Hits due before this are sent and not counted.
@@ -33,20 +33,26 @@ pub(crate) struct Counting {
     /// Bytes of each body that a record says.
     pub(crate) max_body: usize,
     /// Answers of each outcome that are kept.
-    pub(crate) evidence: usize,
+    pub(crate) samples_per_outcome: usize,
     /// Each hit is handed over with the interval in which it ended.
-    pub(crate) by_hit: bool,
+    pub(crate) per_request_outcomes: bool,
     /// Records say what carried them.
-    pub(crate) carriage: bool,
+    pub(crate) connection_timings: bool,
     /// Name of the attack in the records.
     pub(crate) name: String,
 }
 
-impl Counting {
+impl AccountingConfig {
     /// What became of a hit, in the time of the trial.
-    fn fate(&self, finished: &Finished, own_lag: Nanos, retries: u32, carrier: Option<Carrier>) -> Fate {
+    fn fate(
+        &self,
+        finished: &FinishedRequest,
+        own_lag: Nanos,
+        retries: u32,
+        carrier: Option<ConnectionTimings>,
+    ) -> CompletedRequest {
         let since = |at: Nanos| at.saturating_sub(self.begins);
-        Fate {
+        CompletedRequest {
             target: finished.target,
             due: since(finished.due),
             sent: finished.sent.map(since),
@@ -59,17 +65,17 @@ impl Counting {
         }
     }
 
-    fn carriage_of(&self, carrier: Option<Carrier>) -> Carriage {
-        let told = carrier.map_or(Carriage::None, Carriage::By);
-        if self.carriage { told } else { Carriage::Untold }
+    fn carriage_of(&self, carrier: Option<ConnectionTimings>) -> RecordedConnection {
+        let told = carrier.map_or(RecordedConnection::None, RecordedConnection::Timings);
+        if self.connection_timings { told } else { RecordedConnection::NotRecorded }
     }
 }
 
 /// What a thread hands to the collector.
 #[derive(Debug)]
-pub(crate) struct Harvest {
+pub(crate) struct SenderReport {
     pub(crate) shard: usize,
-    pub(crate) stats: Box<Stats>,
+    pub(crate) stats: Box<LoadStats>,
     /// What was counted before this instant is in them, or was handed over earlier.
     pub(crate) to: Nanos,
     /// The thread has ended then.
@@ -78,61 +84,67 @@ pub(crate) struct Harvest {
 
 /// The way to the collector and back.
 #[derive(Debug)]
-pub(crate) struct Collection {
+pub(crate) struct CollectorLink {
     pub(crate) shard: usize,
-    pub(crate) harvest: Sender<Harvest>,
-    pub(crate) spare: Receiver<Box<Stats>>,
+    pub(crate) reports: Sender<SenderReport>,
+    pub(crate) spare: Receiver<Box<LoadStats>>,
 }
 
 /// The books of one thread.
-pub(crate) struct Books {
+pub(crate) struct Accounting {
     /// Figures since they were last handed over.
-    pub(crate) stats: Box<Stats>,
-    counting: Counting,
+    pub(crate) stats: Box<LoadStats>,
+    counting: AccountingConfig,
     clock: RunClock,
-    tally: Tally,
-    lengths: Lengths,
+    tally: OutcomeTally,
+    lengths: BodyLengths,
     recorder: Option<Recorder>,
-    collection: Collection,
+    collection: CollectorLink,
 }
 
 /// Outcomes so far, and those that are not good.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Tally {
+pub(crate) struct OutcomeTally {
     pub(crate) done: u64,
     pub(crate) errors: u64,
 }
 
-impl Books {
+impl Accounting {
     pub(crate) fn new(
-        counting: Counting,
+        counting: AccountingConfig,
         clock: RunClock,
         recorder: Option<Recorder>,
-        collection: Collection,
+        collection: CollectorLink,
     ) -> Self {
         Self {
-            stats: Stats::reserved(),
+            stats: LoadStats::reserved(),
             counting,
             clock,
-            tally: Tally::default(),
-            lengths: Lengths::default(),
+            tally: OutcomeTally::default(),
+            lengths: BodyLengths::default(),
             recorder,
             collection,
         }
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> OutcomeTally {
         self.tally
     }
 
     /// The schedule is over, by then at the latest.
-    pub(crate) fn schedule_ends(&mut self, at: Nanos) {
+    pub(crate) fn set_schedule_end(&mut self, at: Nanos) {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its own lag: [`Fate::own_lag`].
+    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its own lag: [`CompletedRequest::own_lag`].
     #[inline]
-    pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos, in_flight: usize) -> Nanos {
+    pub(crate) fn record_launch(
+        &mut self,
+        hit: Arrival,
+        now: Nanos,
+        room_since: Nanos,
+        in_flight: usize,
+    ) -> Nanos {
         if !self.counts(hit) {
             return 0;
         }
@@ -147,35 +159,35 @@ impl Books {
 
     /// The warm-up is over when it is due.
     #[inline]
-    fn counts(&self, hit: Hit) -> bool {
+    fn counts(&self, hit: Arrival) -> bool {
         hit.due >= self.counting.warm_up
     }
 
     /// The in-flight bound has been reached since then.
-    pub(crate) fn was_busy(&mut self, since: Nanos, now: Nanos) {
+    pub(crate) fn record_saturation(&mut self, since: Nanos, now: Nanos) {
         self.stats.busy += now.saturating_sub(since.max(self.counting.warm_up));
     }
 
     /// The transport has done something, and so many connections had been opened before.
     #[inline]
-    pub(crate) fn travelled(&mut self, connections: u64, now: Nanos) {
+    pub(crate) fn record_transport_work(&mut self, connections: u64, now: Nanos) {
         if now < self.counting.warm_up {
             self.stats.connections = connections;
         }
     }
 
     /// A hit is sent where a redirect leads.
-    pub(crate) fn redirected(&mut self, hit: Hit) {
+    pub(crate) fn record_redirect(&mut self, hit: Arrival) {
         self.stats.redirects += u64::from(self.counts(hit));
     }
 
     /// A hit is sent again.
-    pub(crate) fn retried(&mut self, hit: Hit) {
+    pub(crate) fn record_retry(&mut self, hit: Arrival) {
         self.stats.retried += u64::from(self.counts(hit));
     }
 
     /// The clock is looked at that should have been looked at then, and each `every` since.
-    pub(crate) fn looked_at_clock(&mut self, due: Nanos, now: Nanos, every: Nanos) {
+    pub(crate) fn record_clock_lag(&mut self, due: Nanos, now: Nanos, every: Nanos) {
         let all = (due..=now).step_by(usize::try_from(every).unwrap_or(usize::MAX));
         for due in all.filter(|&due| due >= self.counting.warm_up) {
             self.stats.clock_lag.record(now - due);
@@ -184,7 +196,7 @@ impl Books {
 
     /// The first byte of a flight's request leaves.
     #[inline]
-    pub(crate) fn sent(&mut self, flight: &Flight, at: Nanos) {
+    pub(crate) fn record_sent(&mut self, flight: &InFlightRequest, at: Nanos) {
         if self.counts(flight.hit) {
             self.stats.sent += 1;
             self.late(flight.hit, at);
@@ -192,7 +204,7 @@ impl Books {
     }
 
     #[inline]
-    fn late(&mut self, hit: Hit, at: Nanos) {
+    fn late(&mut self, hit: Arrival, at: Nanos) {
         if !self.counting.closed {
             self.stats.lag.record(at.saturating_sub(hit.due));
         }
@@ -200,25 +212,25 @@ impl Books {
 
     /// The last byte of a flight's request was handed to the system.
     #[inline]
-    pub(crate) fn written(&mut self, flight: &Flight, now: Nanos) {
+    pub(crate) fn record_written(&mut self, flight: &InFlightRequest, now: Nanos) {
         if self.counts(flight.hit) {
             self.stats.write.record(now.saturating_sub(flight.sent.unwrap_or(now)));
         }
     }
 
     /// A flight has ended.
-    pub(crate) fn finished(
+    pub(crate) fn record_finished(
         &mut self,
-        flight: &mut Flight,
-        outcome: Result<u16, Fault>,
+        flight: &mut InFlightRequest,
+        outcome: Result<u16, RequestFault>,
         end: Nanos,
-        supply: &Supply,
+        supply: &SenderRequests,
     ) {
         if !self.counts(flight.hit) {
             return;
         }
         // As with vegeta, a result is about what was asked for, wherever the answer came from.
-        let request = supply.request(flight.first.as_ref().unwrap_or(&flight.which));
+        let request = supply.request(flight.original_request.as_ref().unwrap_or(&flight.request));
         let finished = finished(flight, request, outcome, end);
         if finished.sent.is_none() {
             self.stats.unconnected += 1;
@@ -230,11 +242,11 @@ impl Books {
         if let Some(variant) = &request.origin.variant {
             self.stats.variants.count(&variant.name, &finished);
         }
-        if self.counting.evidence > 0 {
+        if self.counting.samples_per_outcome > 0 {
             let at = end.saturating_sub(self.counting.begins);
-            self.stats.evidence.keep(self.counting.evidence, outcome, at, &flight.answer);
+            self.stats.evidence.keep(self.counting.samples_per_outcome, outcome, at, &flight.answer);
         }
-        if self.counting.by_hit {
+        if self.counting.per_request_outcomes {
             let (lag, retries) = (flight.own_lag, flight.retries);
             self.stats.fates.push(self.counting.fate(&finished, lag, retries, carrier(flight)));
         }
@@ -247,17 +259,23 @@ impl Books {
                 name_request(record, request);
                 kept.move_into(record, outcome);
                 record.body.truncate(max_body);
-                record.carriage = carriage;
+                record.connection = carriage;
             });
         }
     }
 
     /// A hit has ended without a flight: counted and recorded, so that nothing goes missing in silence.
-    pub(crate) fn never_sent(&mut self, hit: Hit, fault: Fault, now: Nanos, supply: &Supply) {
+    pub(crate) fn record_never_sent(
+        &mut self,
+        hit: Arrival,
+        fault: RequestFault,
+        now: Nanos,
+        supply: &SenderRequests,
+    ) {
         if !self.counts(hit) {
             return;
         }
-        let finished = Finished {
+        let finished = FinishedRequest {
             target: supply.target(hit.seq),
             outcome: Err(fault),
             due: hit.due,
@@ -271,15 +289,15 @@ impl Books {
         if let Some(variant) = supply.variant(hit.seq) {
             self.stats.variants.count(variant, &finished);
         }
-        if self.counting.by_hit {
+        if self.counting.per_request_outcomes {
             self.stats.fates.push(self.counting.fate(&finished, 0, 0, None));
         }
         if let Some(recorder) = &mut self.recorder {
-            let picked = supply.pick(hit.seq);
+            let picked = supply.select_request(hit.seq);
             let carriage = self.counting.carriage_of(None);
             recorder.record(|record| {
                 fill(record, &finished, hit.seq, &self.clock, &self.counting.name);
-                record.carriage = carriage;
+                record.connection = carriage;
                 if let Some((which, _)) = &picked {
                     name_request(record, supply.request(which));
                 }
@@ -289,11 +307,11 @@ impl Books {
     }
 
     #[inline]
-    fn count(&mut self, finished: &Finished) {
-        self.stats.finish(finished);
+    fn count(&mut self, finished: &FinishedRequest) {
+        self.stats.record_finished(finished);
         self.tally.count(finished);
         if finished.end > self.counting.end {
-            self.stats.finish_after(finished);
+            self.stats.record_after_schedule(finished);
         }
         if self.counting.by_outcome {
             self.stats.outcomes.count(finished);
@@ -314,20 +332,20 @@ impl Books {
             self.stats.stalled += std::mem::take(&mut recorder.stalled);
             self.stats.unrecorded += std::mem::take(&mut recorder.lost);
         }
-        let Collection { shard, harvest, spare } = &self.collection;
+        let CollectorLink { shard, reports: harvest, spare } = &self.collection;
         let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(Harvest { shard: *shard, stats, to, ended });
+            let _ = harvest.send(SenderReport { shard: *shard, stats, to, ended });
         }
     }
 }
 
-impl Tally {
+impl OutcomeTally {
     #[inline]
-    fn count(&mut self, finished: &Finished) {
-        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+    fn count(&mut self, finished: &FinishedRequest) {
+        let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         self.done += 1;
         self.errors += u64::from(!good);
     }
@@ -335,9 +353,9 @@ impl Tally {
 
 /// Body lengths by target, to notice answers that differ from the first.
 #[derive(Debug, Default)]
-struct Lengths(Vec<Option<u64>>);
+struct BodyLengths(Vec<Option<u64>>);
 
-impl Lengths {
+impl BodyLengths {
     #[inline]
     fn is_other(&mut self, target: usize, length: u64) -> bool {
         if target >= TARGETS {
@@ -350,8 +368,13 @@ impl Lengths {
     }
 }
 
-fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
-    Finished {
+fn finished(
+    flight: &InFlightRequest,
+    request: &PreparedRequest,
+    outcome: Result<u16, RequestFault>,
+    end: Nanos,
+) -> FinishedRequest {
+    FinishedRequest {
         target: flight.target,
         outcome,
         due: flight.hit.due,
@@ -364,22 +387,22 @@ fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end
 }
 
 /// What a record says whatever came back. The record comes empty.
-fn fill(record: &mut Record, finished: &Finished, seq: u64, clock: &RunClock, name: &str) {
+fn fill(record: &mut Record, finished: &FinishedRequest, seq: u64, clock: &RunClock, name: &str) {
     record.attack.push_str(name);
     record.seq = seq;
-    record.timestamp = Timestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
+    record.timestamp = ZonedTimestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
     record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
     record.bytes_out = finished.bytes_out;
     record.bytes_in = finished.bytes_in;
 }
 
 /// What carried a flight in the end.
-fn carrier(flight: &Flight) -> Option<Carrier> {
+fn carrier(flight: &InFlightRequest) -> Option<ConnectionTimings> {
     let first_byte = flight.first_byte.zip(flight.sent).map(|(first, sent)| first.saturating_sub(sent));
-    flight.carrier.map(|carrier| Carrier { first_byte, ..carrier })
+    flight.carrier.map(|carrier| ConnectionTimings { first_byte, ..carrier })
 }
 
-fn name_request(record: &mut Record, request: &Request) {
+fn name_request(record: &mut Record, request: &PreparedRequest) {
     record.method.push_str(&request.method);
     record.url.push_str(&request.url);
 }

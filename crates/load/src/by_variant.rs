@@ -4,23 +4,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Class;
-use crate::stats::{Finished, Times};
+use crate::fault::OutcomeClass;
+use crate::stats::{FinishedRequest, RequestTimes};
 
 /// Figures of variants. Of each beyond the first [`MOST`] there are none of its own: they stand under `others`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ByVariant(Vec<(String, Figures)>);
+pub struct StatsByVariant(Vec<(String, VariantTotals)>);
 
 /// What became of the requests of one variant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figures {
+pub struct VariantTotals {
     /// Requests of which the outcome is known, those never sent included.
     pub done: u64,
     /// Answers from 200 to 399.
     pub good: u64,
     /// Times of the good ones.
-    pub times: Times,
+    pub times: RequestTimes,
 }
 
 /// Variants told apart.
@@ -29,14 +29,14 @@ const MOST: usize = 32;
 /// What stands for those that are not.
 const OTHERS: &str = "others";
 
-impl ByVariant {
+impl StatsByVariant {
     /// Names and figures, in the order in which they came up.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Figures)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &VariantTotals)> {
         self.0.iter().map(|(name, figures)| (name.as_str(), figures))
     }
 
-    pub(crate) fn count(&mut self, name: &str, finished: &Finished) {
-        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+    pub(crate) fn count(&mut self, name: &str, finished: &FinishedRequest) {
+        let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         let figures = self.of(name);
         figures.done += 1;
         if good {
@@ -58,21 +58,21 @@ impl ByVariant {
     }
 
     /// Of counts without times: name, requests done, good answers. None of more than are told apart.
-    pub(crate) fn counted(counts: Vec<(String, u64, u64)>) -> Option<Self> {
-        let of = |(name, done, good)| (name, Figures { done, good, times: Times::default() });
+    pub(crate) fn from_counts(counts: Vec<(String, u64, u64)>) -> Option<Self> {
+        let of = |(name, done, good)| (name, VariantTotals { done, good, times: RequestTimes::default() });
         (counts.len() <= MOST + 1).then(|| Self(counts.into_iter().map(of).collect()))
     }
 
     /// The times of each.
-    pub(crate) fn times_mut(&mut self) -> impl Iterator<Item = &mut Times> {
+    pub(crate) fn times_mut(&mut self) -> impl Iterator<Item = &mut RequestTimes> {
         self.0.iter_mut().map(|(_, figures)| &mut figures.times)
     }
 
-    fn of(&mut self, name: &str) -> &mut Figures {
+    fn of(&mut self, name: &str) -> &mut VariantTotals {
         let named = self.0.iter().any(|(known, _)| known == name);
         let name = if named || self.0.len() < MOST { name } else { OTHERS };
         let at = self.0.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            self.0.push((name.to_owned(), Figures::default()));
+            self.0.push((name.to_owned(), VariantTotals::default()));
             self.0.len() - 1
         });
         &mut self.0[at].1
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn variants_without_number_have_their_figures_together() {
-        let finished = Finished {
+        let finished = FinishedRequest {
             target: 0,
             outcome: Ok(200),
             due: 0,
@@ -95,7 +95,7 @@ mod tests {
             bytes_in: 0,
             bytes_out: 0,
         };
-        let mut all = ByVariant::default();
+        let mut all = StatsByVariant::default();
         (0..1000).for_each(|number| all.count(&format!("v{number}"), &finished));
         let mut sum = all.clone();
         sum.add(&all);

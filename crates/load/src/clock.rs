@@ -40,7 +40,7 @@ impl RunClock {
     }
 
     /// The clock that shows zero until this one shows `at`, and then goes.
-    pub(crate) fn from(&self, at: Nanos) -> Self {
+    pub(crate) fn starting_at(&self, at: Nanos) -> Self {
         Self { monotonic_origin: self.monotonic_origin.saturating_add(at), unix_origin: self.unix_ns(at) }
     }
 

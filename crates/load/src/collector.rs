@@ -6,31 +6,31 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use crate::books::Harvest;
+use crate::books::SenderReport;
 use crate::clock::Nanos;
-use crate::interval::Interval;
-use crate::stats::Stats;
+use crate::interval::IntervalStats;
+use crate::stats::LoadStats;
 
 /// What waiting for an interval came to.
 #[derive(Debug)]
-pub enum Heard<'r> {
+pub enum CollectorEvent<'r> {
     /// The next one.
-    Interval(&'r Interval),
+    Interval(&'r IntervalStats),
     /// None within the time that was given.
-    Nothing,
+    Timeout,
     /// The run has ended, and all of it was told.
-    Over,
+    Ended,
 }
 
 /// The collector of a run.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    harvest: Receiver<Harvest>,
+    harvest: Receiver<SenderReport>,
     threads: Vec<Thread>,
     /// What each thread spun away, all along.
     spun: Vec<Nanos>,
-    total: Stats,
-    current: Interval,
+    total: LoadStats,
+    current: IntervalStats,
     /// `current` was told, and is to be begun anew.
     told: bool,
     /// Nothing was added to `current` yet.
@@ -40,7 +40,7 @@ pub(crate) struct Collector {
 /// What is known of a thread.
 #[derive(Debug)]
 struct Thread {
-    spare: Sender<Box<Stats>>,
+    spare: Sender<Box<LoadStats>>,
     /// Up to when it has handed over.
     to: Nanos,
     ended: bool,
@@ -51,24 +51,28 @@ struct Thread {
 
 impl Collector {
     /// Of threads that take empty boxes at these ends.
-    pub(crate) fn new(harvest: Receiver<Harvest>, spares: Vec<Sender<Box<Stats>>>, total: Stats) -> Self {
+    pub(crate) fn new(
+        harvest: Receiver<SenderReport>,
+        spares: Vec<Sender<Box<LoadStats>>>,
+        total: LoadStats,
+    ) -> Self {
         let thread = |spare| Thread { spare, to: 0, ended: false, peak: 0, highest: 0 };
-        let current = Interval { from: 0, to: 0, stats: *Stats::reserved() };
+        let current = IntervalStats { from: 0, to: 0, stats: *LoadStats::reserved() };
         let spun = vec![0; spares.len()];
         let threads = spares.into_iter().map(thread).collect();
         Self { harvest, threads, spun, total, current, told: false, untouched: true }
     }
 
     /// Waits for the next interval, but no longer than this for any thread.
-    pub(crate) fn next(&mut self, patience: Duration) -> Heard<'_> {
+    pub(crate) fn next(&mut self, patience: Duration) -> CollectorEvent<'_> {
         self.begin();
         let to = loop {
             if self.threads.is_empty() {
-                return Heard::Over;
+                return CollectorEvent::Ended;
             }
             match self.harvest.recv_timeout(patience) {
                 Ok(harvest) => self.take(harvest),
-                Err(RecvTimeoutError::Timeout) => return Heard::Nothing,
+                Err(RecvTimeoutError::Timeout) => return CollectorEvent::Timeout,
                 // Threads that panicked; what the others handed over is told.
                 Err(RecvTimeoutError::Disconnected) => {
                     self.threads.iter_mut().for_each(|one| one.ended = true);
@@ -82,17 +86,17 @@ impl Collector {
     }
 
     /// What all intervals came to; when the last thread ended, if all have.
-    pub(crate) fn total(&mut self) -> Stats {
+    pub(crate) fn total(&mut self) -> LoadStats {
         std::mem::take(&mut self.total)
     }
 
     /// What was told so far.
-    pub(crate) fn so_far(&self) -> &Stats {
+    pub(crate) fn reported_total(&self) -> &LoadStats {
         &self.total
     }
 
     /// The last interval that was told.
-    pub(crate) fn last(&self) -> &Interval {
+    pub(crate) fn last(&self) -> &IntervalStats {
         &self.current
     }
 
@@ -107,7 +111,7 @@ impl Collector {
     }
 
     /// When the last thread ended.
-    pub(crate) fn ended(&self) -> Nanos {
+    pub(crate) fn end_time(&self) -> Nanos {
         self.current.to
     }
 
@@ -122,7 +126,7 @@ impl Collector {
 
     /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
     /// need: the first to come is taken as it is, for the cleared figures of the last interval.
-    fn take(&mut self, Harvest { shard, mut stats, to, ended }: Harvest) {
+    fn take(&mut self, SenderReport { shard, mut stats, to, ended }: SenderReport) {
         let Some((thread, spun)) = self.threads.get_mut(shard).zip(self.spun.get_mut(shard)) else { return };
         thread.peak = thread.peak.max(stats.in_flight_peak);
         thread.highest = thread.highest.max(thread.peak);
@@ -151,7 +155,7 @@ impl Collector {
         (all && ended <= to).then_some(to)
     }
 
-    fn tell(&mut self, to: Nanos) -> Heard<'_> {
+    fn tell(&mut self, to: Nanos) -> CollectorEvent<'_> {
         self.current.to = to.max(self.current.from);
         self.current.stats.in_flight_peak = self.threads.iter().map(|thread| thread.peak).sum();
         self.total.add(&self.current.stats);
@@ -160,7 +164,7 @@ impl Collector {
         if self.threads.iter().all(|thread| thread.ended) {
             self.threads.clear();
         }
-        Heard::Interval(&self.current)
+        CollectorEvent::Interval(&self.current)
     }
 }
 
@@ -172,22 +176,23 @@ mod tests {
     use crate::clock::SECOND;
 
     /// A collector, and the threads' end of it.
-    fn of(threads: usize) -> (Collector, Sender<Harvest>) {
+    fn of(threads: usize) -> (Collector, Sender<SenderReport>) {
         let (sender, harvest) = channel();
         let spares = (0..threads).map(|_| channel().0).collect();
-        (Collector::new(harvest, spares, Stats::default()), sender)
+        (Collector::new(harvest, spares, LoadStats::default()), sender)
     }
 
     /// What a thread that sent and had in flight so many hands over at the end of this second.
-    fn harvest(shard: usize, second: Nanos, sent: u64) -> Harvest {
-        let stats = Stats { sent, in_flight_peak: sent, ..Stats::default() };
-        Harvest { shard, stats: Box::new(stats), to: second * SECOND, ended: false }
+    fn harvest(shard: usize, second: Nanos, sent: u64) -> SenderReport {
+        let stats = LoadStats { sent, in_flight_peak: sent, ..LoadStats::default() };
+        SenderReport { shard, stats: Box::new(stats), to: second * SECOND, ended: false }
     }
 
     /// Seconds and counts of everything that can be told by now.
     fn told(collector: &mut Collector) -> Vec<(Nanos, Nanos, u64, u64)> {
         let mut told = Vec::new();
-        while let Heard::Interval(Interval { from, to, stats }) = collector.next(Duration::ZERO) {
+        while let CollectorEvent::Interval(IntervalStats { from, to, stats }) = collector.next(Duration::ZERO)
+        {
             told.push((from / SECOND, to / SECOND, stats.sent, stats.in_flight_peak));
         }
         told
@@ -202,7 +207,7 @@ mod tests {
         assert_eq!(told(&mut collector), [(0, 1, 12, 12)]);
         [harvest(1, 2, 1), harvest(0, 2, 1)].into_iter().for_each(|harvest| threads.send(harvest).unwrap());
         assert_eq!(told(&mut collector), [(1, 2, 2, 2)]);
-        assert_eq!((collector.so_far().sent, collector.so_far().in_flight_peak), (14, 12));
+        assert_eq!((collector.reported_total().sent, collector.reported_total().in_flight_peak), (14, 12));
     }
 
     #[test]
@@ -221,19 +226,19 @@ mod tests {
         let spinning = |shard, second, spun, ended| {
             let mut harvest = harvest(shard, second, 1);
             harvest.stats.spun = spun;
-            Harvest { ended, ..harvest }
+            SenderReport { ended, ..harvest }
         };
         [spinning(0, 1, 8, false), spinning(1, 1, 0, false)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
-        assert!(matches!(collector.next(Duration::ZERO), Heard::Interval(_)));
+        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
         assert_eq!((collector.spun(), collector.last().to), (&[8, 0][..], SECOND));
         [spinning(0, 2, 7, true), spinning(1, 2, 1, true)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
-        assert!(matches!(collector.next(Duration::ZERO), Heard::Interval(_)));
+        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
         assert_eq!((collector.spun(), collector.last().to), (&[15, 1][..], 2 * SECOND));
-        assert!(matches!(collector.next(Duration::ZERO), Heard::Over));
+        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
         assert_eq!(collector.spun(), [15, 1], "and stays known");
     }
 
@@ -241,13 +246,13 @@ mod tests {
     fn what_a_thread_counted_before_it_ended_is_in_the_interval_in_which_it_did() {
         let (mut collector, threads) = of(2);
         threads.send(harvest(0, 1, 1)).unwrap();
-        threads.send(Harvest { to: 2 * SECOND, ended: true, ..harvest(0, 2, 10) }).unwrap();
+        threads.send(SenderReport { to: 2 * SECOND, ended: true, ..harvest(0, 2, 10) }).unwrap();
         threads.send(harvest(1, 1, 1)).unwrap();
         assert_eq!(told(&mut collector), [], "of the first second one thread's is mixed with its last");
-        threads.send(Harvest { ended: true, ..harvest(1, 3, 1) }).unwrap();
+        threads.send(SenderReport { ended: true, ..harvest(1, 3, 1) }).unwrap();
         assert_eq!(told(&mut collector), [(0, 3, 13, 11)]);
-        assert!(matches!(collector.next(Duration::ZERO), Heard::Over));
-        assert_eq!((collector.ended(), collector.total().sent), (3 * SECOND, 13));
+        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
+        assert_eq!((collector.end_time(), collector.total().sent), (3 * SECOND, 13));
     }
 
     #[test]
@@ -256,6 +261,6 @@ mod tests {
         threads.send(harvest(0, 1, 5)).unwrap();
         drop(threads);
         assert_eq!(told(&mut collector), [(0, 1, 5, 5)]);
-        assert!(matches!(collector.next(Duration::ZERO), Heard::Over));
+        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
     }
 }

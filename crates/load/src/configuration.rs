@@ -6,10 +6,10 @@
 use serde::Serialize;
 
 use crate::clock::{Nanos, nanos};
-use crate::engine::{Plan, Travel};
-use crate::schedule::{Arrivals, Shape, Spacing, Stage};
-use crate::shard::WhenBusy;
-use crate::supply::Source;
+use crate::engine::{RunPlan, TransportOptions};
+use crate::schedule::{ArrivalModel, ArrivalSpacing, ProfileStage, RateShape};
+use crate::shard::SaturationPolicy;
+use crate::supply::RequestSource;
 
 /// The version of what is written as JSON about a run: the summary, and the lines of intervals. A field that changes its
 /// meaning or goes makes the next one; new fields do not.
@@ -17,13 +17,13 @@ pub const SCHEMA: u32 = 1;
 
 /// A plan, as data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Configuration {
+pub struct RunConfig {
     /// Name of the attack.
     pub name: String,
     /// How many targets there are; none where they are read during the run.
     pub targets: Option<usize>,
     /// The rate over time; none in a closed loop.
-    pub stages: Option<Vec<Told>>,
+    pub stages: Option<Vec<StageConfig>>,
     /// How hits are spread over the rate: `even`, or one such as `poisson seed 7` or `burst of 10`.
     pub spacing: Option<String>,
     /// The part of the hits that this generator sends, such as `2/3`.
@@ -45,21 +45,21 @@ pub struct Configuration {
     /// How long an interval is.
     pub cadence: Nanos,
     /// How requests travel.
-    pub travel: Ways,
+    pub travel: ReportedTransport,
 }
 
 /// One stretch of the rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct StageConfig {
     /// In the words of `--profile`, without its length.
     pub shape: String,
     /// How long it lasts.
     pub length: Option<Nanos>,
 }
 
-/// The part of a [`Travel`] that changes figures.
+/// The part of a [`TransportOptions`] that changes figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ways {
+pub struct ReportedTransport {
     /// For a whole answer, from the send.
     pub timeout: Option<Nanos>,
     /// For a whole answer, from the intended instant.
@@ -82,13 +82,13 @@ pub struct Ways {
     pub h2c: bool,
 }
 
-impl Configuration {
+impl RunConfig {
     /// Of a plan, before it runs.
     #[must_use]
-    pub fn of(plan: &Plan) -> Self {
+    pub fn of(plan: &RunPlan) -> Self {
         let (stages, spacing) = match &plan.load.arrivals {
-            Arrivals::Closed => (None, None),
-            Arrivals::Open(schedule) => (
+            ArrivalModel::Closed => (None, None),
+            ArrivalModel::Open(schedule) => (
                 Some(schedule.stages().map(|stage| told(&stage)).collect()),
                 Some(spelled(schedule.spacing())),
             ),
@@ -96,30 +96,30 @@ impl Configuration {
         Self {
             name: plan.load.name.clone(),
             targets: match &plan.setup.source {
-                Source::List(list) => Some(list.requests().len()),
-                Source::Lazy(_) => None,
+                RequestSource::List(list) => Some(list.requests().len()),
+                RequestSource::Lazy(_) => None,
             },
             stages,
             spacing,
             slice: plan.load.slice.to_string(),
-            duration: bound(plan.load.until.after),
+            duration: bound(plan.load.until.time),
             requests: bound(plan.load.until.hits),
             warm_up: nanos(plan.load.warm_up),
-            in_flight: plan.load.in_flight.most,
+            in_flight: plan.load.in_flight.limit,
             when_busy: match plan.load.in_flight.when_busy {
-                WhenBusy::Queue => "queue",
-                WhenBusy::Drop => "drop",
+                SaturationPolicy::Queue => "queue",
+                SaturationPolicy::Drop => "drop",
             },
             threads: plan.setup.threads,
             spin: nanos(plan.setup.spin),
-            cadence: nanos(plan.load.cadence),
-            travel: Ways::of(&plan.setup.travel),
+            cadence: nanos(plan.load.interval),
+            travel: ReportedTransport::of(&plan.setup.transport),
         }
     }
 }
 
-impl Ways {
-    fn of(travel: &Travel) -> Self {
+impl ReportedTransport {
+    fn of(travel: &TransportOptions) -> Self {
         Self {
             timeout: travel.timeout.map(nanos),
             deadline: travel.deadline.map(nanos),
@@ -140,23 +140,23 @@ fn bound(most: u64) -> Option<u64> {
     Some(most).filter(|&most| most != u64::MAX)
 }
 
-fn told(stage: &Stage) -> Told {
+fn told(stage: &ProfileStage) -> StageConfig {
     let shape = match &stage.shape {
-        Shape::Hold(rate) => format!("hold {rate}"),
-        Shape::Ramp { from, to } => format!("ramp {from}/s to {to}/s"),
-        Shape::Sine { mean, amplitude, period } => {
+        RateShape::Hold(rate) => format!("hold {rate}"),
+        RateShape::Ramp { from, to } => format!("ramp {from}/s to {to}/s"),
+        RateShape::Sine { mean, amplitude, period } => {
             format!("sine {mean}/s by {amplitude}/s every {period}ns")
         }
-        Shape::Replay(offsets) => format!("replay of {} offsets", offsets.len()),
+        RateShape::Replay(offsets) => format!("replay of {} offsets", offsets.len()),
     };
-    Told { shape, length: stage.length }
+    StageConfig { shape, length: stage.length }
 }
 
-fn spelled(spacing: Spacing) -> String {
+fn spelled(spacing: ArrivalSpacing) -> String {
     match spacing {
-        Spacing::Even => "even".to_owned(),
-        Spacing::Poisson(seed) => format!("poisson seed {seed}"),
-        Spacing::Burst(size) => format!("burst of {size}"),
+        ArrivalSpacing::Even => "even".to_owned(),
+        ArrivalSpacing::Poisson(seed) => format!("poisson seed {seed}"),
+        ArrivalSpacing::Burst(size) => format!("burst of {size}"),
     }
 }
 
@@ -164,9 +164,9 @@ fn spelled(spacing: Spacing) -> String {
 mod tests {
     use super::*;
     use crate::clock::SECOND;
-    use crate::request::{Request, Style};
+    use crate::request::{PreparedRequest, RequestFraming};
     use crate::schedule::Schedule;
-    use crate::supply::List;
+    use crate::supply::RequestList;
     use crate::target::{Target, Weight};
 
     #[test]
@@ -178,14 +178,15 @@ mod tests {
             headers: vec![("Authorization".into(), secret.into())],
             ..Target::default()
         };
-        let request = Request::new(&target, &Style::default()).unwrap();
-        let source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
+        let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+        let source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
         let stages = vec![
-            Stage { shape: Shape::Hold("50/s".parse().unwrap()), length: Some(SECOND) },
-            Stage { shape: Shape::Ramp { from: 50.0, to: 100.0 }, length: Some(2 * SECOND) },
+            ProfileStage { shape: RateShape::Hold("50/s".parse().unwrap()), length: Some(SECOND) },
+            ProfileStage { shape: RateShape::Ramp { from: 50.0, to: 100.0 }, length: Some(2 * SECOND) },
         ];
-        let plan = Plan::new(source, Arrivals::Open(Schedule::new(stages, Spacing::Poisson(7))));
-        let told = serde_json::to_string(&Configuration::of(&plan)).unwrap();
+        let plan =
+            RunPlan::new(source, ArrivalModel::Open(Schedule::new(stages, ArrivalSpacing::Poisson(7))));
+        let told = serde_json::to_string(&RunConfig::of(&plan)).unwrap();
         assert!(!told.contains(secret), "{told}");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         let expected = serde_json::json!([

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::plan::Load;
-use crate::poller::Waker;
-use crate::rate::Rate;
-use crate::schedule::{Arrivals, Schedule, Slice};
+use crate::plan::LoadSpec;
+use crate::poller::SenderWaker;
+use crate::rate::RequestRate;
+use crate::schedule::{ArrivalModel, Schedule, ScheduleSlice};
 
 /// What the threads are told. Only ever rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Command {
+pub(crate) enum RunCommand {
     Run,
     /// Send nothing more, wait for what is in flight.
     Drain,
@@ -26,7 +26,7 @@ pub(crate) enum Command {
 /// Why a run ended before its schedule did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Early {
+pub enum RunStopReason {
     /// [`Control::drain`] or [`Control::abort`] was called.
     Commanded,
     /// Too many errors.
@@ -64,37 +64,37 @@ impl ErrorBudget {
 
 /// Read by every thread each turn; written a few times in a run.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ControlState {
     command: AtomicU8,
     /// When the first command came, in run time, and why; unset before.
-    ended: OnceLock<(Nanos, Early)>,
+    ended: OnceLock<(Nanos, RunStopReason)>,
     errors: Option<ErrorBudget>,
     /// Threads that hand out no more hits.
     over: AtomicUsize,
     revision: AtomicU64,
     /// A lock, because it changes as a whole and rarely; threads take it only when the revision has moved.
-    steered: Mutex<Steered>,
-    slice: Slice,
-    wakers: Vec<Waker>,
+    steered: Mutex<LiveSettings>,
+    slice: ScheduleSlice,
+    wakers: Vec<SenderWaker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
     /// Where everything that is steered is told as well, if those who send are elsewhere.
-    afar: Option<Afar>,
+    afar: Option<RemoteLink>,
 }
 
 /// Those who send are elsewhere.
 #[derive(Debug)]
-struct Afar {
+struct RemoteLink {
     /// They are told a change so long before.
     notice: Nanos,
-    changes: Sender<Change>,
+    changes: Sender<RemoteCommand>,
 }
 
 /// What is steered of a run whose senders are elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Change {
+pub enum RemoteCommand {
     /// Another rate, from that time of the run on.
-    Rate(Rate, Nanos),
+    Rate(RequestRate, Nanos),
     /// So many clients of a closed loop.
     Clients(NonZero<usize>),
     /// A pause, from that time of the run on.
@@ -109,8 +109,8 @@ pub enum Change {
 
 /// What may change while a trial runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Steered {
-    pub(crate) arrivals: Arc<Arrivals>,
+pub(crate) struct LiveSettings {
+    pub(crate) arrivals: Arc<ArrivalModel>,
     /// Most requests in flight.
     pub(crate) in_flight: usize,
     /// Nothing is due.
@@ -139,15 +139,15 @@ impl Gauges {
 /// Changes of rate take effect this much later, so that every thread knows before.
 const NOTICE: Nanos = SECOND / 20;
 
-impl Shared {
-    pub(crate) fn new(load: &Load, wakers: Vec<Waker>, clock: RunClock) -> Self {
+impl ControlState {
+    pub(crate) fn new(load: &LoadSpec, wakers: Vec<SenderWaker>, clock: RunClock) -> Self {
         let arrivals = Arc::new(load.arrivals.clone());
-        let steered = Steered { arrivals, in_flight: load.in_flight.most, paused: false };
+        let steered = LiveSettings { arrivals, in_flight: load.in_flight.limit, paused: false };
         let gauges = wakers.iter().map(|_| Gauges::default()).collect();
         Self {
-            command: AtomicU8::new(Command::Run as u8),
+            command: AtomicU8::new(RunCommand::Run as u8),
             ended: OnceLock::new(),
-            errors: load.errors,
+            errors: load.error_budget,
             over: AtomicUsize::new(0),
             revision: AtomicU64::new(0),
             steered: Mutex::new(steered),
@@ -160,7 +160,7 @@ impl Shared {
     }
 
     /// Tells those who send, if they are elsewhere.
-    fn tell(&self, change: Change) {
+    fn tell(&self, change: RemoteCommand) {
         if let Some(afar) = &self.afar {
             // Whoever carried it there is gone, and with him the run.
             let _ = afar.changes.send(change);
@@ -168,32 +168,32 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn commanded(&self) -> Command {
+    pub(crate) fn commanded(&self) -> RunCommand {
         match self.command.load(Ordering::Relaxed) {
-            0 => Command::Run,
-            1 => Command::Drain,
-            _ => Command::Abort,
+            0 => RunCommand::Run,
+            1 => RunCommand::Drain,
+            _ => RunCommand::Abort,
         }
     }
 
-    pub(crate) fn command(&self, command: Command, why: Early) {
+    pub(crate) fn command(&self, command: RunCommand, why: RunStopReason) {
         self.ended.get_or_init(|| (self.clock.now(), why));
         self.command.fetch_max(command as u8, Ordering::Relaxed);
-        self.wakers.iter().for_each(Waker::wake);
+        self.wakers.iter().for_each(SenderWaker::wake);
         match command {
-            Command::Run => {}
-            Command::Drain => self.tell(Change::Drain),
-            Command::Abort => self.tell(Change::Abort),
+            RunCommand::Run => {}
+            RunCommand::Drain => self.tell(RemoteCommand::Drain),
+            RunCommand::Abort => self.tell(RemoteCommand::Abort),
         }
     }
 
     /// When the run was told to end, if it was, and why.
-    pub(crate) fn ended(&self) -> Option<(Nanos, Early)> {
+    pub(crate) fn ended(&self) -> Option<(Nanos, RunStopReason)> {
         self.ended.get().copied()
     }
 
     /// A thread has come to the end of the schedule, or was told of an end.
-    pub(crate) fn one_is_over(&self) {
+    pub(crate) fn mark_thread_over(&self) {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -205,15 +205,15 @@ impl Shared {
     /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
     pub(crate) fn check_errors(&self) {
         if self.errors.is_some() && self.ended.get().is_none() && self.errors_exceed(ErrorBudget::is_spent) {
-            self.command(Command::Drain, Early::ErrorBudget);
+            self.command(RunCommand::Drain, RunStopReason::ErrorBudget);
         }
     }
 
     /// Why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last
     /// look at them, or in fewer outcomes than a share is looked at for, has spent them all the same.
-    pub(crate) fn early(&self) -> Option<Early> {
+    pub(crate) fn early(&self) -> Option<RunStopReason> {
         let why = self.ended().map(|(_, why)| why);
-        why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(Early::ErrorBudget))
+        why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(RunStopReason::ErrorBudget))
     }
 
     fn errors_exceed(&self, exceeds: fn(ErrorBudget, u64, u64) -> bool) -> bool {
@@ -231,26 +231,26 @@ impl Shared {
 
     /// What is steered, if that is not what it was at `revision`.
     #[inline]
-    pub(crate) fn changed(&self, revision: u64) -> Option<(u64, Steered)> {
+    pub(crate) fn changed(&self, revision: u64) -> Option<(u64, LiveSettings)> {
         let current = self.revision.load(Ordering::Acquire);
         (current != revision).then(|| (current, self.lock().clone()))
     }
 
-    pub(crate) fn arrivals(&self) -> Arc<Arrivals> {
+    pub(crate) fn arrivals(&self) -> Arc<ArrivalModel> {
         Arc::clone(&self.lock().arrivals)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Steered> {
+    fn lock(&self) -> MutexGuard<'_, LiveSettings> {
         self.steered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what is steered, and has every thread look at it.
-    fn steer<R>(&self, change: impl FnOnce(&mut Steered) -> R) -> R {
+    fn steer<R>(&self, change: impl FnOnce(&mut LiveSettings) -> R) -> R {
         let mut steered = self.lock();
         let result = change(&mut steered);
         self.revision.fetch_add(1, Ordering::Release);
         drop(steered);
-        self.wakers.iter().for_each(Waker::wake);
+        self.wakers.iter().for_each(SenderWaker::wake);
         result
     }
 
@@ -264,43 +264,43 @@ impl Shared {
     /// send what it made due.
     fn reschedule(
         &self,
-        steered: &mut Steered,
+        steered: &mut LiveSettings,
         from: Nanos,
         change: impl FnOnce(&Schedule, Nanos) -> Schedule,
     ) -> bool {
-        let Arrivals::Open(schedule) = &*steered.arrivals else { return false };
+        let ArrivalModel::Open(schedule) = &*steered.arrivals else { return false };
         if self.is_over() {
             return false;
         }
-        steered.arrivals = Arc::new(Arrivals::Open(change(schedule, from)));
+        steered.arrivals = Arc::new(ArrivalModel::Open(change(schedule, from)));
         true
     }
 }
 
 /// Steers a run from outside. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Control(pub(crate) Arc<Shared>);
+pub struct Control(pub(crate) Arc<ControlState>);
 
 impl Control {
     /// No new requests; those in flight are waited for.
     pub fn drain(&self) {
-        self.0.command(Command::Drain, Early::Commanded);
+        self.0.command(RunCommand::Drain, RunStopReason::Commanded);
     }
 
     /// The end: what is in flight is counted as aborted.
     pub fn abort(&self) {
-        self.0.command(Command::Abort, Early::Commanded);
+        self.0.command(RunCommand::Abort, RunStopReason::Commanded);
     }
 
     /// Nobody reads the results any more.
     pub(crate) fn end_for_results(&self) {
-        self.0.command(Command::Drain, Early::Results);
+        self.0.command(RunCommand::Drain, RunStopReason::Results);
     }
 
     /// True once the run has been told to end.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.0.commanded() != Command::Run
+        self.0.commanded() != RunCommand::Run
     }
 
     /// True once nothing more is sent, whether it was told to end or has come to its end.
@@ -312,34 +312,34 @@ impl Control {
     /// Another rate from now on, of the whole where this run has a slice. False in a closed loop, which has none, and when nothing
     /// more is sent.
     #[must_use]
-    pub fn set_rate(&self, rate: Rate) -> bool {
-        self.set_rate_from(self.soonest(), rate)
+    pub fn set_rate(&self, rate: RequestRate) -> bool {
+        self.set_rate_from(self.earliest_change(), rate)
     }
 
     /// The same from that instant of the run on, whenever it is: generators that change at the same one go on sending slices of one
     /// schedule. Who hears of it [too late](Self::late_by) still changes from there on, so that no hit is sent twice or by nobody: what
     /// was due since then is late.
     #[must_use]
-    pub fn set_rate_from(&self, from: Nanos, rate: Rate) -> bool {
-        let has_changed = self
-            .0
-            .steer(|steered| self.0.reschedule(steered, from, |schedule, at| schedule.changed(at, rate)));
+    pub fn set_rate_from(&self, from: Nanos, rate: RequestRate) -> bool {
+        let has_changed = self.0.steer(|steered| {
+            self.0.reschedule(steered, from, |schedule, at| schedule.with_rate_from(at, rate))
+        });
         if has_changed {
-            self.0.tell(Change::Rate(rate, from));
+            self.0.tell(RemoteCommand::Rate(rate, from));
         }
         has_changed
     }
 
     /// The soonest instant of the run from which a change can be made that every thread hears of before.
     #[must_use]
-    pub fn soonest(&self) -> Nanos {
+    pub fn earliest_change(&self) -> Nanos {
         self.0.soonest()
     }
 
     /// How much too late it is to change anything from that instant on; zero in time.
     #[must_use]
     pub fn late_by(&self, from: Nanos) -> Nanos {
-        self.soonest().saturating_sub(from)
+        self.earliest_change().saturating_sub(from)
     }
 
     /// So many clients in a closed loop from now on: what is in flight beyond that is waited for. False where there is a
@@ -347,12 +347,12 @@ impl Control {
     #[must_use]
     pub fn set_concurrency(&self, clients: NonZero<usize>) -> bool {
         let has_changed = self.0.steer(|steered| {
-            let closed = matches!(*steered.arrivals, Arrivals::Closed);
+            let closed = matches!(*steered.arrivals, ArrivalModel::Closed);
             steered.in_flight = if closed { clients.get() } else { steered.in_flight };
             closed
         });
         if has_changed {
-            self.0.tell(Change::Clients(clients));
+            self.0.tell(RemoteCommand::Clients(clients));
         }
         has_changed
     }
@@ -360,30 +360,30 @@ impl Control {
     /// Nothing is due from now on, until [`Control::resume`]; what is in flight goes on. The end of the schedule stays where
     /// it is, and what would have been due is not made up for.
     pub fn pause(&self) {
-        self.pause_from(self.soonest());
+        self.pause_from(self.earliest_change());
     }
 
     /// The same from that instant of the run on; of a closed loop, which has no schedule, from now on.
     pub fn pause_from(&self, from: Nanos) {
         self.0.steer(|steered| {
             steered.paused = true;
-            self.0.reschedule(steered, from, Schedule::paused)
+            self.0.reschedule(steered, from, Schedule::with_pause_from)
         });
-        self.0.tell(Change::Pause(from));
+        self.0.tell(RemoteCommand::Pause(from));
     }
 
     /// The end of a pause.
     pub fn resume(&self) {
-        self.resume_from(self.soonest());
+        self.resume_from(self.earliest_change());
     }
 
     /// The same from that instant of the run on; of a closed loop from now on.
     pub fn resume_from(&self, from: Nanos) {
         self.0.steer(|steered| {
             steered.paused = false;
-            self.0.reschedule(steered, from, Schedule::resumed)
+            self.0.reschedule(steered, from, Schedule::with_resume_from)
         });
-        self.0.tell(Change::Resume(from));
+        self.0.tell(RemoteCommand::Resume(from));
     }
 
     /// Whether there is a pause.
@@ -409,7 +409,7 @@ impl Control {
     #[must_use]
     pub fn due_before(&self, at: Nanos, end: Option<Nanos>, hits: Option<u64>) -> Option<u64> {
         let arrivals = self.0.arrivals();
-        let Arrivals::Open(schedule) = &*arrivals else { return None };
+        let ArrivalModel::Open(schedule) = &*arrivals else { return None };
         let told = self.0.ended().map(|(told, _)| told);
         let at = [end, told].into_iter().flatten().fold(at, Nanos::min);
         Some(self.0.slice.count(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
@@ -419,8 +419,10 @@ impl Control {
     #[must_use]
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {
-            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now()) / self.0.slice.of() as f64),
-            Arrivals::Closed => None,
+            ArrivalModel::Open(schedule) => {
+                Some(schedule.rate_at(self.0.clock.now()) / self.0.slice.of() as f64)
+            }
+            ArrivalModel::Closed => None,
         }
     }
 
@@ -445,20 +447,26 @@ impl Control {
 
 /// A run whose senders are elsewhere: what can be done with its [`Control`] is as of a run here, and told to whoever carries it there.
 #[derive(Debug, Clone)]
-pub struct Elsewhere(Arc<Shared>);
+pub struct RemoteControl(Arc<ControlState>);
 
-impl Elsewhere {
+impl RemoteControl {
     /// Of a load that begins when this clock shows `at`. Those who send are told of a change so long before it.
     #[must_use]
-    pub fn new(load: &Load, clock: RunClock, at: Nanos, notice: Nanos, changes: Sender<Change>) -> Self {
-        let shared = Shared::new(load, Vec::new(), clock.from(at));
-        let (gauges, afar) = (vec![Gauges::default()], Some(Afar { notice, changes }));
-        Self(Arc::new(Shared { gauges, afar, ..shared }))
+    pub fn new(
+        load: &LoadSpec,
+        clock: RunClock,
+        at: Nanos,
+        notice: Nanos,
+        changes: Sender<RemoteCommand>,
+    ) -> Self {
+        let shared = ControlState::new(load, Vec::new(), clock.starting_at(at));
+        let (gauges, afar) = (vec![Gauges::default()], Some(RemoteLink { notice, changes }));
+        Self(Arc::new(ControlState { gauges, afar, ..shared }))
     }
 
     /// The hand on it.
     #[must_use]
-    pub fn steer(&self) -> Control {
+    pub fn control(&self) -> Control {
         Control(Arc::clone(&self.0))
     }
 
@@ -471,13 +479,13 @@ impl Elsewhere {
     }
 
     /// All have come to the end of the schedule, or were told of an end.
-    pub fn over(&self) {
-        self.0.one_is_over();
+    pub fn mark_over(&self) {
+        self.0.mark_thread_over();
     }
 
     /// When it was told to end, and why, if it was.
     #[must_use]
-    pub fn ended(&self) -> Option<(Nanos, Early)> {
+    pub fn ended(&self) -> Option<(Nanos, RunStopReason)> {
         self.0.ended()
     }
 }
@@ -487,30 +495,30 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::schedule::Spacing;
+    use crate::schedule::ArrivalSpacing;
 
     #[test]
     fn what_is_steered_of_a_run_elsewhere_is_told_there_and_known_here() {
-        let rate = |hits| Rate::new(hits, SECOND).unwrap();
-        let schedule = Schedule::constant(rate(100), Spacing::Even);
-        let load = Load::new(Arrivals::Open(schedule), 10);
+        let rate = |hits| RequestRate::new(hits, SECOND).unwrap();
+        let schedule = Schedule::constant(rate(100), ArrivalSpacing::Even);
+        let load = LoadSpec::new(ArrivalModel::Open(schedule), 10);
         let (changes, told) = channel();
-        let run = Elsewhere::new(&load, RunClock::start(), 0, SECOND, changes);
-        let control = run.steer();
+        let run = RemoteControl::new(&load, RunClock::start(), 0, SECOND, changes);
+        let control = run.control();
         assert!(control.set_rate(rate(200)));
-        let Ok(Change::Rate(_, from)) = told.try_recv() else { panic!("told") };
+        let Ok(RemoteCommand::Rate(_, from)) = told.try_recv() else { panic!("told") };
         assert!(from >= SECOND);
         let due = |at| control.due_before(at, None, None).unwrap();
         assert!((due(from + SECOND) - due(from)).abs_diff(200) <= 1);
         assert!(!control.set_concurrency(NonZero::<usize>::MIN), "it has a rate");
         control.pause();
-        assert!(matches!(told.try_recv(), Ok(Change::Pause(_))));
+        assert!(matches!(told.try_recv(), Ok(RemoteCommand::Pause(_))));
         control.drain();
         control.abort();
-        assert_eq!([told.try_recv(), told.try_recv()], [Ok(Change::Drain), Ok(Change::Abort)]);
+        assert_eq!([told.try_recv(), told.try_recv()], [Ok(RemoteCommand::Drain), Ok(RemoteCommand::Abort)]);
         run.publish(3, 4, 5, 1);
         assert_eq!((control.in_flight(), control.connections(), control.outcomes()), (3, 4, (5, 1)));
-        run.over();
+        run.mark_over();
         assert!(control.is_over() && !control.set_rate(rate(1)), "nobody would send it");
     }
 

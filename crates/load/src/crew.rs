@@ -1,6 +1,6 @@
 //! The threads of a session: each keeps its connections from one trial to the next, and looks after them in between.
 //!
-//! A thread does what it is told, one thing after the other: its part of a trial, which is [`Shard`]'s to carry out.
+//! A thread does what it is told, one thing after the other: its part of a trial, which is [`SenderLoop`]'s to carry out.
 //! Which trials there are, and what becomes of their figures, is [`crate::session`]'s business.
 
 use std::io;
@@ -8,30 +8,30 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::flights::Flights;
-use crate::poller::{Event, Poller, Waker, token};
-use crate::request::Style;
-use crate::shard::{Part, Shard};
-use crate::stats::Stats;
-use crate::supply::Supply;
-use crate::transport::Desk;
-use crate::transport::pool::Pool;
+use crate::flights::InFlightTable;
+use crate::poller::{Event, EventPoller, SenderWaker, token};
+use crate::request::RequestFraming;
+use crate::shard::{SenderLoop, SenderTask};
+use crate::stats::LoadStats;
+use crate::supply::SenderRequests;
+use crate::transport::TransportContext;
+use crate::transport::pool::ConnectionPool;
 
 /// What a thread is told.
-pub(crate) enum Order {
+pub(crate) enum SenderCommand {
     /// To have connections of each route open, and to say how many of all stand then.
     Warm {
         /// Of each route.
         connections: usize,
-        answer: Answer,
+        answer: ReplyChannel,
     },
     /// To carry out a part of a trial.
-    Trial(Box<Part>),
+    Trial(Box<SenderTask>),
 }
 
 /// Where a thread is to say how many connections stand, and when at the latest, by the clock of the session.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct ReplyChannel {
     pub(crate) reply: Sender<usize>,
     pub(crate) by: Nanos,
 }
@@ -41,24 +41,28 @@ const LOOK: Nanos = SECOND / 10;
 
 /// One of the threads, as the session holds it.
 #[derive(Debug)]
-pub(crate) struct Hand {
-    orders: Option<Sender<Order>>,
-    waker: Waker,
+pub(crate) struct SenderThread {
+    orders: Option<Sender<SenderCommand>>,
+    waker: SenderWaker,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Hand {
+impl SenderThread {
     /// Starts a thread that has these connections.
-    pub(crate) fn hire(index: usize, clock: RunClock, pool: Pool<Poller>) -> io::Result<Self> {
+    pub(crate) fn spawn(
+        index: usize,
+        clock: RunClock,
+        pool: ConnectionPool<EventPoller>,
+    ) -> io::Result<Self> {
         let (sender, orders) = channel();
         let waker = pool.network.waker();
-        let idle = Idle {
+        let idle = IdleSender {
             clock,
             pool,
-            flights: Flights::new(),
+            flights: InFlightTable::new(),
             orders,
             warming: None,
-            supply: Supply::none(&Style::default()),
+            supply: SenderRequests::none(&RequestFraming::default()),
             stats: Box::default(),
         };
         let thread =
@@ -66,64 +70,64 @@ impl Hand {
         Ok(Self { orders: Some(sender), waker, thread: Some(thread) })
     }
 
-    pub(crate) fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> SenderWaker {
         self.waker.clone()
     }
 
     /// False when the thread is gone.
-    pub(crate) fn tell(&self, order: Order) -> bool {
+    pub(crate) fn send(&self, order: SenderCommand) -> bool {
         let told = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
         self.waker.wake();
         told
     }
 
     /// It ends with what it was told last.
-    pub(crate) fn dismiss(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.orders = None;
         self.waker.wake();
     }
 }
 
-impl Drop for Hand {
+impl Drop for SenderThread {
     fn drop(&mut self) {
-        self.dismiss();
+        self.stop();
         // A thread that panicked has said so on standard error.
         self.thread.take().map(JoinHandle::join);
     }
 }
 
 /// A thread between two trials.
-struct Idle {
+struct IdleSender {
     clock: RunClock,
-    pool: Pool<Poller>,
-    flights: Flights,
-    orders: Receiver<Order>,
+    pool: ConnectionPool<EventPoller>,
+    flights: InFlightTable,
+    orders: Receiver<SenderCommand>,
     /// Who waits for connections to be open.
-    warming: Option<Answer>,
+    warming: Option<ReplyChannel>,
     /// Nothing is sent here.
-    supply: Supply,
+    supply: SenderRequests,
     /// What connections cost that nobody's hit asked for.
-    stats: Box<Stats>,
+    stats: Box<LoadStats>,
 }
 
-impl Idle {
+impl IdleSender {
     fn serve(mut self) {
-        let mut events = Poller::events();
+        let mut events = EventPoller::events();
         while let Some(part) = self.next_part(&mut events) {
             // Who did not wait for it to end does without.
             self.warm(0, None);
             let Self { clock, pool, flights, orders, warming, supply, stats } = self;
-            let (pool, flights) = Shard::new(*part, clock, pool, flights).run();
+            let (pool, flights) = SenderLoop::new(*part, clock, pool, flights).run();
             self = Self { clock, pool, flights, orders, warming, supply, stats };
         }
     }
 
     /// Looks after the connections until there is a part to carry out; none when the session is over.
-    fn next_part(&mut self, events: &mut Vec<Event>) -> Option<Box<Part>> {
+    fn next_part(&mut self, events: &mut Vec<Event>) -> Option<Box<SenderTask>> {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Trial(part)) => return Some(part),
-                Ok(Order::Warm { connections, answer }) => {
+                Ok(SenderCommand::Trial(part)) => return Some(part),
+                Ok(SenderCommand::Warm { connections, answer }) => {
                     // Those that have ended by now are lacking.
                     self.look_after(events).ok()?;
                     self.warm(connections, Some(answer));
@@ -138,14 +142,14 @@ impl Idle {
     /// Says how many connections stand when all do that will, or when it is time.
     fn answer(&mut self) {
         let (clock, pool) = (&self.clock, &self.pool);
-        let due = |answer: &mut Answer| !pool.is_warming() || clock.now() >= answer.by;
-        if let Some(Answer { reply, .. }) = self.warming.take_if(due) {
+        let due = |answer: &mut ReplyChannel| !pool.is_warming() || clock.now() >= answer.by;
+        if let Some(ReplyChannel { reply, .. }) = self.warming.take_if(due) {
             // Who asked may have lost patience.
-            let _ = reply.send(pool.standing());
+            let _ = reply.send(pool.established());
         }
     }
 
-    fn warm(&mut self, connections: usize, answer: Option<Answer>) {
+    fn warm(&mut self, connections: usize, answer: Option<ReplyChannel>) {
         self.warming = answer;
         let now = self.clock.now();
         self.travel(|pool, desk| pool.warm(connections, now, desk));
@@ -162,14 +166,15 @@ impl Idle {
             }
         }
         self.travel(|pool, desk| pool.adopt_resolved(now, desk));
-        self.travel(|pool, desk| pool.look_after(now, desk));
+        self.travel(|pool, desk| pool.expire_attempts(now, desk));
         self.travel(|pool, desk| pool.flush(now, desk));
         Ok(())
     }
 
     /// Nothing is told of flights, because there are none.
-    fn travel(&mut self, act: impl FnOnce(&mut Pool<Poller>, &mut Desk<'_>)) {
-        let mut desk = Desk { flights: &mut self.flights, supply: &self.supply, stats: &mut self.stats };
+    fn travel(&mut self, act: impl FnOnce(&mut ConnectionPool<EventPoller>, &mut TransportContext<'_>)) {
+        let mut desk =
+            TransportContext { flights: &mut self.flights, supply: &self.supply, stats: &mut self.stats };
         act(&mut self.pool, &mut desk);
     }
 }

@@ -28,25 +28,25 @@ const ROUNDS: usize = 2;
 
 /// Servers that are asked, in turn from lookup to lookup.
 #[derive(Debug, Default)]
-pub struct Servers {
+pub struct DnsServers {
     addresses: Vec<SocketAddr>,
     next: AtomicUsize,
-    search: Search,
+    search: SearchDomains,
 }
 
 /// What is tried behind a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Search {
+struct SearchDomains {
     domains: Vec<String>,
     /// Names with this many dots are tried as they are first.
     dots: usize,
 }
 
-impl Servers {
+impl DnsServers {
     /// These servers, and the search domains of the text of a resolv.conf.
     #[must_use]
     pub fn new(addresses: Vec<SocketAddr>, resolv_conf: &str) -> Self {
-        Self { addresses, next: AtomicUsize::new(0), search: Search::parse(resolv_conf) }
+        Self { addresses, next: AtomicUsize::new(0), search: SearchDomains::parse(resolv_conf) }
     }
 
     /// True when the system is to be asked.
@@ -100,7 +100,7 @@ const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
 /// The addresses of each kind, if a server has said them.
 type Answers = [Option<Vec<IpAddr>>; 2];
 
-impl Search {
+impl SearchDomains {
     fn parse(resolv_conf: &str) -> Self {
         let mut search = Self { domains: Vec::new(), dots: 1 };
         for line in resolv_conf.lines() {
@@ -155,8 +155,8 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
         let Some(at) = at else { continue };
         let (place, kind, query) = pending.swap_remove(at);
         answers[place] = match read(&datagram, &query, kind) {
-            Some(Answer::Addresses(addresses)) => Some(addresses),
-            Some(Answer::Cut) => again(server, &query, kind),
+            Some(DnsReply::Addresses(addresses)) => Some(addresses),
+            Some(DnsReply::Cut) => again(server, &query, kind),
             None => None,
         };
     }
@@ -166,8 +166,8 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
 /// What a server says over TCP.
 fn again(server: SocketAddr, query: &Query, kind: Rtype) -> Option<Vec<IpAddr>> {
     match read(&over_tcp(server, query.as_stream_slice(), PATIENCE).ok()?, query, kind) {
-        Some(Answer::Addresses(addresses)) => Some(addresses),
-        Some(Answer::Cut) | None => None,
+        Some(DnsReply::Addresses(addresses)) => Some(addresses),
+        Some(DnsReply::Cut) | None => None,
     }
 }
 
@@ -231,7 +231,7 @@ fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
 
 /// What a server says.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum DnsReply {
     /// None, if the name does not exist or has no address of this kind.
     Addresses(Vec<IpAddr>),
     /// To be asked for over TCP.
@@ -239,13 +239,13 @@ enum Answer {
 }
 
 /// Reads an answer; `None` if it is none, is another question's, or says that the server failed.
-fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<Answer> {
+fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<DnsReply> {
     let message = Message::from_slice(message).ok()?;
     if !message.is_answer(Message::from_slice(query.as_dgram_slice()).ok()?) {
         return None;
     }
     if message.header().tc() {
-        return Some(Answer::Cut);
+        return Some(DnsReply::Cut);
     }
     // Anything else is a server that could not say.
     if !matches!(message.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN) {
@@ -255,7 +255,7 @@ fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<Answer> {
         Rtype::A => records(message, |a: A| a.addr().into()),
         _ => records(message, |aaaa: Aaaa| aaaa.addr().into()),
     };
-    addresses.ok().map(Answer::Addresses)
+    addresses.ok().map(DnsReply::Addresses)
 }
 
 /// The addresses in an answer. Aliases need not be followed: a recursive server sends the addresses along.
@@ -356,7 +356,7 @@ mod tests {
     fn both_kinds_of_address_come_back_over_udp_and_over_tcp() {
         for udp in [reply, cut] {
             let (address, thread) = server(2, udp, reply);
-            let servers = Servers::new(vec![address], "");
+            let servers = DnsServers::new(vec![address], "");
             assert_eq!(servers.lookup("a.example."), Ok(expected().to_vec()));
             thread.join().unwrap();
         }
@@ -376,7 +376,7 @@ mod tests {
         for (what, udp, tcp) in wrong {
             let (first, first_thread) = server(2, udp, tcp);
             let (second, second_thread) = server(2, reply, reply);
-            let servers = Servers::new(vec![first, second], "");
+            let servers = DnsServers::new(vec![first, second], "");
             assert_eq!(servers.lookup("a.example."), Ok(expected().to_vec()), "{what}");
             first_thread.join().unwrap();
             second_thread.join().unwrap();
@@ -404,7 +404,7 @@ mod tests {
                 }
             });
             assert_eq!(
-                Servers::new(vec![address], "").lookup("a.example."),
+                DnsServers::new(vec![address], "").lookup("a.example."),
                 Ok(expected().to_vec()),
                 "{what}"
             );
@@ -429,7 +429,7 @@ mod tests {
                 socket.send_to(&reply(question), peer).unwrap();
             }
         });
-        assert_eq!(Servers::new(vec![address], "").lookup("a.example."), Ok(expected().to_vec()));
+        assert_eq!(DnsServers::new(vec![address], "").lookup("a.example."), Ok(expected().to_vec()));
         server.join().unwrap();
     }
 
@@ -455,12 +455,12 @@ mod tests {
 
     #[test]
     fn names_are_searched_as_the_system_does() {
-        let search = Search::parse(
+        let search = SearchDomains::parse(
             "nameserver 10.0.0.1\nsearch ns.svc.cluster.local svc.cluster.local\noptions ndots:5 edns0\n",
         );
         assert_eq!(search.candidates("a"), ["a.ns.svc.cluster.local", "a.svc.cluster.local", "a"]);
         assert_eq!(search.candidates("a.b."), ["a.b"]);
-        assert_eq!(Search::parse("search x").candidates("a.b"), ["a.b", "a.b.x"]);
+        assert_eq!(SearchDomains::parse("search x").candidates("a.b"), ["a.b", "a.b.x"]);
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
         let knows: Reply =
             |query| if query[12..].starts_with(b"\x01a\x03svc\0") { reply(query) } else { Vec::new() };
         let (address, thread) = server(2, knows, reply);
-        let servers = Servers::new(vec![address], "search svc.");
+        let servers = DnsServers::new(vec![address], "search svc.");
         assert_eq!(servers.lookup("a"), Ok(expected().to_vec()));
         thread.join().unwrap();
     }
@@ -477,12 +477,12 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_was_a_host_that_is_not_there() {
         let (address, thread) = server(1, |query| spoilt(query, &[(3, 0x83), (7, 0)]), reply);
-        let knows_nothing = Servers::new(vec![address], "");
+        let knows_nothing = DnsServers::new(vec![address], "");
         // The second question finds nobody.
         assert_eq!(knows_nothing.lookup("a.example."), Err(NameFault::NoAnswer));
         thread.join().unwrap();
         let (address, thread) = server(2, |query| spoilt(query, &[(3, 0x83), (7, 0)]), reply);
-        assert_eq!(Servers::new(vec![address], "").lookup("a.example."), Err(NameFault::NoHost));
+        assert_eq!(DnsServers::new(vec![address], "").lookup("a.example."), Err(NameFault::NoHost));
         thread.join().unwrap();
     }
 
@@ -490,7 +490,7 @@ mod tests {
         query(7, "a.b", Rtype::A).unwrap()
     }
 
-    fn read_a(message: &[u8]) -> Option<Answer> {
+    fn read_a(message: &[u8]) -> Option<DnsReply> {
         read(message, &asked(), Rtype::A)
     }
 
@@ -514,7 +514,7 @@ mod tests {
     #[test]
     fn an_answer_must_be_whole_and_to_our_question() {
         let reply = reply(asked().as_dgram_slice());
-        let addresses = Some(Answer::Addresses(expected()[..1].to_vec()));
+        let addresses = Some(DnsReply::Addresses(expected()[..1].to_vec()));
         assert_eq!(read_a(&reply), addresses);
         for end in 0..reply.len() {
             assert_eq!(read_a(&reply[..end]), None, "{end}");
@@ -529,10 +529,10 @@ mod tests {
         assert_eq!(read_spoilt(&[(5, 0)]), None, "no question");
         assert_eq!(read_spoilt(&[(3, 0x82)]), None, "the server failed");
         assert_eq!(read_spoilt(&[(reply.len() - 5, 3)]), None, "an address of three bytes");
-        let none = Some(Answer::Addresses(Vec::new()));
+        let none = Some(DnsReply::Addresses(Vec::new()));
         assert_eq!(read_spoilt(&[(3, 0x83), (7, 0)]), none, "no such name");
         assert_eq!(read_spoilt(&[(reply.len() - 11, 3)]), none, "an address of another class");
-        assert_eq!(read_a(&cut(asked().as_dgram_slice())), Some(Answer::Cut));
+        assert_eq!(read_a(&cut(asked().as_dgram_slice())), Some(DnsReply::Cut));
     }
 
     #[test]
@@ -559,7 +559,7 @@ mod tests {
             (message[2], message[3]) = (0x81, 0x80);
             message[6..12].copy_from_slice(&counts);
             message.extend_from_slice(&rest);
-            if let Some(Answer::Addresses(addresses)) = read_a(&message) {
+            if let Some(DnsReply::Addresses(addresses)) = read_a(&message) {
                 // Each takes at least a name of one byte, ten bytes of header and four of address.
                 prop_assert!(addresses.len() * 15 <= rest.len());
             }
@@ -569,7 +569,7 @@ mod tests {
         #[test]
         fn a_right_answer_spoilt_is_an_answer_or_an_error(spoil in prop::collection::vec((0..52_usize, any::<u8>()), 1..6)) {
             let message = spoilt(asked().as_dgram_slice(), &spoil);
-                if let Some(Answer::Addresses(addresses)) = read_a(&message) {
+                if let Some(DnsReply::Addresses(addresses)) = read_a(&message) {
                 prop_assert!(addresses.len() <= 2);
             }
         }

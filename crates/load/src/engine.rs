@@ -1,7 +1,10 @@
-//! The engine by one name: a [`Plan`] in, a [`Trial`] out, an [`Outcome`] of it.
+//! The engine by one name: a [`RunPlan`] in, a [`LoadTrial`] out, an [`RunOutcome`] of it.
 
-pub use crate::collector::Heard;
-pub use crate::outcome::{Boundary, Outcome};
-pub use crate::plan::{FINEST, GRACE, Http2, InFlight, Load, Plan, Results, Setup, Travel};
-pub use crate::session::{Session, StartError, start};
-pub use crate::trial::Trial;
+pub use crate::collector::CollectorEvent;
+pub use crate::outcome::{RunOutcome, UnfinishedRequests};
+pub use crate::plan::{
+    DEFAULT_GRACE, Http2Options, InFlightLimit, LoadSpec, MIN_INTERVAL, ResultsOutput, RunPlan, SessionSetup,
+    TransportOptions,
+};
+pub use crate::session::{LoadSession, TrialStartError, start};
+pub use crate::trial::LoadTrial;

@@ -1,12 +1,12 @@
 //! A few answers of each outcome as they came, so that a figure that surprises can be looked at.
 //!
-//! Kept only if [`crate::engine::Load::evidence`] asks for it, the first of each second and thread, and bounded in every direction,
+//! Kept only if [`crate::engine::LoadSpec::samples_per_outcome`] asks for it, the first of each second and thread, and bounded in every direction,
 //! because a server chooses what it says. Knows no names: outcomes are those of [`crate::outcomes`].
 
 use crate::clock::Nanos;
-use crate::fault::Fault;
-use crate::outcomes::Kind;
-use crate::transport::exchange::Answer;
+use crate::fault::RequestFault;
+use crate::outcomes::RequestOutcome;
+use crate::transport::exchange::ReceivedResponse;
 
 /// Bytes kept of a body.
 pub const BODY: usize = 1024;
@@ -19,9 +19,9 @@ const MOST_OUTCOMES: usize = 32;
 
 /// One answer, or what there was of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
+pub struct ResponseSample {
     /// What became of the request.
-    pub outcome: Kind,
+    pub outcome: RequestOutcome,
     /// When it ended, in the time of the trial.
     pub at: Nanos,
     /// The status of the answer, also of one that was cut; 0 if there was none.
@@ -31,30 +31,36 @@ pub struct Sample {
     /// The first bytes of its body, [`BODY`] at most.
     pub body: Vec<u8>,
     /// The failure in words, if it is one.
-    pub fault: Option<Fault>,
+    pub fault: Option<RequestFault>,
 }
 
 /// The samples of a stretch of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub struct ResponseSamples {
     /// Of each outcome.
     most: usize,
-    samples: Vec<Sample>,
+    samples: Vec<ResponseSample>,
 }
 
-impl Evidence {
+impl ResponseSamples {
     /// In the order in which they were kept.
-    pub fn iter(&self) -> impl Iterator<Item = &Sample> {
+    pub fn iter(&self) -> impl Iterator<Item = &ResponseSample> {
         self.samples.iter()
     }
 
     /// Keeps an answer, unless there are so many of its outcome.
-    pub(crate) fn keep(&mut self, most: usize, outcome: Result<u16, Fault>, at: Nanos, answer: &Answer) {
+    pub(crate) fn keep(
+        &mut self,
+        most: usize,
+        outcome: Result<u16, RequestFault>,
+        at: Nanos,
+        answer: &ReceivedResponse,
+    ) {
         self.most = most;
-        let kind = outcome.map_or_else(|fault| Kind::Fault(fault.kind()), Kind::Status);
+        let kind = outcome.map_or_else(|fault| RequestOutcome::Fault(fault.kind()), RequestOutcome::Status);
         if self.wants(kind) {
             let body = &answer.kept.body[..answer.kept.body.len().min(BODY)];
-            self.samples.push(Sample {
+            self.samples.push(ResponseSample {
                 outcome: kind,
                 at,
                 status: answer.status,
@@ -65,7 +71,7 @@ impl Evidence {
         }
     }
 
-    fn wants(&self, kind: Kind) -> bool {
+    fn wants(&self, kind: RequestOutcome) -> bool {
         let of_its_kind = self.samples.iter().filter(|sample| sample.outcome == kind).count();
         // As many samples as all outcomes may have bounds the outcomes, too.
         of_its_kind < self.most && self.samples.len() < MOST_OUTCOMES * self.most
@@ -82,7 +88,7 @@ impl Evidence {
     }
 }
 
-fn head(answer: &Answer) -> Vec<u8> {
+fn head(answer: &ReceivedResponse) -> Vec<u8> {
     let mut head = Vec::new();
     for (name, value) in answer.kept.headers.iter() {
         if head.len() >= HEAD {
@@ -98,8 +104,8 @@ fn head(answer: &Answer) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, size: usize) -> Answer {
-        let mut answer = Answer { status, ..Answer::default() };
+    fn answer(status: u16, size: usize) -> ReceivedResponse {
+        let mut answer = ReceivedResponse { status, ..ReceivedResponse::default() };
         answer.kept.headers.push_canonical(b"X-Long", &vec![b'x'; size]);
         answer.kept.body = vec![b'y'; size];
         answer
@@ -107,10 +113,10 @@ mod tests {
 
     #[test]
     fn so_many_of_each_outcome_are_kept_and_no_more_of_any() {
-        let mut evidence = Evidence::default();
+        let mut evidence = ResponseSamples::default();
         for at in 0..10 {
             evidence.keep(2, Ok(200), at, &answer(200, 10));
-            evidence.keep(2, Err(Fault::Cut), at, &answer(500, 100_000));
+            evidence.keep(2, Err(RequestFault::Truncated), at, &answer(500, 100_000));
         }
         let told: Vec<_> = evidence
             .iter()
@@ -124,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_server_that_invents_statuses_fills_no_memory() {
-        let mut evidence = Evidence::default();
+        let mut evidence = ResponseSamples::default();
         for status in 100..1000 {
             evidence.keep(3, Ok(status), 0, &answer(status, 1));
         }

@@ -5,12 +5,12 @@
 //! [`crate::books`] for a load that asks for them.
 
 use crate::clock::Nanos;
-use crate::fault::{Class, Fault};
-use crate::record::Carrier;
+use crate::fault::{OutcomeClass, RequestFault};
+use crate::record::ConnectionTimings;
 
 /// A hit that has come to its end. Instants are nanoseconds since the trial began.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fate {
+pub struct CompletedRequest {
     /// Place of its target on the list; 0 of targets that are read during the run.
     pub target: usize,
     /// When it was to be sent.
@@ -22,20 +22,20 @@ pub struct Fate {
     /// Its last byte, or the failure.
     pub end: Nanos,
     /// The status of its complete answer, or why there is none.
-    pub outcome: Result<u16, Fault>,
+    pub outcome: Result<u16, RequestFault>,
     /// Bytes of the answer's body.
     pub bytes_in: u64,
     /// How often it was sent again, as the connection that it was on had been closed.
     pub retries: u32,
     /// The connection that took it on last; none if none did.
-    pub carrier: Option<Carrier>,
+    pub carrier: Option<ConnectionTimings>,
 }
 
-impl Fate {
+impl CompletedRequest {
     /// A complete answer with a status from 200 to 399.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good)
+        self.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good)
     }
 
     /// When this machine came to send it: what it waited for a connection after that is not this machine's.

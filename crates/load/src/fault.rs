@@ -8,7 +8,7 @@ use seawall_http::{ResponseError, body::BodyError};
 
 /// What became of a request that got no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestFault {
     /// No address for the name.
     Resolve(NameFault),
     /// No connection: the system's reason.
@@ -27,7 +27,7 @@ pub enum Fault {
     /// The server closed the connection before the first byte of its answer.
     ClosedEarly,
     /// The server closed the connection within its answer.
-    Cut,
+    Truncated,
     /// A response head that is no HTTP.
     Head(ResponseError),
     /// A body whose chunks are broken.
@@ -37,15 +37,15 @@ pub enum Fault {
     /// An HTTP/2 server has not looked at the request, and says so (RFC 9113, section 8.7).
     RefusedStream,
     /// More redirects than allowed.
-    Redirects,
+    TooManyRedirects,
     /// A redirect to what is no URL of ours.
-    Location,
+    BadLocation,
     /// A template that, filled for this hit, is no request.
     Template,
     /// No complete answer within `-timeout` of the send.
     Timeout,
     /// No connection within `-timeout`: none could be opened in time, or none became free.
-    Unconnected,
+    NoConnection,
     /// No complete answer within `--deadline` of the intended instant.
     Deadline,
     /// Too late to be worth sending: `--deadline` had passed before there was room.
@@ -138,25 +138,25 @@ impl From<&rustls::Error> for TlsFault {
 
 /// What a reader of figures tells apart. Latencies of one class never mix with another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum OutcomeClass {
     /// Status 200 to 399.
     Good,
     /// Any other status.
-    Refused,
+    BadStatus,
     /// Given up by us: its latency is a lower bound.
     TimedOut,
     /// No complete answer for another reason.
     Failed,
 }
 
-impl Class {
+impl OutcomeClass {
     /// All, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [Self::Good, Self::Refused, Self::TimedOut, Self::Failed];
+    pub const ALL: [Self; 4] = [Self::Good, Self::BadStatus, Self::TimedOut, Self::Failed];
 
     /// The class of an answer.
     #[must_use]
     pub fn of_status(status: u16) -> Self {
-        if (200..400).contains(&status) { Self::Good } else { Self::Refused }
+        if (200..400).contains(&status) { Self::Good } else { Self::BadStatus }
     }
 
     /// The word for it in reports.
@@ -164,14 +164,14 @@ impl Class {
     pub fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
-            Self::Refused => "refused",
+            Self::BadStatus => "refused",
             Self::TimedOut => "timed out",
             Self::Failed => "failed",
         }
     }
 }
 
-impl Fault {
+impl RequestFault {
     /// How many kinds there are, details aside.
     pub const KINDS: usize = NAMES.len();
 
@@ -180,10 +180,10 @@ impl Fault {
 
     /// The class it belongs to.
     #[must_use]
-    pub fn class(self) -> Class {
+    pub fn class(self) -> OutcomeClass {
         match self {
-            Self::Timeout | Self::Unconnected | Self::Deadline => Class::TimedOut,
-            _ => Class::Failed,
+            Self::Timeout | Self::NoConnection | Self::Deadline => OutcomeClass::TimedOut,
+            _ => OutcomeClass::Failed,
         }
     }
 
@@ -193,7 +193,7 @@ impl Fault {
         !Self::NEVER_SENT.contains(&self)
     }
 
-    /// Its place in [`Fault::KINDS`].
+    /// Its place in [`RequestFault::KINDS`].
     #[must_use]
     pub fn kind(self) -> usize {
         match self {
@@ -204,12 +204,12 @@ impl Fault {
             Self::Proxy(_) => 4,
             Self::Broken(_) => 5,
             Self::ClosedEarly => 6,
-            Self::Cut => 7,
+            Self::Truncated => 7,
             Self::Head(_) => 8,
             Self::Body => 9,
             Self::Http2 => 10,
-            Self::Redirects => 11,
-            Self::Location => 12,
+            Self::TooManyRedirects => 11,
+            Self::BadLocation => 12,
             Self::Timeout => 13,
             Self::Deadline => 14,
             Self::Shed => 15,
@@ -217,7 +217,7 @@ impl Fault {
             Self::Aborted => 17,
             Self::Template => 18,
             Self::RefusedStream => 19,
-            Self::Unconnected => 20,
+            Self::NoConnection => 20,
         }
     }
 
@@ -252,19 +252,19 @@ const NAMES: [&str; 21] = [
     "unconnected",
 ];
 
-impl From<ResponseError> for Fault {
+impl From<ResponseError> for RequestFault {
     fn from(error: ResponseError) -> Self {
         Self::Head(error)
     }
 }
 
-impl From<BodyError> for Fault {
+impl From<BodyError> for RequestFault {
     fn from(_: BodyError) -> Self {
         Self::Body
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RequestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolve(NameFault::NoHost) => f.write_str("lookup: no such host"),
@@ -286,16 +286,16 @@ impl fmt::Display for Fault {
             Self::Proxy(status) => write!(f, "proxy: tunnel refused with status {status}"),
             Self::Broken(kind) => write!(f, "connection broken: {kind}"),
             Self::ClosedEarly => f.write_str("EOF before the answer"),
-            Self::Cut => f.write_str("unexpected EOF within the answer"),
+            Self::Truncated => f.write_str("unexpected EOF within the answer"),
             Self::Head(error) => write!(f, "{error}"),
             Self::Body => f.write_str("malformed chunked body"),
             Self::Http2 => f.write_str("http2: stream or connection error"),
             Self::RefusedStream => f.write_str("http2: the server refused the stream"),
-            Self::Redirects => f.write_str("stopped after too many redirects"),
-            Self::Location => f.write_str("redirect to an unusable location"),
+            Self::TooManyRedirects => f.write_str("stopped after too many redirects"),
+            Self::BadLocation => f.write_str("redirect to an unusable location"),
             Self::Template => f.write_str("the filled template is no request"),
             Self::Timeout => f.write_str("timeout: no complete answer in time (counted from the send)"),
-            Self::Unconnected => f.write_str("timeout: no connection in time"),
+            Self::NoConnection => f.write_str("timeout: no connection in time"),
             Self::Deadline => f.write_str("deadline: no complete answer in time (counted from the schedule)"),
             Self::Shed => f.write_str("shed: its deadline passed before it could be sent"),
             Self::Dropped => f.write_str("dropped: too many requests in flight"),
@@ -311,29 +311,29 @@ mod tests {
     #[test]
     fn every_kind_has_its_own_place_and_name() {
         let faults = [
-            Fault::Resolve(NameFault::NoHost),
-            Fault::Connect(io::ErrorKind::ConnectionRefused),
-            Fault::Local(io::ErrorKind::OutOfMemory),
-            Fault::Tls(TlsFault::Alert),
-            Fault::Proxy(403),
-            Fault::Broken(io::ErrorKind::ConnectionReset),
-            Fault::ClosedEarly,
-            Fault::Cut,
-            Fault::Head(ResponseError::Framing),
-            Fault::Body,
-            Fault::Http2,
-            Fault::Redirects,
-            Fault::Location,
-            Fault::Timeout,
-            Fault::Deadline,
-            Fault::Shed,
-            Fault::Dropped,
-            Fault::Aborted,
-            Fault::Template,
-            Fault::RefusedStream,
-            Fault::Unconnected,
+            RequestFault::Resolve(NameFault::NoHost),
+            RequestFault::Connect(io::ErrorKind::ConnectionRefused),
+            RequestFault::Local(io::ErrorKind::OutOfMemory),
+            RequestFault::Tls(TlsFault::Alert),
+            RequestFault::Proxy(403),
+            RequestFault::Broken(io::ErrorKind::ConnectionReset),
+            RequestFault::ClosedEarly,
+            RequestFault::Truncated,
+            RequestFault::Head(ResponseError::Framing),
+            RequestFault::Body,
+            RequestFault::Http2,
+            RequestFault::TooManyRedirects,
+            RequestFault::BadLocation,
+            RequestFault::Timeout,
+            RequestFault::Deadline,
+            RequestFault::Shed,
+            RequestFault::Dropped,
+            RequestFault::Aborted,
+            RequestFault::Template,
+            RequestFault::RefusedStream,
+            RequestFault::NoConnection,
         ];
         let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
-        assert_eq!(kinds, (0..Fault::KINDS).collect::<Vec<_>>());
+        assert_eq!(kinds, (0..RequestFault::KINDS).collect::<Vec<_>>());
     }
 }

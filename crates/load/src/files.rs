@@ -1,7 +1,7 @@
 //! Files that a plan is made of, read in one place.
 //!
 //! Targets name files of bodies, templates files of rows, flags those of certificates: whoever sends a load from elsewhere must have all of
-//! them, and nobody but their readers knows which they are. So readers are handed a [`Files`], which reads, and keeps what it has read if
+//! them, and nobody but their readers knows which they are. So readers are handed a [`InputFiles`], which reads, and keeps what it has read if
 //! that is asked for: what was checked is what is sent, even where a file has changed since.
 
 use std::fs::File;
@@ -11,30 +11,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Reads files by name. Clones keep what they read in one place.
 #[derive(Debug, Clone, Default)]
-pub struct Files(Option<Arc<Mutex<Kept>>>);
+pub struct InputFiles(Option<Arc<Mutex<CapturedInputs>>>);
 
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct CapturedInputs {
     /// Each file once, in the order in which they were read first.
-    pub files: Vec<Named>,
+    pub files: Vec<CapturedFile>,
     /// Standard input to its end, if it was read.
     pub stdin: Option<Vec<u8>>,
 }
 
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct CapturedFile {
     /// As the user spelled it.
     pub path: PathBuf,
     /// All that is in it.
     pub bytes: Vec<u8>,
 }
 
-impl Files {
+impl InputFiles {
     /// Keeps what it reads.
     #[must_use]
-    pub fn keeping() -> Self {
+    pub fn capturing() -> Self {
         Self(Some(Arc::default()))
     }
 
@@ -44,7 +44,7 @@ impl Files {
     /// It cannot be read.
     pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let bytes = std::fs::read(&path)?;
-        self.keep(path.as_ref(), &bytes);
+        self.capture(path.as_ref(), &bytes);
         Ok(bytes)
     }
 
@@ -72,18 +72,18 @@ impl Files {
     }
 
     /// Keeps what somebody has read of a file.
-    pub fn keep(&self, path: &Path, bytes: &[u8]) {
+    pub fn capture(&self, path: &Path, bytes: &[u8]) {
         let Some(kept) = &self.0 else { return };
         // Held for as long as it takes to push: a lock, because readers of one plan may be on any thread.
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.files.iter().any(|named| named.path == path) {
-            kept.files.push(Named { path: path.to_owned(), bytes: bytes.to_owned() });
+            kept.files.push(CapturedFile { path: path.to_owned(), bytes: bytes.to_owned() });
         }
     }
 
     /// What was read so far; nothing of what keeps nothing.
     #[must_use]
-    pub fn kept(&self) -> Kept {
+    pub fn captured(&self) -> CapturedInputs {
         let kept = self.0.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone());
         kept.unwrap_or_default()
     }
@@ -99,7 +99,7 @@ mod tests {
         let (a, b) = (room.path().join("a"), room.path().join("b"));
         std::fs::write(&a, "one").unwrap();
         std::fs::write(&b, "two\nthree\n").unwrap();
-        for (files, names) in [(Files::default(), 0), (Files::keeping(), 2)] {
+        for (files, names) in [(InputFiles::default(), 0), (InputFiles::capturing(), 2)] {
             let mut line = String::new();
             files.clone().open(&b).unwrap().read_line(&mut line).unwrap();
             assert_eq!(line, "two\n");
@@ -108,7 +108,7 @@ mod tests {
                 (b"one".to_vec(), b"one".to_vec())
             );
             assert!(files.read(room.path().join("c")).is_err());
-            let kept = files.kept();
+            let kept = files.captured();
             assert_eq!((kept.files.len(), kept.stdin), (names, None));
             assert!(kept.files.first().is_none_or(|first| first.path == b && first.bytes == b"two\nthree\n"));
         }

@@ -7,35 +7,35 @@
 use std::sync::Arc;
 
 use crate::clock::Nanos;
-use crate::record::Carrier;
-use crate::request::Request;
-use crate::schedule::Hit;
-use crate::transport::Place;
-use crate::transport::exchange::Answer;
+use crate::record::ConnectionTimings;
+use crate::request::PreparedRequest;
+use crate::schedule::Arrival;
+use crate::transport::RequestLocation;
+use crate::transport::exchange::ReceivedResponse;
 
 /// Names a slot and its present user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FlightKey {
+pub(crate) struct InFlightKey {
     slot: u32,
     generation: u32,
 }
 
 /// Which request is in flight.
 #[derive(Debug, Clone)]
-pub(crate) enum Which {
+pub(crate) enum RequestRef {
     /// One of the run's list.
     Listed(usize),
     /// Its own: lazily read, filled from a template, or what a redirect made of one.
-    Own(Arc<Request>),
+    Owned(Arc<PreparedRequest>),
 }
 
 /// One request, from the instant the schedule handed it out to its outcome.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    pub(crate) hit: Hit,
-    pub(crate) which: Which,
+pub(crate) struct InFlightRequest {
+    pub(crate) hit: Arrival,
+    pub(crate) request: RequestRef,
     /// What was sent first, once a redirect has been followed.
-    pub(crate) first: Option<Which>,
+    pub(crate) original_request: Option<RequestRef>,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
     /// How long this machine was too late to send it.
@@ -44,21 +44,21 @@ pub(crate) struct Flight {
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
     /// The connection that took it on last, if that is to be told.
-    pub(crate) carrier: Option<Carrier>,
+    pub(crate) carrier: Option<ConnectionTimings>,
     /// When it is given up.
     pub(crate) expires: Nanos,
     /// The trial that it belongs to.
     trial: u64,
-    pub(crate) place: Place,
+    pub(crate) place: RequestLocation,
     pub(crate) redirects: u32,
     /// How often it was sent again.
     pub(crate) retries: u32,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ReceivedResponse,
 }
 
 #[derive(Debug)]
 struct Slot {
-    flight: Flight,
+    flight: InFlightRequest,
     generation: u32,
     used: bool,
     earlier: u32,
@@ -67,7 +67,7 @@ struct Slot {
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Flights {
+pub(crate) struct InFlightTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     first: u32,
@@ -79,13 +79,13 @@ pub(crate) struct Flights {
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-impl Flights {
+impl InFlightTable {
     pub(crate) fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE, trial: 0 }
     }
 
     /// The next ones belong to this trial.
-    pub(crate) fn enter(&mut self, trial: u64) {
+    pub(crate) fn begin_trial(&mut self, trial: u64) {
         self.trial = trial;
     }
 
@@ -96,25 +96,31 @@ impl Flights {
     }
 
     /// Takes a slot.
-    pub(crate) fn insert(&mut self, hit: Hit, which: Which, target: usize, expires: Nanos) -> FlightKey {
+    pub(crate) fn insert(
+        &mut self,
+        hit: Arrival,
+        which: RequestRef,
+        target: usize,
+        expires: Nanos,
+    ) -> InFlightKey {
         let slot = self.free.pop().unwrap_or_else(|| self.grow());
         let entry = &mut self.slots[slot as usize];
         entry.used = true;
         let flight = &mut entry.flight;
-        (flight.hit, flight.which, flight.first, flight.target) = (hit, which, None, target);
-        (flight.expires, flight.place, flight.trial) = (expires, Place::Nowhere, self.trial);
+        (flight.hit, flight.request, flight.original_request, flight.target) = (hit, which, None, target);
+        (flight.expires, flight.place, flight.trial) = (expires, RequestLocation::Nowhere, self.trial);
         (flight.sent, flight.first_byte, flight.carrier) = (None, None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
-        FlightKey { slot, generation }
+        InFlightKey { slot, generation }
     }
 
     fn grow(&mut self) -> u32 {
-        let flight = Flight {
-            hit: Hit { seq: 0, due: 0 },
-            which: Which::Listed(0),
-            first: None,
+        let flight = InFlightRequest {
+            hit: Arrival { seq: 0, due: 0 },
+            request: RequestRef::Listed(0),
+            original_request: None,
             target: 0,
             own_lag: 0,
             sent: None,
@@ -122,10 +128,10 @@ impl Flights {
             carrier: None,
             expires: 0,
             trial: 0,
-            place: Place::Nowhere,
+            place: RequestLocation::Nowhere,
             redirects: 0,
             retries: 0,
-            answer: Answer::default(),
+            answer: ReceivedResponse::default(),
         };
         self.slots.push(Slot { flight, generation: 0, used: false, earlier: NONE, later: NONE });
         // The in-flight bound is far below 2^32; the engine checks it.
@@ -133,33 +139,33 @@ impl Flights {
     }
 
     /// Lets one expire later.
-    pub(crate) fn postpone(&mut self, key: FlightKey, expires: Nanos) {
+    pub(crate) fn postpone(&mut self, key: InFlightKey, expires: Nanos) {
         self.unlink(key.slot);
-        self.of(key).expires = expires;
+        self.get_mut(key).expires = expires;
         self.link(key.slot);
     }
 
     /// Gives the slot back. The flight's buffers stay in it.
-    pub(crate) fn remove(&mut self, key: FlightKey) {
+    pub(crate) fn remove(&mut self, key: InFlightKey) {
         self.unlink(key.slot);
         let entry = &mut self.slots[key.slot as usize];
         entry.used = false;
         entry.generation = entry.generation.wrapping_add(1);
-        (entry.flight.which, entry.flight.first) = (Which::Listed(0), None);
+        (entry.flight.request, entry.flight.original_request) = (RequestRef::Listed(0), None);
         entry.flight.answer.clear();
         self.free.push(key.slot);
     }
 
     /// Whether the key still names a flight, and one of the present trial: what comes later is nobody's.
     #[inline]
-    pub(crate) fn is_current(&self, key: FlightKey) -> bool {
+    pub(crate) fn is_current(&self, key: InFlightKey) -> bool {
         let slot = &self.slots[key.slot as usize];
         slot.used && slot.generation == key.generation && slot.flight.trial == self.trial
     }
 
     /// The flight of a key that its holder has not let go.
     #[inline]
-    pub(crate) fn of(&mut self, key: FlightKey) -> &mut Flight {
+    pub(crate) fn get_mut(&mut self, key: InFlightKey) -> &mut InFlightRequest {
         &mut self.slots[key.slot as usize].flight
     }
 
@@ -170,14 +176,14 @@ impl Flights {
     }
 
     /// One that has expired by `now`.
-    pub(crate) fn expired(&self, now: Nanos) -> Option<FlightKey> {
+    pub(crate) fn expired(&self, now: Nanos) -> Option<InFlightKey> {
         self.any().filter(|_| self.first_expiry() <= now)
     }
 
     /// Any one, the first to expire.
-    pub(crate) fn any(&self) -> Option<FlightKey> {
+    pub(crate) fn any(&self) -> Option<InFlightKey> {
         let slot = self.slots.get(self.first as usize)?;
-        Some(FlightKey { slot: self.first, generation: slot.generation })
+        Some(InFlightKey { slot: self.first, generation: slot.generation })
     }
 
     /// Puts a slot behind all that expire no later.
@@ -214,14 +220,14 @@ impl Flights {
 mod tests {
     use super::*;
 
-    fn add(flights: &mut Flights, expires: Nanos) -> FlightKey {
-        flights.insert(Hit { seq: expires, due: 0 }, Which::Listed(0), 0, expires)
+    fn add(flights: &mut InFlightTable, expires: Nanos) -> InFlightKey {
+        flights.insert(Arrival { seq: expires, due: 0 }, RequestRef::Listed(0), 0, expires)
     }
 
-    fn drain(flights: &mut Flights) -> Vec<Nanos> {
+    fn drain(flights: &mut InFlightTable) -> Vec<Nanos> {
         std::iter::from_fn(|| {
             let key = flights.any()?;
-            let expires = flights.of(key).expires;
+            let expires = flights.get_mut(key).expires;
             flights.remove(key);
             Some(expires)
         })
@@ -230,7 +236,7 @@ mod tests {
 
     #[test]
     fn they_expire_in_order_whatever_the_order_they_came_in() {
-        let mut flights = Flights::new();
+        let mut flights = InFlightTable::new();
         for expires in [5, 3, 9, 3, 1, 7] {
             add(&mut flights, expires);
         }
@@ -242,7 +248,7 @@ mod tests {
 
     #[test]
     fn one_that_is_postponed_has_its_new_place() {
-        let mut flights = Flights::new();
+        let mut flights = InFlightTable::new();
         let keys = [5, 3, 9].map(|expires| add(&mut flights, expires));
         flights.postpone(keys[1], 7);
         flights.postpone(keys[0], 11);
@@ -251,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_again_under_another_key() {
-        let mut flights = Flights::new();
+        let mut flights = InFlightTable::new();
         let first = add(&mut flights, 1);
         let second = add(&mut flights, 2);
         flights.remove(first);
@@ -263,9 +269,9 @@ mod tests {
 
     #[test]
     fn what_comes_of_a_flight_of_an_earlier_trial_is_not_the_next_ones() {
-        let mut flights = Flights::new();
+        let mut flights = InFlightTable::new();
         let earlier = add(&mut flights, 1);
-        flights.enter(1);
+        flights.begin_trial(1);
         let present = add(&mut flights, 2);
         assert!(!flights.is_current(earlier) && flights.is_current(present));
     }

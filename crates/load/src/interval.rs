@@ -4,7 +4,7 @@
 //! directions: *along* the run, one after the other, and *across* generators that each sent a slice of one schedule from one
 //! start on. Both lose nothing: histograms are sums.
 //!
-//! Where there is little room for them, such as in the log of a pod, they are told as [`Brief`] ones.
+//! Where there is little room for them, such as in the log of a pod, they are told as [`CompactInterval`] ones.
 
 mod brief;
 
@@ -12,41 +12,41 @@ use std::iter::Peekable;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::brief::Brief;
+pub use self::brief::CompactInterval;
 
 use crate::clock::Nanos;
-use crate::stats::Stats;
+use crate::stats::LoadStats;
 
 /// The figures of a stretch of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "brief::Told")]
-pub struct Interval {
+#[serde(try_from = "brief::IntervalJson")]
+pub struct IntervalStats {
     /// When it begins, since the run did.
     pub from: Nanos,
     /// When it ends: what was counted then is in the next one.
     pub to: Nanos,
     /// What was counted in it, by when it happened.
-    pub stats: Stats,
+    pub stats: LoadStats,
 }
 
 /// Intervals that do not follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an interval that begins at {found} ns follows one that ends at {expected} ns")]
-pub struct Gap {
+pub struct IntervalGap {
     /// Where the next one had to begin.
     pub expected: Nanos,
     /// Where it does.
     pub found: Nanos,
 }
 
-impl Interval {
+impl IntervalStats {
     /// Adds what the same generator measured next.
     ///
     /// # Errors
-    /// [`Gap`] where that is not what follows; nothing was added then.
-    pub fn extend(&mut self, next: &Self) -> Result<(), Gap> {
+    /// [`IntervalGap`] where that is not what follows; nothing was added then.
+    pub fn extend(&mut self, next: &Self) -> Result<(), IntervalGap> {
         if next.from != self.to || next.to < next.from {
-            return Err(Gap { expected: self.to, found: next.from });
+            return Err(IntervalGap { expected: self.to, found: next.from });
         }
         self.to = next.to;
         self.stats.add(&next.stats);
@@ -56,31 +56,31 @@ impl Interval {
     /// Adds what another generator measured at the same time. Most in flight is the sum of what each had at most.
     fn beside(&mut self, other: &Self) {
         self.to = self.to.max(other.to);
-        self.stats.beside(&other.stats);
+        self.stats.merge_concurrent(&other.stats);
     }
 }
 
 /// One run of what several generators measured, each from the same start on and without a gap, an interval at a time.
 ///
 /// An interval of the result ends where one of every generator does, or with the last of them; where one has longer
-/// intervals than another, the result has those. Ends, or is not to be asked again, after a [`Gap`]: the intervals of one do
+/// intervals than another, the result has those. Ends, or is not to be asked again, after a [`IntervalGap`]: the intervals of one do
 /// not follow each other from the start on.
 #[derive(Debug)]
-pub struct Merge<I: Iterator<Item = Interval>> {
+pub struct IntervalsMerge<I: Iterator<Item = IntervalStats>> {
     lines: Vec<Peekable<I>>,
     from: Nanos,
 }
 
-impl<I: Iterator<Item = Interval>> Merge<I> {
+impl<I: Iterator<Item = IntervalStats>> IntervalsMerge<I> {
     /// Of generators, each with its intervals in order.
     pub fn new(generators: impl IntoIterator<Item = I>) -> Self {
         Self { lines: generators.into_iter().map(Iterator::peekable).collect(), from: 0 }
     }
 
     /// The interval that ends there, or where whoever goes on beyond does.
-    fn until(&mut self, mut to: Nanos) -> Result<Interval, Gap> {
+    fn until(&mut self, mut to: Nanos) -> Result<IntervalStats, IntervalGap> {
         let from = self.from;
-        let empty = Interval { from, to: from, ..Interval::default() };
+        let empty = IntervalStats { from, to: from, ..IntervalStats::default() };
         let mut parts = vec![empty; self.lines.len()];
         // Whoever has an interval that goes on beyond the present end moves it.
         while let Some((line, part)) = self.lines.iter_mut().zip(&mut parts).find_map(|(line, part)| {
@@ -91,15 +91,15 @@ impl<I: Iterator<Item = Interval>> Merge<I> {
                 to = to.max(next.to);
             }
         }
-        let mut sum = Interval { from, to, ..Interval::default() };
+        let mut sum = IntervalStats { from, to, ..IntervalStats::default() };
         parts.iter().for_each(|part| sum.beside(part));
         self.from = to;
         Ok(sum)
     }
 }
 
-impl<I: Iterator<Item = Interval>> Iterator for Merge<I> {
-    type Item = Result<Interval, Gap>;
+impl<I: Iterator<Item = IntervalStats>> Iterator for IntervalsMerge<I> {
+    type Item = Result<IntervalStats, IntervalGap>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.lines.iter_mut().filter_map(|line| line.peek().map(|next| next.to)).min()?;
@@ -107,12 +107,12 @@ impl<I: Iterator<Item = Interval>> Iterator for Merge<I> {
     }
 }
 
-/// All that [`Merge`] makes of them.
+/// All that [`IntervalsMerge`] makes of them.
 ///
 /// # Errors
-/// [`Gap`] where the intervals of one do not follow each other from the start on.
-pub fn merge(generators: Vec<Vec<Interval>>) -> Result<Vec<Interval>, Gap> {
-    Merge::new(generators.into_iter().map(Vec::into_iter)).collect()
+/// [`IntervalGap`] where the intervals of one do not follow each other from the start on.
+pub fn merge(generators: Vec<Vec<IntervalStats>>) -> Result<Vec<IntervalStats>, IntervalGap> {
+    IntervalsMerge::new(generators.into_iter().map(Vec::into_iter)).collect()
 }
 
 #[cfg(test)]
@@ -121,35 +121,44 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::fault::Fault;
-    use crate::schedule::Slice;
-    use crate::stats::Finished;
+    use crate::fault::RequestFault;
+    use crate::schedule::ScheduleSlice;
+    use crate::stats::FinishedRequest;
 
     /// What becomes of a hit, whoever sends it: good, bad, failed, not connected or dropped, some of it slow.
-    fn finished(seq: u64, seed: u64) -> Finished {
+    fn finished(seq: u64, seed: u64) -> FinishedRequest {
         let mut random = fastrand::Rng::with_seed(seed ^ (seq << 20));
         let outcome = match random.u32(..20) {
-            0 => Err(Fault::Timeout),
-            1 => Err(Fault::Dropped),
-            2 => Err(Fault::Unconnected),
+            0 => Err(RequestFault::Timeout),
+            1 => Err(RequestFault::Dropped),
+            2 => Err(RequestFault::NoConnection),
             3 => Ok(503),
             4 => Ok(404),
             _ => Ok(200),
         };
         let due = seq * SECOND / 100;
-        let was_sent = !matches!(outcome, Err(Fault::Dropped | Fault::Unconnected));
+        let was_sent = !matches!(outcome, Err(RequestFault::Dropped | RequestFault::NoConnection));
         let sent = was_sent.then(|| due + random.u64(..50_000));
         let took = 1 << random.u32(10..31);
         let first_byte = sent.filter(|_| outcome.is_ok()).map(|sent| sent + took / 2);
         let (target, end) = (random.usize(..70), sent.unwrap_or(due) + took + random.u64(..1000));
-        Finished { target, outcome, due, sent, first_byte, end, bytes_in: random.u64(..99), bytes_out: 7 }
+        FinishedRequest {
+            target,
+            outcome,
+            due,
+            sent,
+            first_byte,
+            end,
+            bytes_in: random.u64(..99),
+            bytes_out: 7,
+        }
     }
 
-    fn count(stats: &mut Stats, finished: &Finished, schedule_end: Nanos) {
-        stats.finish(finished);
+    fn count(stats: &mut LoadStats, finished: &FinishedRequest, schedule_end: Nanos) {
+        stats.record_finished(finished);
         stats.outcomes.count(finished);
         if finished.end > schedule_end {
-            stats.finish_after(finished);
+            stats.record_after_schedule(finished);
         }
         if let Some(sent) = finished.sent {
             stats.sent += 1;
@@ -161,12 +170,16 @@ mod tests {
     }
 
     /// What a generator tells that sends this slice.
-    fn measured(slice: Slice, hits: u64, seed: u64, cadence: Nanos) -> Vec<Interval> {
+    fn measured(slice: ScheduleSlice, hits: u64, seed: u64, cadence: Nanos) -> Vec<IntervalStats> {
         let mine = (0..hits).filter(|&seq| slice.thread_of(seq, 1).is_some()).map(|seq| finished(seq, seed));
         let mine: Vec<_> = mine.collect();
         let last = mine.iter().map(|finished| finished.end / cadence + 1).max().unwrap_or(0);
         let mut told: Vec<_> = (0..last)
-            .map(|at| Interval { from: at * cadence, to: (at + 1) * cadence, stats: Stats::default() })
+            .map(|at| IntervalStats {
+                from: at * cadence,
+                to: (at + 1) * cadence,
+                stats: LoadStats::default(),
+            })
             .collect();
         for finished in &mine {
             let at = usize::try_from(finished.end / cadence).unwrap();
@@ -175,22 +188,22 @@ mod tests {
         told
     }
 
-    fn total(intervals: &[Interval]) -> Stats {
-        let mut total = Stats::default();
+    fn total(intervals: &[IntervalStats]) -> LoadStats {
+        let mut total = LoadStats::default();
         intervals.iter().for_each(|interval| total.add(&interval.stats));
         total
     }
 
-    fn json(interval: &Interval) -> String {
+    fn json(interval: &IntervalStats) -> String {
         serde_json::to_string(interval).unwrap()
     }
 
     #[test]
     fn generators_with_other_intervals_merge_into_those_that_all_have() {
-        let interval = |from, to, sent| Interval {
+        let interval = |from, to, sent| IntervalStats {
             from,
             to,
-            stats: Stats { sent, in_flight_peak: sent, ..Stats::default() },
+            stats: LoadStats { sent, in_flight_peak: sent, ..LoadStats::default() },
         };
         let fine = vec![interval(0, 1, 1), interval(1, 2, 2), interval(2, 3, 4), interval(3, 5, 8)];
         let coarse = vec![interval(0, 2, 10), interval(2, 3, 20), interval(3, 3, 40)];
@@ -202,20 +215,20 @@ mod tests {
 
     #[test]
     fn a_hole_in_a_generators_intervals_is_not_bridged() {
-        let interval = |from, to| Interval { from, to, ..Interval::default() };
+        let interval = |from, to| IntervalStats { from, to, ..IntervalStats::default() };
         let gap = merge(vec![vec![interval(0, 1)], vec![interval(0, 1), interval(2, 3)]]).unwrap_err();
-        assert_eq!(gap, Gap { expected: 1, found: 2 });
+        assert_eq!(gap, IntervalGap { expected: 1, found: 2 });
         assert!(merge(vec![vec![interval(1, 2)]]).is_err(), "the start is missing");
     }
 
     #[test]
     fn figures_that_contradict_themselves_are_refused() {
-        let mut stats = Stats::default();
+        let mut stats = LoadStats::default();
         stats.lag.record(1_000_000);
-        stats.finish(&finished(1, 1));
+        stats.record_finished(&finished(1, 1));
         stats.outcomes.count(&finished(1, 1));
-        let good = json(&Interval { from: 0, to: 1, stats });
-        assert!(serde_json::from_str::<Interval>(&good).is_ok(), "{good}");
+        let good = json(&IntervalStats { from: 0, to: 1, stats });
+        assert!(serde_json::from_str::<IntervalStats>(&good).is_ok(), "{good}");
         for (told, other) in [
             ("\"sum\":1000000", "\"sum\":1000001"),
             ("\"min\":1000000", "\"min\":7"),
@@ -227,7 +240,7 @@ mod tests {
         ] {
             let bad = good.replacen(told, other, 1);
             assert_ne!(bad, good, "{told}");
-            assert!(serde_json::from_str::<Interval>(&bad).is_err(), "{other}");
+            assert!(serde_json::from_str::<IntervalStats>(&bad).is_err(), "{other}");
         }
     }
 
@@ -241,29 +254,29 @@ mod tests {
             of in 1..6_u64,
             cadence in (1..40_u64).prop_map(|steps| steps * SECOND / 20),
         ) {
-            let whole = measured(Slice::default(), hits, seed, cadence);
-            let slices: Vec<_> = (0..of).map(|index| measured(Slice::new(index, of).unwrap(), hits, seed, cadence)).collect();
+            let whole = measured(ScheduleSlice::default(), hits, seed, cadence);
+            let slices: Vec<_> = (0..of).map(|index| measured(ScheduleSlice::new(index, of).unwrap(), hits, seed, cadence)).collect();
             let merged = merge(slices).unwrap();
             prop_assert_eq!(&merged, &whole);
 
             // Whatever the cadence of each, all of it is there.
             let mixed = (0..of).map(|index| {
                 let cadence = cadence * (1 + index % 3);
-                measured(Slice::new(index, of).unwrap(), hits, seed, cadence)
+                measured(ScheduleSlice::new(index, of).unwrap(), hits, seed, cadence)
             });
             prop_assert_eq!(total(&merge(mixed.collect()).unwrap()), total(&whole));
         }
 
         #[test]
         fn intervals_return_from_json_as_they_were(seed: u64, hits in 0..300_u64, from: u64, length in 0..u64::from(u32::MAX)) {
-            let mut stats = Stats::default();
+            let mut stats = LoadStats::default();
             for seq in 0..hits {
                 count(&mut stats, &finished(seq, seed), SECOND);
             }
             (stats.in_flight_peak, stats.retried, stats.stalled) = (seed, seed / 3, seed / 5);
             stats.tls.record(seed >> 1);
-            let interval = Interval { from, to: from.saturating_add(length), stats };
-            let read: Interval = serde_json::from_str(&json(&interval)).unwrap();
+            let interval = IntervalStats { from, to: from.saturating_add(length), stats };
+            let read: IntervalStats = serde_json::from_str(&json(&interval)).unwrap();
             prop_assert_eq!(json(&read), json(&interval));
             prop_assert_eq!(read, interval);
         }

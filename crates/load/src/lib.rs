@@ -1,6 +1,6 @@
 //! The load engine: HTTP at an exact rate, measured from the instant each request was due.
 //!
-//! Knows HTTP and no cloud. [`session`] runs a [`plan::Plan`]: one thread per core, each with its own sockets, its own
+//! Knows HTTP and no cloud. [`session`] runs a [`plan::RunPlan`]: one thread per core, each with its own sockets, its own
 //! share of the [`schedule`] and its own histograms; [`results`] reads and writes what vegeta reads and writes;
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 

@@ -4,17 +4,17 @@
 //! and by whoever judges a run.
 
 use crate::clock::Nanos;
-use crate::control::Early;
-use crate::fault::Fault;
+use crate::control::RunStopReason;
+use crate::fault::RequestFault;
 use crate::results::EncodeError;
-use crate::stats::{After, Stats};
-use crate::target::Mistake;
+use crate::stats::{AfterSchedule, LoadStats};
+use crate::target::TargetError;
 
 /// What a run came to.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// All that was measured.
-    pub total: Stats,
+    pub total: LoadStats,
     /// Hits that the schedule made due after the warm-up and before the end, or the command to end; none in a closed
     /// loop.
     pub scheduled: Option<u64>,
@@ -27,29 +27,29 @@ pub struct Outcome {
     /// Records written, or why not all were.
     pub written: Result<u64, EncodeError>,
     /// A bad line in an input that was read during the run; the run ended there.
-    pub mistake: Option<Mistake>,
+    pub input_error: Option<TargetError>,
     /// Why the run ended before its schedule, if it did.
-    pub early: Option<Early>,
+    pub stop_reason: Option<RunStopReason>,
     /// Threads that sent.
     pub threads: usize,
 }
 
 /// What the end of a trial found unfinished. All of it is in the trial's own figures; nothing of it is in the next one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Boundary {
+pub struct UnfinishedRequests {
     /// Hits that were due and never sent.
     pub backlog: u64,
     /// Requests that were sent in time and came to an end, well or badly, after the schedule: in no rate.
-    pub late: After,
+    pub late: AfterSchedule,
     /// Requests that were given up because the trial was to end, some of them among the late.
     pub aborted: u64,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Figures that were counted over this time by one thread, of a load that began at the epoch and that nothing scheduled or cut short:
     /// what stands in for the rest where the figures alone are known.
     #[must_use]
-    pub fn of(total: Stats, over: Nanos) -> Self {
+    pub fn from_stats(total: LoadStats, over: Nanos) -> Self {
         Self {
             total,
             scheduled: None,
@@ -57,8 +57,8 @@ impl Outcome {
             scheduled_for: over,
             elapsed: over,
             written: Ok(0),
-            mistake: None,
-            early: None,
+            input_error: None,
+            stop_reason: None,
             threads: 1,
         }
     }
@@ -71,9 +71,9 @@ impl Outcome {
 
     /// What became of the backlog, and of the answers that came late.
     #[must_use]
-    pub fn boundary(&self) -> Boundary {
-        let aborted = self.total.fault(Fault::Aborted);
-        Boundary { backlog: self.unsent(), late: self.total.after, aborted }
+    pub fn boundary(&self) -> UnfinishedRequests {
+        let aborted = self.total.fault(RequestFault::Aborted);
+        UnfinishedRequests { backlog: self.unsent(), late: self.total.after, aborted }
     }
 
     /// Hits that the schedule made due; in a closed loop those that there was room for.
@@ -85,7 +85,7 @@ impl Outcome {
 
 /// Hits that were sent, waited in vain, dropped, shed or no request.
 #[must_use]
-pub fn handed_out(total: &Stats) -> u64 {
-    let never_sent = Fault::NEVER_SENT.map(|fault| total.fault(fault));
+pub fn handed_out(total: &LoadStats) -> u64 {
+    let never_sent = RequestFault::NEVER_SENT.map(|fault| total.fault(fault));
     never_sent.into_iter().fold(total.sent.saturating_add(total.unconnected), u64::saturating_add)
 }

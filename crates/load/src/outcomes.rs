@@ -1,14 +1,14 @@
 //! Outcomes by target and status, in a few wide buckets: what a metrics endpoint shows while a run goes on.
 //!
 //! [`crate::stats`] tells four classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
-//! status and eleven buckets. Filled by the shards only if [`crate::plan::Load::by_outcome`] asks for it. Knows no
+//! status and eleven buckets. Filled by the shards only if [`crate::plan::LoadSpec::by_outcome`] asks for it. Knows no
 //! names: the caller has the list of targets. Bounded in every direction, because a server chooses its statuses.
 
 mod json;
 
 use crate::clock::{Nanos, SECOND};
-use crate::fault::Fault;
-use crate::stats::Finished;
+use crate::fault::RequestFault;
+use crate::stats::FinishedRequest;
 
 /// Upper bounds of the buckets: the default ones of Prometheus' Go client, which vegeta uses
 /// (`prometheus/client_golang`, `DefBuckets`). One more bucket holds what is above.
@@ -34,20 +34,20 @@ const MOST_STATUSES: usize = 16;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RequestOutcome {
     /// A complete answer with this status.
     Status(u16),
     /// A complete answer with a status for which there was no place left.
     OtherStatus,
-    /// A failure, by [`Fault::kind`].
+    /// A failure, by [`RequestFault::kind`].
     Fault(usize),
 }
 
 /// All requests to one target with one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OutcomeCounts {
     /// What became of them.
-    pub kind: Kind,
+    pub kind: RequestOutcome,
     /// How many.
     pub count: u64,
     /// Response times of those that were sent, by [`BOUNDS`]; not cumulative.
@@ -62,17 +62,17 @@ pub struct Outcome {
 
 /// Every outcome of every target.
 #[derive(Debug, Clone, Default)]
-pub struct Outcomes(Vec<Vec<Outcome>>);
+pub struct TargetOutcomes(Vec<Vec<OutcomeCounts>>);
 
-impl Outcomes {
+impl TargetOutcomes {
     /// Counts one finished request.
     #[inline]
-    pub fn count(&mut self, finished: &Finished) {
+    pub fn count(&mut self, finished: &FinishedRequest) {
         let kind = match finished.outcome {
-            Ok(status) => Kind::Status(status),
-            Err(fault) => Kind::Fault(fault.kind()),
+            Ok(status) => RequestOutcome::Status(status),
+            Err(fault) => RequestOutcome::Fault(fault.kind()),
         };
-        let was_sent = finished.outcome.err().is_none_or(Fault::was_sent);
+        let was_sent = finished.outcome.err().is_none_or(RequestFault::was_sent);
         let outcome = self.outcome(finished.target, kind);
         outcome.count += 1;
         outcome.bytes_in += finished.bytes_in;
@@ -93,20 +93,20 @@ impl Outcomes {
 
     /// Forgets the counts and keeps the places.
     pub(crate) fn clear(&mut self) {
-        self.0.iter_mut().flatten().for_each(|outcome| *outcome = Outcome::new(outcome.kind));
+        self.0.iter_mut().flatten().for_each(|outcome| *outcome = OutcomeCounts::new(outcome.kind));
     }
 
     /// Target and outcome; the last of [`TARGETS`] stands for all that follow it.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &Outcome)> {
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &OutcomeCounts)> {
         self.0.iter().enumerate().flat_map(|(target, outcomes)| outcomes.iter().map(move |one| (target, one)))
     }
 
     /// Those that were counted; there may be places of others.
-    fn filled(&self) -> impl Iterator<Item = (usize, &Outcome)> {
+    fn filled(&self) -> impl Iterator<Item = (usize, &OutcomeCounts)> {
         self.iter().filter(|(_, outcome)| outcome.count > 0)
     }
 
-    fn outcome(&mut self, target: usize, kind: Kind) -> &mut Outcome {
+    fn outcome(&mut self, target: usize, kind: RequestOutcome) -> &mut OutcomeCounts {
         let target = target.min(TARGETS - 1);
         if target >= self.0.len() {
             self.0.resize_with(target + 1, Vec::new);
@@ -116,7 +116,7 @@ impl Outcomes {
 }
 
 /// Places that were kept are no difference, nor is their order.
-impl PartialEq for Outcomes {
+impl PartialEq for TargetOutcomes {
     fn eq(&self, other: &Self) -> bool {
         let sorted = |outcomes: &Self| {
             let mut all: Vec<_> = outcomes.filled().map(|(target, one)| (target, one.clone())).collect();
@@ -128,24 +128,24 @@ impl PartialEq for Outcomes {
 }
 
 /// The place of an outcome, made if there is room for one more status.
-fn place(outcomes: &mut Vec<Outcome>, kind: Kind) -> &mut Outcome {
+fn place(outcomes: &mut Vec<OutcomeCounts>, kind: RequestOutcome) -> &mut OutcomeCounts {
     let at = find(outcomes, kind).unwrap_or_else(|| {
-        let statuses = outcomes.iter().filter(|one| matches!(one.kind, Kind::Status(_))).count();
-        let is_beyond = matches!(kind, Kind::Status(_)) && statuses >= MOST_STATUSES;
-        let kind = if is_beyond { Kind::OtherStatus } else { kind };
+        let statuses = outcomes.iter().filter(|one| matches!(one.kind, RequestOutcome::Status(_))).count();
+        let is_beyond = matches!(kind, RequestOutcome::Status(_)) && statuses >= MOST_STATUSES;
+        let kind = if is_beyond { RequestOutcome::OtherStatus } else { kind };
         find(outcomes, kind).unwrap_or_else(|| {
-            outcomes.push(Outcome::new(kind));
+            outcomes.push(OutcomeCounts::new(kind));
             outcomes.len() - 1
         })
     });
     &mut outcomes[at]
 }
 
-fn find(outcomes: &[Outcome], kind: Kind) -> Option<usize> {
+fn find(outcomes: &[OutcomeCounts], kind: RequestOutcome) -> Option<usize> {
     outcomes.iter().position(|one| one.kind == kind)
 }
 
-impl Outcome {
+impl OutcomeCounts {
     /// Adds another's figures, to what a counter holds at most; the kind stays.
     pub fn merge(&mut self, other: &Self) {
         let buckets = self.buckets.iter_mut().zip(other.buckets);
@@ -161,7 +161,7 @@ impl Outcome {
         self.buckets.into_iter().fold(self.count.max(self.bytes_in).max(self.bytes_out), u64::max)
     }
 
-    fn new(kind: Kind) -> Self {
+    fn new(kind: RequestOutcome) -> Self {
         Self { kind, count: 0, buckets: [0; BOUNDS.len() + 1], nanos: 0, bytes_in: 0, bytes_out: 0 }
     }
 }
@@ -170,17 +170,26 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn finished(target: usize, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
-        Finished { target, outcome, due: 0, sent: Some(0), first_byte: None, end, bytes_in: 1, bytes_out: 2 }
+    fn finished(target: usize, outcome: Result<u16, RequestFault>, end: Nanos) -> FinishedRequest {
+        FinishedRequest {
+            target,
+            outcome,
+            due: 0,
+            sent: Some(0),
+            first_byte: None,
+            end,
+            bytes_in: 1,
+            bytes_out: 2,
+        }
     }
 
     #[test]
     fn a_bound_belongs_to_its_bucket_and_what_was_not_sent_has_no_time() {
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = TargetOutcomes::default();
         outcomes.count(&finished(0, Ok(200), BOUNDS[0]));
         outcomes.count(&finished(0, Ok(200), BOUNDS[0] + 1));
         outcomes.count(&finished(0, Ok(200), SECOND * 60));
-        outcomes.count(&finished(0, Err(Fault::Dropped), 5));
+        outcomes.count(&finished(0, Err(RequestFault::Dropped), 5));
         let all: Vec<_> = outcomes.iter().map(|(_, one)| one).collect();
         assert_eq!((all[0].count, all[0].buckets[0], all[0].buckets[1], all[0].buckets[11]), (3, 1, 1, 1));
         assert_eq!((all[1].count, all[1].buckets, all[1].bytes_out), (1, [0; 12], 0));
@@ -188,19 +197,19 @@ mod tests {
 
     #[test]
     fn a_server_that_invents_statuses_and_a_list_of_a_million_targets_fill_no_memory() {
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = TargetOutcomes::default();
         for status in 100..600 {
             outcomes.count(&finished(1_000_000, Ok(status), 1));
         }
         assert_eq!(outcomes.iter().count(), MOST_STATUSES + 1);
         let (target, other) = outcomes.iter().last().unwrap();
-        assert_eq!((target, other.kind), (TARGETS - 1, Kind::OtherStatus));
+        assert_eq!((target, other.kind), (TARGETS - 1, RequestOutcome::OtherStatus));
         assert_eq!(other.count, 500 - MOST_STATUSES as u64);
     }
 
     #[test]
     fn adding_is_exact_and_clearing_keeps_the_places() {
-        let mut one = Outcomes::default();
+        let mut one = TargetOutcomes::default();
         one.count(&finished(0, Ok(200), SECOND));
         let mut sum = one.clone();
         sum.add(&one);

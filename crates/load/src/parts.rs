@@ -5,49 +5,49 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::books::{Books, Collection, Counting, Harvest};
+use crate::books::{Accounting, AccountingConfig, CollectorLink, SenderReport};
 use crate::clock::RunClock;
-use crate::control::Shared;
-use crate::plan::Load;
-use crate::recorder::{Batch, Patience, Recorder, WhenFull};
-use crate::schedule::{Cursor, Slice, Turn, Until};
+use crate::control::ControlState;
+use crate::plan::LoadSpec;
+use crate::recorder::{RecordBatch, Recorder, SlowOutputPolicy, WriterTimeout};
+use crate::schedule::{ScheduleCursor, ScheduleSlice, SequenceCounter, StopCondition};
 use crate::session::share;
-use crate::shard::{Part, Rules};
-use crate::stats::Stats;
-use crate::supply::Supply;
-use crate::transport::exchange::Keep;
+use crate::shard::{SenderConfig, SenderTask};
+use crate::stats::LoadStats;
+use crate::supply::SenderRequests;
+use crate::transport::exchange::CaptureOptions;
 
 /// What every thread of a trial gets its share of.
-pub(crate) struct Parts {
+pub(crate) struct SenderTaskBuilder {
     /// The trial's number in its session.
     pub(crate) trial: u64,
     size: usize,
     /// The session's.
     clock: RunClock,
-    shared: Arc<Shared>,
-    until: Until,
-    slice: Slice,
-    turn: Turn,
-    rules: Rules,
-    counting: Counting,
-    keep: Keep,
+    shared: Arc<ControlState>,
+    until: StopCondition,
+    slice: ScheduleSlice,
+    turn: SequenceCounter,
+    rules: SenderConfig,
+    counting: AccountingConfig,
+    keep: CaptureOptions,
     /// The way to the thread that writes records, if anybody wants them.
-    pub(crate) batches: Option<(Sender<Batch>, WhenFull)>,
-    to_collector: Sender<Harvest>,
+    pub(crate) batches: Option<(Sender<RecordBatch>, SlowOutputPolicy)>,
+    to_collector: Sender<SenderReport>,
     /// What the threads hand over.
-    pub(crate) harvest: Receiver<Harvest>,
+    pub(crate) harvest: Receiver<SenderReport>,
     /// The way back for what they handed over, by thread.
-    pub(crate) spares: Vec<Sender<Box<Stats>>>,
+    pub(crate) spares: Vec<Sender<Box<LoadStats>>>,
 }
 
-impl Parts {
+impl SenderTaskBuilder {
     /// For so many threads, by the clock of the session.
     pub(crate) fn new(
         size: usize,
-        load: &Load,
-        rules: Rules,
-        keep: Keep,
-        (clock, shared): (RunClock, Arc<Shared>),
+        load: &LoadSpec,
+        rules: SenderConfig,
+        keep: CaptureOptions,
+        (clock, shared): (RunClock, Arc<ControlState>),
     ) -> Self {
         let (to_collector, harvest) = channel();
         Self {
@@ -57,8 +57,8 @@ impl Parts {
             shared,
             until: load.until,
             slice: load.slice,
-            turn: Turn::of(load.slice),
-            counting: load.counting(rules.begins),
+            turn: SequenceCounter::of(load.slice),
+            counting: load.accounting_config(rules.begins),
             rules,
             keep,
             batches: None,
@@ -69,40 +69,43 @@ impl Parts {
     }
 
     /// Records keep so many bytes of each body, and may say what carried them.
-    pub(crate) fn of_records(&mut self, max_body: usize, carriage: bool) {
-        (self.counting.max_body, self.counting.carriage) = (max_body, carriage);
+    pub(crate) fn configure_records(&mut self, max_body: usize, carriage: bool) {
+        (self.counting.max_body, self.counting.connection_timings) = (max_body, carriage);
     }
 
     /// What the next thread has to do, which sends from this.
-    pub(crate) fn next(&mut self, supply: Supply) -> Part {
+    pub(crate) fn next(&mut self, supply: SenderRequests) -> SenderTask {
         let index = self.spares.len();
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
-        let _ = spare_sender.send(Stats::reserved());
+        let _ = spare_sender.send(LoadStats::reserved());
         self.spares.push(spare_sender);
-        let collection = Collection { shard: index, harvest: self.to_collector.clone(), spare };
-        Part {
+        let collection = CollectorLink { shard: index, reports: self.to_collector.clone(), spare };
+        SenderTask {
             index,
             trial: self.trial,
             shared: Arc::clone(&self.shared),
-            rules: Rules { in_flight: share(self.rules.in_flight, index, self.size), ..self.rules.clone() },
+            rules: SenderConfig {
+                in_flight: share(self.rules.in_flight, index, self.size),
+                ..self.rules.clone()
+            },
             cursor: self.cursor(index as u64, &supply),
             supply,
             keep: self.keep,
-            books: Books::new(self.counting.clone(), self.clock, self.recorder(), collection),
+            accounting: Accounting::new(self.counting.clone(), self.clock, self.recorder(), collection),
         }
     }
 
     /// What is read during the run is dealt out beforehand, every n-th request to a thread.
-    fn cursor(&self, index: u64, supply: &Supply) -> Cursor {
+    fn cursor(&self, index: u64, supply: &SenderRequests) -> ScheduleCursor {
         let (first, stride) = self.slice.thread(index, self.size as u64);
-        let cursor = Cursor::new(self.shared.arrivals(), self.until, first, stride);
-        if supply.is_read_ahead() { cursor } else { cursor.in_turn(self.turn.clone()) }
+        let cursor = ScheduleCursor::new(self.shared.arrivals(), self.until, first, stride);
+        if supply.is_read_ahead() { cursor } else { cursor.with_shared_counter(self.turn.clone()) }
     }
 
     fn recorder(&self) -> Option<Recorder> {
         let (full, when_full) = self.batches.as_ref()?;
-        let patience = Patience::new(Arc::clone(&self.shared), self.clock);
+        let patience = WriterTimeout::new(Arc::clone(&self.shared), self.clock);
         Some(Recorder::new(full.clone(), *when_full, patience))
     }
 }

@@ -10,60 +10,60 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use crate::books::Counting;
+use crate::books::AccountingConfig;
 use crate::clock::{Nanos, nanos};
 use crate::control::ErrorBudget;
-use crate::recorder::WhenFull;
-use crate::request::{Origin, Style};
-use crate::resolve::Dial;
-use crate::results::Format;
-use crate::schedule::{Arrivals, Slice, Until};
-use crate::shard::{Rules, WhenBusy};
-use crate::supply::Source;
-use crate::variant::Protocol;
+use crate::recorder::SlowOutputPolicy;
+use crate::request::{Origin, RequestFraming};
+use crate::resolve::DialOptions;
+use crate::results::ResultFormat;
+use crate::schedule::{ArrivalModel, ScheduleSlice, StopCondition};
+use crate::shard::{SaturationPolicy, SenderConfig};
+use crate::supply::RequestSource;
+use crate::variant::VariantProtocol;
 
 /// Everything a run is: a session and the load of its one trial.
 #[derive(Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// The session.
-    pub setup: Setup,
+    pub setup: SessionSetup,
     /// The trial.
-    pub load: Load,
+    pub load: LoadSpec,
 }
 
 /// Intervals are no shorter than this: each costs the senders a wake-up, and the collector as much work as any other.
-pub const FINEST: Duration = Duration::from_millis(50);
+pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long they are unless something else is asked for.
 const CADENCE: Duration = Duration::from_secs(1);
 
 /// More lateness of this machine than this at the very end is not made up for.
-pub const GRACE: Duration = Duration::from_millis(100);
+pub const DEFAULT_GRACE: Duration = Duration::from_millis(100);
 
-impl Plan {
+impl RunPlan {
     /// One thread, up to 64 requests in flight, everything else as vegeta has it.
     #[must_use]
-    pub fn new(source: Source, arrivals: Arrivals) -> Self {
-        Self { setup: Setup::new(source), load: Load::new(arrivals, 64) }
+    pub fn new(source: RequestSource, arrivals: ArrivalModel) -> Self {
+        Self { setup: SessionSetup::new(source), load: LoadSpec::new(arrivals, 64) }
     }
 
     /// The two parts. No more threads are started than there are requests in flight.
     #[must_use]
-    pub fn split(self) -> (Setup, Load) {
+    pub fn split(self) -> (SessionSetup, LoadSpec) {
         let Self { setup, load } = self;
-        (Setup { threads: setup.threads.min(load.in_flight.most), ..setup }, load)
+        (SessionSetup { threads: setup.threads.min(load.in_flight.limit), ..setup }, load)
     }
 }
 
 /// What stays the same as long as a session lives.
 #[derive(Debug)]
-pub struct Setup {
+pub struct SessionSetup {
     /// What is sent. What is read during the run serves one trial.
-    pub source: Source,
+    pub source: RequestSource,
     /// How requests travel.
-    pub travel: Travel,
+    pub transport: TransportOptions,
     /// How requests are framed.
-    pub style: Style,
+    pub framing: RequestFraming,
     /// Threads that send; no more are started than there are connections to share.
     pub threads: usize,
     /// Waits shorter than this are spun away instead of slept, because a sleep ends late. Zero under a CPU quota, which
@@ -71,34 +71,40 @@ pub struct Setup {
     pub spin: Duration,
 }
 
-impl Setup {
+impl SessionSetup {
     /// One thread, everything else as vegeta has it.
     #[must_use]
-    pub fn new(source: Source) -> Self {
-        Self { source, travel: Travel::default(), style: Style::default(), threads: 1, spin: Duration::ZERO }
+    pub fn new(source: RequestSource) -> Self {
+        Self {
+            source,
+            transport: TransportOptions::default(),
+            framing: RequestFraming::default(),
+            threads: 1,
+            spin: Duration::ZERO,
+        }
     }
 }
 
 /// One load on what a session holds.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub struct LoadSpec {
     /// Name of the attack in the records.
     pub name: String,
     /// When to send; the first hit is number 0 of the session's source.
-    pub arrivals: Arrivals,
-    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`Load::until`], are those of the whole.
-    pub slice: Slice,
+    pub arrivals: ArrivalModel,
+    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`LoadSpec::until`], are those of the whole.
+    pub slice: ScheduleSlice,
     /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
     pub start_at: Option<i64>,
     /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
-    pub until: Until,
+    pub until: StopCondition,
     /// Errors after which the trial ends.
-    pub errors: Option<ErrorBudget>,
+    pub error_budget: Option<ErrorBudget>,
     /// How much may be in flight, and what then.
-    pub in_flight: InFlight,
+    pub in_flight: InFlightLimit,
     /// In a closed loop: how long a failure keeps its place in flight, in which nothing is sent then. Without it a target that refuses at
     /// once is asked as often as this machine can.
-    pub pause: Duration,
+    pub failure_pause: Duration,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,
     /// How long after the end of the schedule hits are sent that are late because of this machine. Hits that are late
@@ -106,38 +112,38 @@ pub struct Load {
     pub grace: Duration,
     /// How long late answers are waited for once nothing more is sent: what is in flight after that is aborted. None waits
     /// for each as long as its own time lasts.
-    pub patience: Option<Duration>,
-    /// [`crate::stats::Stats::outcomes`] are filled, for some nanoseconds per request.
+    pub drain_timeout: Option<Duration>,
+    /// [`crate::stats::LoadStats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
-    /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
-    pub evidence: usize,
-    /// Each interval has what became of every hit that ended in it ([`crate::stats::Stats::fates`]), for a hundred bytes each and as
+    /// So many answers of each outcome are kept in [`crate::stats::LoadStats::evidence`], for a copy of each head and the start of each body.
+    pub samples_per_outcome: usize,
+    /// Each interval has what became of every hit that ended in it ([`crate::stats::LoadStats::fates`]), for a hundred bytes each and as
     /// much time as a record takes to fill.
-    pub by_hit: bool,
-    /// How long an interval of the figures is; at least [`FINEST`].
-    pub cadence: Duration,
+    pub per_request_outcomes: bool,
+    /// How long an interval of the figures is; at least [`MIN_INTERVAL`].
+    pub interval: Duration,
 }
 
-impl Load {
+impl LoadSpec {
     /// Everything as vegeta has it.
     #[must_use]
-    pub fn new(arrivals: Arrivals, in_flight: usize) -> Self {
+    pub fn new(arrivals: ArrivalModel, in_flight: usize) -> Self {
         Self {
             name: String::new(),
             arrivals,
-            slice: Slice::default(),
+            slice: ScheduleSlice::default(),
             start_at: None,
-            until: Until::default(),
-            errors: None,
-            in_flight: InFlight { most: in_flight, when_busy: WhenBusy::Queue },
-            pause: Duration::ZERO,
+            until: StopCondition::default(),
+            error_budget: None,
+            in_flight: InFlightLimit { limit: in_flight, when_busy: SaturationPolicy::Queue },
+            failure_pause: Duration::ZERO,
             warm_up: Duration::ZERO,
-            grace: GRACE,
-            patience: None,
+            grace: DEFAULT_GRACE,
+            drain_timeout: None,
             by_outcome: false,
-            evidence: 0,
-            by_hit: false,
-            cadence: CADENCE,
+            samples_per_outcome: 0,
+            per_request_outcomes: false,
+            interval: CADENCE,
         }
     }
 
@@ -148,47 +154,52 @@ impl Load {
     }
 
     /// What the loop needs to know of it, in the time of the session, in which the trial begins then.
-    pub(crate) fn rules(&self, travel: &Travel, spin: Duration, begins: Nanos) -> Rules {
-        let closed = matches!(self.arrivals, Arrivals::Closed);
-        Rules {
+    pub(crate) fn sender_config(
+        &self,
+        travel: &TransportOptions,
+        spin: Duration,
+        begins: Nanos,
+    ) -> SenderConfig {
+        let closed = matches!(self.arrivals, ArrivalModel::Closed);
+        SenderConfig {
             begins,
-            in_flight: self.in_flight.most,
+            in_flight: self.in_flight.limit,
             // In a closed loop nothing is due before there is room: what is dropped then has no end.
-            when_busy: if closed { WhenBusy::Queue } else { self.in_flight.when_busy },
+            when_busy: if closed { SaturationPolicy::Queue } else { self.in_flight.when_busy },
             timeout: travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: travel.deadline.map_or(Nanos::MAX, nanos),
             end: self.end().saturating_add(begins),
             grace: nanos(self.grace),
-            patience: self.patience.map_or(Nanos::MAX, nanos),
-            pause: if closed { nanos(self.pause) } else { 0 },
+            drain_timeout: self.drain_timeout.map_or(Nanos::MAX, nanos),
+            pause: if closed { nanos(self.failure_pause) } else { 0 },
             redirects: travel.redirects,
             retries: travel.retries,
             spin: nanos(spin),
-            cadence: nanos(self.cadence.max(FINEST)),
+            interval: nanos(self.interval.max(MIN_INTERVAL)),
         }
     }
 
     /// When the schedule ends, apart from hits and commands that end it before.
     pub(crate) fn end(&self) -> Nanos {
         let planned = match &self.arrivals {
-            Arrivals::Closed => None,
-            Arrivals::Open(schedule) => schedule.end(),
+            ArrivalModel::Closed => None,
+            ArrivalModel::Open(schedule) => schedule.end(),
         };
-        planned.unwrap_or(Nanos::MAX).min(self.until.after)
+        planned.unwrap_or(Nanos::MAX).min(self.until.time)
     }
 
     /// What is written down of it, in the time of the session.
-    pub(crate) fn counting(&self, begins: Nanos) -> Counting {
-        Counting {
+    pub(crate) fn accounting_config(&self, begins: Nanos) -> AccountingConfig {
+        AccountingConfig {
             begins,
             warm_up: nanos(self.warm_up).saturating_add(begins),
             end: self.end().saturating_add(begins),
-            closed: matches!(self.arrivals, Arrivals::Closed),
+            closed: matches!(self.arrivals, ArrivalModel::Closed),
             by_outcome: self.by_outcome,
             max_body: 0,
-            evidence: self.evidence,
-            by_hit: self.by_hit,
-            carriage: false,
+            samples_per_outcome: self.samples_per_outcome,
+            per_request_outcomes: self.per_request_outcomes,
+            connection_timings: false,
             name: self.name.clone(),
         }
     }
@@ -196,16 +207,16 @@ impl Load {
 
 /// The in-flight bound.
 #[derive(Debug, Clone, Copy)]
-pub struct InFlight {
+pub struct InFlightLimit {
     /// Most requests in flight.
-    pub most: usize,
+    pub limit: usize,
     /// What happens to a hit that finds no room.
-    pub when_busy: WhenBusy,
+    pub when_busy: SaturationPolicy,
 }
 
 /// How requests travel.
 #[derive(Debug, Clone)]
-pub struct Travel {
+pub struct TransportOptions {
     /// For a whole answer, from the send, and before that for a connection; none waits for ever.
     pub timeout: Option<Duration>,
     /// For a whole answer, from the intended instant.
@@ -227,16 +238,16 @@ pub struct Travel {
     /// Source addresses, used in turn; none leaves it to the system.
     pub sources: Vec<IpAddr>,
     /// Where connections go instead of where the target says.
-    pub dial: Dial,
+    pub dial: DialOptions,
     /// TLS, if any target wants it.
     pub tls: Option<Arc<ClientConfig>>,
     /// HTTP/2 as the handshake has it, or without TLS and without asking.
-    pub http2: Http2,
+    pub http2: Http2Options,
 }
 
 /// HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Http2 {
+pub struct Http2Options {
     /// It may come out of a TLS handshake; the TLS configuration offers it.
     pub over_tls: bool,
     /// Requests without TLS use it with prior knowledge (h2c).
@@ -247,13 +258,13 @@ pub struct Http2 {
     pub connections: usize,
 }
 
-impl Travel {
+impl TransportOptions {
     /// Whether a connection there may carry several requests at once.
     #[must_use]
     pub fn multiplexes(&self, origin: &Origin) -> bool {
         let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
         let run = if origin.tls { self.http2.over_tls } else { self.http2.clear };
-        wanted.map_or(run, |protocol| protocol == Protocol::Http2)
+        wanted.map_or(run, |protocol| protocol == VariantProtocol::Http2)
     }
 
     /// Whether connections there are used again.
@@ -263,13 +274,13 @@ impl Travel {
     }
 }
 
-impl Default for Http2 {
+impl Default for Http2Options {
     fn default() -> Self {
         Self { over_tls: true, clear: false, streams: 100, connections: 1 }
     }
 }
 
-impl Default for Travel {
+impl Default for TransportOptions {
     fn default() -> Self {
         Self {
             timeout: Some(Duration::from_secs(30)),
@@ -282,23 +293,23 @@ impl Default for Travel {
             requests_per_connection: u64::MAX,
             connection_age: None,
             sources: Vec::new(),
-            dial: Dial::default(),
+            dial: DialOptions::default(),
             tls: None,
-            http2: Http2::default(),
+            http2: Http2Options::default(),
         }
     }
 }
 
 /// Where records go.
-pub struct Results {
+pub struct ResultsOutput {
     /// How they are written.
-    pub format: Format,
+    pub format: ResultFormat,
     /// Where to.
     pub output: Box<dyn Write + Send>,
     /// Bytes of each body to keep.
     pub max_body: usize,
     /// Each record says what carried it; gob has no place for that.
-    pub carriage: bool,
+    pub connection_timings: bool,
     /// What a sender does when the output is slower than the run.
-    pub when_full: WhenFull,
+    pub when_full: SlowOutputPolicy,
 }

@@ -29,7 +29,7 @@ const BATCH: usize = 256;
 
 /// One thread's view of readiness.
 #[derive(Debug)]
-pub(crate) struct Poller {
+pub(crate) struct EventPoller {
     epoll: OwnedFd,
     alarm: OwnedFd,
     wake: Arc<OwnedFd>,
@@ -40,9 +40,9 @@ pub(crate) struct Poller {
 
 /// Wakes a poller from another thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Waker(Arc<OwnedFd>);
+pub(crate) struct SenderWaker(Arc<OwnedFd>);
 
-impl Waker {
+impl SenderWaker {
     pub(crate) fn wake(&self) {
         // A full counter means that the poller is about to wake anyway.
         let _ = io::write(&*self.0, &1u64.to_ne_bytes());
@@ -54,7 +54,7 @@ pub(crate) fn token(event: &Event) -> Option<u64> {
     Some(event.data.u64()).filter(|&token| token < WAKE)
 }
 
-impl Poller {
+impl EventPoller {
     pub(crate) fn new(clock: RunClock) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let alarm =
@@ -66,8 +66,8 @@ impl Poller {
         Ok(Self { epoll, alarm, wake: Arc::new(wake), clock, armed: 0 })
     }
 
-    pub(crate) fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.wake))
+    pub(crate) fn waker(&self) -> SenderWaker {
+        SenderWaker(Arc::clone(&self.wake))
     }
 
     #[inline]

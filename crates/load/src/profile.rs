@@ -4,19 +4,19 @@
 //! sine 500/s by 200/s every 1m for 5m, replay offsets.txt`
 //!
 //! A file that is replayed has an offset per line, from the start of its stage: a duration, or a plain number of
-//! milliseconds as in h2load's `--timing-script-file`. Called by the tool; makes [`Stage`]s and nothing else.
+//! milliseconds as in h2load's `--timing-script-file`. Called by the tool; makes [`ProfileStage`]s and nothing else.
 
 use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Nanos, nanos};
-use crate::rate::{Malformed, Rate, duration};
-use crate::schedule::{Shape, Stage};
+use crate::rate::{RateParseError, RequestRate, duration};
+use crate::schedule::{ProfileStage, RateShape};
 
 /// Why a profile is none.
 #[derive(Debug, thiserror::Error)]
-pub enum BadProfile {
+pub enum ProfileError {
     /// Not one of the sentences.
     #[error(
         "{0:?} is not a stage: expected `hold RATE [for TIME]`, `ramp RATE to RATE for TIME`, \
@@ -29,7 +29,7 @@ pub enum BadProfile {
         /// The stage.
         stage: String,
         /// What is wrong.
-        reason: Malformed,
+        reason: RateParseError,
     },
     /// A stage that asks for nothing, or for less than nothing.
     #[error("{stage:?}: {reason}")]
@@ -60,11 +60,11 @@ const MOST_OFFSETS: usize = 1 << 27;
 /// Reads a profile; `open` opens the files it names.
 ///
 /// # Errors
-/// The first [`BadProfile`].
+/// The first [`ProfileError`].
 pub fn parse<R: BufRead>(
     text: &str,
     open: impl Fn(&str) -> std::io::Result<R>,
-) -> Result<Vec<Stage>, BadProfile> {
+) -> Result<Vec<ProfileStage>, ProfileError> {
     let mut stages = Vec::new();
     let sentences: Vec<&str> = text.split(',').map(str::trim).collect();
     for (index, sentence) in sentences.iter().enumerate() {
@@ -82,23 +82,23 @@ pub fn parse<R: BufRead>(
 }
 
 /// A ramp from nothing to nothing.
-const PAUSE: Shape = Shape::Ramp { from: 0.0, to: 0.0 };
+const PAUSE: RateShape = RateShape::Ramp { from: 0.0, to: 0.0 };
 
 fn stage<R: BufRead>(
     sentence: &str,
     open: &impl Fn(&str) -> std::io::Result<R>,
-) -> Result<Vec<Stage>, BadProfile> {
+) -> Result<Vec<ProfileStage>, ProfileError> {
     let words: Vec<&str> = sentence.split_whitespace().collect();
-    let rate = |word: &str| word.parse::<Rate>().map_err(|reason| bad_word(sentence, reason));
+    let rate = |word: &str| word.parse::<RequestRate>().map_err(|reason| bad_word(sentence, reason));
     let time = |word: &str| match duration(word) {
         Ok(time) if time.is_zero() => Err(sense(sentence, "a time must be above 0")),
         Ok(time) => Ok(time),
         Err(reason) => Err(bad_word(sentence, reason)),
     };
     match words[..] {
-        ["hold", at] => Ok(vec![Stage { shape: Shape::Hold(rate(at)?), length: None }]),
+        ["hold", at] => Ok(vec![ProfileStage { shape: RateShape::Hold(rate(at)?), length: None }]),
         ["hold", at, "for", length] => {
-            let shape = if is_nothing(at) { PAUSE } else { Shape::Hold(rate(at)?) };
+            let shape = if is_nothing(at) { PAUSE } else { RateShape::Hold(rate(at)?) };
             Ok(vec![lasting(shape, time(length)?)])
         }
         ["ramp", from, "to", to, "for", length] => {
@@ -106,7 +106,7 @@ fn stage<R: BufRead>(
             if from + to == 0.0 {
                 return Err(sense(sentence, "a ramp from nothing to nothing: a pause is `hold 0 for TIME`"));
             }
-            Ok(vec![lasting(Shape::Ramp { from, to }, time(length)?)])
+            Ok(vec![lasting(RateShape::Ramp { from, to }, time(length)?)])
         }
         ["step", from, "to", to, "by", by, "every", length] => {
             steps(sentence, [rate(from)?, rate(to)?, rate(by)?], time(length)?)
@@ -116,54 +116,62 @@ fn stage<R: BufRead>(
             if amplitude > mean {
                 return Err(sense(sentence, "the amplitude may not exceed the mean: no rate is below 0"));
             }
-            Ok(vec![lasting(Shape::Sine { mean, amplitude, period: nanos(time(period)?) }, time(length)?)])
+            Ok(vec![lasting(
+                RateShape::Sine { mean, amplitude, period: nanos(time(period)?) },
+                time(length)?,
+            )])
         }
         ["replay", file] => replay(file, open),
-        _ => Err(BadProfile::Stage(sentence.to_owned())),
+        _ => Err(ProfileError::Stage(sentence.to_owned())),
     }
 }
 
 /// A ramp may start or end at nothing.
-fn speed(sentence: &str, word: &str) -> Result<f64, BadProfile> {
+fn speed(sentence: &str, word: &str) -> Result<f64, ProfileError> {
     if is_nothing(word) {
         return Ok(0.0);
     }
-    word.parse::<Rate>().map(Rate::per_second).map_err(|reason| bad_word(sentence, reason))
+    word.parse::<RequestRate>().map(RequestRate::per_second).map_err(|reason| bad_word(sentence, reason))
 }
 
 fn is_nothing(word: &str) -> bool {
     word == "0" || word.starts_with("0/")
 }
 
-fn bad_word(sentence: &str, reason: Malformed) -> BadProfile {
-    BadProfile::Word { stage: sentence.to_owned(), reason }
+fn bad_word(sentence: &str, reason: RateParseError) -> ProfileError {
+    ProfileError::Word { stage: sentence.to_owned(), reason }
 }
 
-fn sense(sentence: &str, reason: &'static str) -> BadProfile {
-    BadProfile::Sense { stage: sentence.to_owned(), reason }
+fn sense(sentence: &str, reason: &'static str) -> ProfileError {
+    ProfileError::Sense { stage: sentence.to_owned(), reason }
 }
 
-fn lasting(shape: Shape, length: Duration) -> Stage {
-    Stage { shape, length: Some(nanos(length)) }
+fn lasting(shape: RateShape, length: Duration) -> ProfileStage {
+    ProfileStage { shape, length: Some(nanos(length)) }
 }
 
 /// Every rate from the first to the last, upwards or downwards.
-fn steps(sentence: &str, [from, to, by]: [Rate; 3], length: Duration) -> Result<Vec<Stage>, BadProfile> {
+fn steps(
+    sentence: &str,
+    [from, to, by]: [RequestRate; 3],
+    length: Duration,
+) -> Result<Vec<ProfileStage>, ProfileError> {
     let (from, to, by) = (from.per_second(), to.per_second(), by.per_second());
     let count = ((to - from).abs() / by + 1e-9).floor();
     if count >= MOST_STEPS {
         return Err(sense(sentence, "more than 10000 steps"));
     }
     let rates = (0..=count as u64).map(|step| from + (to - from).signum() * by * step as f64);
-    let stages = rates.map(|rate| Rate::from_per_second(rate).map(|rate| lasting(Shape::Hold(rate), length)));
+    let stages = rates
+        .map(|rate| RequestRate::from_per_second(rate).map(|rate| lasting(RateShape::Hold(rate), length)));
     stages.collect::<Option<_>>().ok_or_else(|| sense(sentence, "a step is below one hit in 1000 s"))
 }
 
 fn replay<R: BufRead>(
     file: &str,
     open: &impl Fn(&str) -> std::io::Result<R>,
-) -> Result<Vec<Stage>, BadProfile> {
-    let bad = |line: usize, reason: String| BadProfile::Offsets { file: file.to_owned(), line, reason };
+) -> Result<Vec<ProfileStage>, ProfileError> {
+    let bad = |line: usize, reason: String| ProfileError::Offsets { file: file.to_owned(), line, reason };
     let mut offsets: Vec<Nanos> = Vec::new();
     for (index, line) in open(file).map_err(|error| bad(0, error.to_string()))?.lines().enumerate() {
         let line = line.map_err(|error| bad(index + 1, error.to_string()))?;
@@ -181,7 +189,7 @@ fn replay<R: BufRead>(
         offsets.push(offset);
     }
     let Some(&last) = offsets.last() else { return Err(bad(0, "no offsets".to_owned())) };
-    Ok(vec![Stage { shape: Shape::Replay(Arc::from(offsets)), length: Some(last + 1) }])
+    Ok(vec![ProfileStage { shape: RateShape::Replay(Arc::from(offsets)), length: Some(last + 1) }])
 }
 
 fn offset(word: &str) -> Option<Nanos> {
@@ -195,9 +203,9 @@ fn offset(word: &str) -> Option<Nanos> {
 mod tests {
     use super::*;
     use crate::clock::SECOND;
-    use crate::schedule::{Schedule, Spacing};
+    use crate::schedule::{ArrivalSpacing, Schedule};
 
-    fn read(text: &str) -> Result<Vec<Stage>, String> {
+    fn read(text: &str) -> Result<Vec<ProfileStage>, String> {
         let open = |file: &str| match file {
             "offsets" => Ok(std::io::Cursor::new("# recorded\n0\n1.5\n20ms 7 kB\n")),
             "backwards" => Ok(std::io::Cursor::new("2\n1\n")),
@@ -209,7 +217,7 @@ mod tests {
     }
 
     fn hits(text: &str) -> u64 {
-        let schedule = Schedule::new(read(text).unwrap(), Spacing::Even);
+        let schedule = Schedule::new(read(text).unwrap(), ArrivalSpacing::Even);
         schedule.hits_before(schedule.end().unwrap())
     }
 
@@ -230,7 +238,7 @@ mod tests {
     fn offsets_are_milliseconds_or_durations() {
         let stages = read("replay offsets").unwrap();
         assert_eq!(stages[0].length, Some(SECOND / 50 + 1));
-        let Shape::Replay(offsets) = &stages[0].shape else { panic!("not a replay") };
+        let RateShape::Replay(offsets) = &stages[0].shape else { panic!("not a replay") };
         assert_eq!(offsets[..], [0, 1_500_000, 20_000_000]);
     }
 

@@ -14,9 +14,9 @@ use crate::resolve::HostPort;
 
 /// The proxies of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Proxies {
-    http: Option<Proxy>,
-    https: Option<Proxy>,
+pub struct ProxyRules {
+    http: Option<HttpProxy>,
+    https: Option<HttpProxy>,
     exceptions: Vec<Exception>,
     /// Named by the environment: loopback is an exception.
     from_environment: bool,
@@ -24,9 +24,9 @@ pub struct Proxies {
 
 /// An HTTP proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Proxy {
+pub struct HttpProxy {
     /// Where it is.
-    pub place: HostPort,
+    pub address: HostPort,
     /// `Proxy-Authorization`, if its URL has credentials; ends with a line end.
     authorization: String,
     /// Other headers of CONNECT requests, each with its line end.
@@ -53,19 +53,19 @@ enum Exception {
 /// A proxy that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no proxy of ours: expected http://[user:password@]host[:port]")]
-pub struct BadProxy(String);
+pub struct ProxyError(String);
 
-impl Proxies {
+impl ProxyRules {
     /// What the environment says; `variable` looks one up.
     ///
     /// # Errors
-    /// [`BadProxy`].
-    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadProxy> {
+    /// [`ProxyError`].
+    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let either = |upper: &str| {
             let value = variable(upper).or_else(|| variable(&upper.to_ascii_lowercase()));
             value.filter(|value| !value.is_empty())
         };
-        let proxy = |name: &str| either(name).map(|url| Proxy::parse(&url)).transpose();
+        let proxy = |name: &str| either(name).map(|url| HttpProxy::parse(&url)).transpose();
         let exceptions = either("NO_PROXY").unwrap_or_default();
         Ok(Self {
             http: proxy("HTTP_PROXY")?,
@@ -78,9 +78,9 @@ impl Proxies {
     /// One proxy for everything.
     ///
     /// # Errors
-    /// [`BadProxy`].
-    pub fn one(url: &str) -> Result<Self, BadProxy> {
-        let proxy = Proxy::parse(url)?;
+    /// [`ProxyError`].
+    pub fn for_all(url: &str) -> Result<Self, ProxyError> {
+        let proxy = HttpProxy::parse(url)?;
         Ok(Self { http: Some(proxy.clone()), https: Some(proxy), ..Self::default() })
     }
 
@@ -93,7 +93,7 @@ impl Proxies {
 
     /// The proxy for an origin, if its requests go through one.
     #[must_use]
-    pub fn of(&self, origin: &Origin) -> Option<&Proxy> {
+    pub fn for_origin(&self, origin: &Origin) -> Option<&HttpProxy> {
         let proxy = if origin.tls { &self.https } else { &self.http };
         let ip = origin.host.parse::<IpAddr>().ok();
         let loopback = origin.host == "localhost" || ip.is_some_and(|ip| ip.is_loopback());
@@ -109,10 +109,10 @@ impl Proxies {
     }
 }
 
-impl Proxy {
+impl HttpProxy {
     /// A URL, or `host:port`, as Go takes it.
-    fn parse(text: &str) -> Result<Self, BadProxy> {
-        let bad = || BadProxy(text.to_owned());
+    fn parse(text: &str) -> Result<Self, ProxyError> {
+        let bad = || ProxyError(text.to_owned());
         let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = Url::parse(&url).ok().filter(|url| url.scheme() == "http").ok_or_else(bad)?;
         let host = match url.host().ok_or_else(bad)? {
@@ -131,7 +131,7 @@ impl Proxy {
             }
         };
         let port = url.port_or_known_default().ok_or_else(bad)?;
-        Ok(Self { place: (host, port), authorization, headers: String::new() })
+        Ok(Self { address: (host, port), authorization, headers: String::new() })
     }
 
     /// The CONNECT request that opens the way to an origin (RFC 9110 section 9.3.6).
@@ -205,14 +205,14 @@ fn same_network(a: IpAddr, b: IpAddr, bits: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn environment(no_proxy: &str) -> Proxies {
+    fn environment(no_proxy: &str) -> ProxyRules {
         let variable = |name: &str| match name {
             "http_proxy" => Some("proxy:3128".to_owned()),
             "HTTPS_PROXY" => Some("http://u%40:p@[::1]:8080".to_owned()),
             "NO_PROXY" => Some(no_proxy.to_owned()),
             _ => None,
         };
-        Proxies::from_environment(variable).unwrap()
+        ProxyRules::from_environment(variable).unwrap()
     }
 
     fn origin(tls: bool, host: &str, port: u16) -> Origin {
@@ -222,20 +222,21 @@ mod tests {
     #[test]
     fn http_and_https_have_their_own_and_loopback_has_none() {
         let proxies = environment("");
-        let place = |tls, host| proxies.of(&origin(tls, host, 80)).map(|proxy| proxy.place.clone());
+        let place = |tls, host| proxies.for_origin(&origin(tls, host, 80)).map(|proxy| proxy.address.clone());
         assert_eq!(place(false, "a"), Some(("proxy".to_owned(), 3128)));
         assert_eq!(place(true, "a"), Some(("::1".to_owned(), 8080)));
         assert_eq!((place(false, "localhost"), place(true, "127.3.2.1")), (None, None));
         assert!(
-            Proxies::one("http://p:1").unwrap().of(&origin(false, "localhost", 80)).is_some(),
+            ProxyRules::for_all("http://p:1").unwrap().for_origin(&origin(false, "localhost", 80)).is_some(),
             "the user said so"
         );
     }
 
     #[test]
     fn exceptions_are_names_domains_networks_and_ports() {
-        let through =
-            |no_proxy: &str, host: &str, port| environment(no_proxy).of(&origin(false, host, port)).is_some();
+        let through = |no_proxy: &str, host: &str, port| {
+            environment(no_proxy).for_origin(&origin(false, host, port)).is_some()
+        };
         assert!(!through("a.example", "a.example", 80) && !through("a.example", "x.a.example", 80));
         assert!(through("a.example", "ba.example", 80));
         assert!(through(".a.example", "a.example", 80) && !through("*.a.example", "x.A.example", 80));
@@ -249,7 +250,7 @@ mod tests {
     fn a_tunnel_is_asked_for_with_credentials_and_headers() {
         let mut proxies = environment("");
         proxies.add_header("X-A", "b");
-        let asked = proxies.of(&origin(true, "a", 443)).unwrap().connect(&origin(true, "a", 443));
+        let asked = proxies.for_origin(&origin(true, "a", 443)).unwrap().connect(&origin(true, "a", 443));
         let expected =
             "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nProxy-Authorization: Basic dUA6cA==\r\nX-A: b\r\n\r\n";
         assert_eq!(String::from_utf8(asked).unwrap(), expected);
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn other_kinds_of_proxy_are_refused() {
         for url in ["https://p", "socks5://p:1080", "http://", "http://p:x"] {
-            assert!(Proxies::one(url).is_err(), "{url}");
+            assert!(ProxyRules::for_all(url).is_err(), "{url}");
         }
     }
 }

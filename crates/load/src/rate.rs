@@ -11,14 +11,14 @@ use crate::clock::{Nanos, SECOND};
 
 /// So many hits in so many nanoseconds; neither is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub struct RequestRate {
     hits: u64,
     period: Nanos,
 }
 
 /// Why a text is no rate or no duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum RateParseError {
     /// Not `N` or `N/unit`.
     #[error("{0:?} is not a rate: expected N or N/unit, such as 50, 0.5/s, 3/10s or 700/m")]
     Rate(String),
@@ -34,7 +34,7 @@ pub enum Malformed {
 const MOST_HITS: u64 = 1 << 40;
 const LONGEST_PERIOD: Nanos = 30 * 86_400 * SECOND;
 
-impl Rate {
+impl RequestRate {
     /// `hits` in every `period`; `None` when either is zero or beyond the arithmetic.
     #[must_use]
     pub fn new(hits: u64, period: Nanos) -> Option<Self> {
@@ -42,13 +42,13 @@ impl Rate {
         fits.then_some(Self { hits, period })
     }
 
-    /// Hits in one [`Rate::period`].
+    /// Hits in one [`RequestRate::period`].
     #[must_use]
     pub fn hits(self) -> u64 {
         self.hits
     }
 
-    /// Nanoseconds in which [`Rate::hits`] are due.
+    /// Nanoseconds in which [`RequestRate::hits`] are due.
     #[must_use]
     pub fn period(self) -> Nanos {
         self.period
@@ -69,7 +69,7 @@ impl Rate {
     }
 }
 
-impl Rate {
+impl RequestRate {
     /// In words that [`FromStr`] makes the same rate of: hits, and the nanoseconds in which they are due.
     #[must_use]
     pub fn exact(self) -> String {
@@ -77,7 +77,7 @@ impl Rate {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for RequestRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/s", self.per_second())
     }
@@ -85,19 +85,19 @@ impl fmt::Display for Rate {
 
 /// `-rate`: a number, or as fast as the in-flight bound allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum RateSetting {
     /// An open loop at this rate.
-    Exact(Rate),
+    Exact(RequestRate),
     /// `0` or `infinity`: a closed loop.
     Unlimited,
 }
 
-impl FromStr for Pace {
-    type Err = Malformed;
+impl FromStr for RateSetting {
+    type Err = RateParseError;
 
     /// vegeta's `-rate` (flags.go `rateFlag`), with fractions, and with `infinity` meaning what it says.
-    fn from_str(text: &str) -> Result<Self, Malformed> {
-        let malformed = || Malformed::Rate(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, RateParseError> {
+        let malformed = || RateParseError::Rate(text.to_owned());
         if text == "infinity" {
             return Ok(Self::Unlimited);
         }
@@ -113,17 +113,17 @@ impl FromStr for Pace {
             digits / scale > u128::from(MOST_HITS) || period.as_nanos() > u128::from(LONGEST_PERIOD);
         let period = period.as_nanos().checked_mul(scale).filter(|_| !is_too_large);
         let rate = period.and_then(|period| nearest(digits, period));
-        rate.map(Self::Exact).ok_or_else(|| Malformed::RateTooLarge(text.to_owned()))
+        rate.map(Self::Exact).ok_or_else(|| RateParseError::RateTooLarge(text.to_owned()))
     }
 }
 
-impl FromStr for Rate {
-    type Err = Malformed;
+impl FromStr for RequestRate {
+    type Err = RateParseError;
 
-    fn from_str(text: &str) -> Result<Self, Malformed> {
+    fn from_str(text: &str) -> Result<Self, RateParseError> {
         match text.parse()? {
-            Pace::Exact(rate) => Ok(rate),
-            Pace::Unlimited => Err(Malformed::Rate(text.to_owned())),
+            RateSetting::Exact(rate) => Ok(rate),
+            RateSetting::Unlimited => Err(RateParseError::Rate(text.to_owned())),
         }
     }
 }
@@ -149,8 +149,8 @@ fn decimal(text: &str) -> Option<(u128, u128)> {
 
 /// The rate of so many hits in so many nanoseconds, as it is if its parts fit; else the last of its continued fraction's
 /// convergents whose parts do, which no fraction of smaller parts comes nearer than.
-fn nearest(hits: u128, period: u128) -> Option<Rate> {
-    let rate = |hits, period| Rate::new(u64::try_from(hits).ok()?, u64::try_from(period).ok()?);
+fn nearest(hits: u128, period: u128) -> Option<RequestRate> {
+    let rate = |hits, period| RequestRate::new(u64::try_from(hits).ok()?, u64::try_from(period).ok()?);
     if let Some(exact) = rate(hits, period) {
         return Some(exact);
     }
@@ -176,9 +176,9 @@ fn convergent(times: u128, last: u128, before: u128) -> Option<u128> {
 /// Go's duration syntax (`time.ParseDuration`), not negative. A bare `0` needs no unit.
 ///
 /// # Errors
-/// [`Malformed::Duration`].
-pub fn duration(text: &str) -> Result<Duration, Malformed> {
-    seawall_core::duration::parse(text).ok_or_else(|| Malformed::Duration(text.to_owned()))
+/// [`RateParseError::Duration`].
+pub fn duration(text: &str) -> Result<Duration, RateParseError> {
+    seawall_core::duration::parse(text).ok_or_else(|| RateParseError::Duration(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
 
     fn exact(text: &str) -> Option<(u64, Nanos)> {
         match text.parse() {
-            Ok(Pace::Exact(rate)) => Some((rate.hits, rate.period)),
+            Ok(RateSetting::Exact(rate)) => Some((rate.hits, rate.period)),
             _ => None,
         }
     }
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn an_exact_rate_is_read_as_it_was() {
         for text in ["1/3s", "0.1/7s", "12345.678/s", "3/10s"] {
-            let rate: Rate = text.parse().unwrap();
-            assert_eq!(rate.exact().parse::<Rate>().unwrap(), rate, "{text}");
+            let rate: RequestRate = text.parse().unwrap();
+            assert_eq!(rate.exact().parse::<RequestRate>().unwrap(), rate, "{text}");
         }
     }
 
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn zero_and_infinity_are_unlimited_where_vegeta_runs_infinity_at_50() {
         for text in ["0", "0/1s", "0.0", "infinity"] {
-            assert_eq!(text.parse(), Ok(Pace::Unlimited), "{text}");
+            assert_eq!(text.parse(), Ok(RateSetting::Unlimited), "{text}");
         }
     }
 
@@ -222,10 +222,10 @@ mod tests {
     fn what_is_no_rate_is_refused() {
         for text in ["", "/s", "5/", "5/0s", "-1", "5/x", "1e3", "5/-1s", ".", "1.0000000000000000000000001"]
         {
-            assert!(matches!(text.parse::<Pace>(), Err(Malformed::Rate(_))), "{text}");
+            assert!(matches!(text.parse::<RateSetting>(), Err(RateParseError::Rate(_))), "{text}");
         }
         for text in ["99999999999999", "1/1000h", "0.000000000000001", "1.5/99999h"] {
-            assert!(matches!(text.parse::<Pace>(), Err(Malformed::RateTooLarge(_))), "{text}");
+            assert!(matches!(text.parse::<RateSetting>(), Err(RateParseError::RateTooLarge(_))), "{text}");
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
         for (text, meant) in
             [("220.00000000000003", 220), ("219.99999999999997", 220), ("0.99999999999999989", 1)]
         {
-            let Ok(Pace::Exact(rate)) = text.parse() else { panic!("{text}") };
+            let Ok(RateSetting::Exact(rate)) = text.parse() else { panic!("{text}") };
             assert_eq!(rate.hits * SECOND, meant * rate.period, "{text}");
         }
         assert_eq!(exact("1099511627776"), Some((1 << 40, SECOND)), "whole hits are never rounded");
@@ -249,7 +249,7 @@ mod tests {
         for text in
             texts.into_iter().chain(["999999999999.999999", "142857.14285714287", "0.0000123456789012345"])
         {
-            let Ok(Pace::Exact(rate)) = text.parse() else { panic!("{text}") };
+            let Ok(RateSetting::Exact(rate)) = text.parse() else { panic!("{text}") };
             let wanted: f64 = text.parse().unwrap();
             assert!((rate.per_second() - wanted).abs() <= wanted * 1e-11, "{text}: {rate:?}");
         }

@@ -21,7 +21,7 @@ pub struct Record {
     /// Status code; 0 when no answer came.
     pub code: u16,
     /// When the request was due.
-    pub timestamp: Timestamp,
+    pub timestamp: ZonedTimestamp,
     /// From [`Record::timestamp`] to the last byte of the answer or to the failure. Signed because the formats are.
     pub latency_ns: i64,
     /// Bytes of the request body.
@@ -40,27 +40,27 @@ pub struct Record {
     /// Request URL.
     pub url: String,
     /// Response headers; absent when there was no response.
-    pub headers: Headers,
+    pub headers: ResponseHeaders,
     /// What carried it, if the run was to say so; nothing that vegeta writes.
-    pub carriage: Carriage,
+    pub connection: RecordedConnection,
 }
 
 /// What carried a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Carriage {
+pub enum RecordedConnection {
     /// That is not written down.
     #[default]
-    Untold,
+    NotRecorded,
     /// It never had a connection.
     None,
     /// This; of several, because it was sent again or redirected, the last.
-    By(Carrier),
+    Timings(ConnectionTimings),
 }
 
 /// The connection of a request as it was when it took it on, and the request's first byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Carrier {
+pub struct ConnectionTimings {
     /// The connection's number in the run, from 1, in the order in which they were begun.
     pub number: u64,
     /// Requests that it was given before.
@@ -81,7 +81,7 @@ impl Record {
         self.attack.clear();
         self.seq = 0;
         self.code = 0;
-        self.timestamp = Timestamp::default();
+        self.timestamp = ZonedTimestamp::default();
         self.latency_ns = 0;
         self.bytes_out = 0;
         self.bytes_in = 0;
@@ -91,7 +91,7 @@ impl Record {
         self.method.clear();
         self.url.clear();
         self.headers.clear();
-        self.carriage = Carriage::Untold;
+        self.connection = RecordedConnection::NotRecorded;
     }
 
     /// True when vegeta counts it as a success: status 200..=399.
@@ -112,7 +112,7 @@ impl Record {
 /// Equality is that of Go's `==` after a round trip: same instant *and* same zone. Go's zero time (year 1, UTC) is
 /// representable, because vegeta omits it from gob and so every reader must be able to produce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timestamp {
+pub struct ZonedTimestamp {
     seconds: i64,
     nanos: u32,
     zone: Zone,
@@ -143,14 +143,14 @@ impl Zone {
 pub(crate) const YEAR_ONE_TO_UNIX: i64 = 62_135_596_800;
 const NANOS: i64 = 1_000_000_000;
 
-impl Default for Timestamp {
+impl Default for ZonedTimestamp {
     /// Go's zero time: 0001-01-01T00:00:00Z.
     fn default() -> Self {
         Self { seconds: -YEAR_ONE_TO_UNIX, nanos: 0, zone: Zone::Utc }
     }
 }
 
-impl Timestamp {
+impl ZonedTimestamp {
     /// From nanoseconds since the Unix epoch.
     #[must_use]
     pub fn from_unix_ns(ns: i64, zone: Zone) -> Self {
@@ -175,7 +175,7 @@ impl Timestamp {
         self.seconds
     }
 
-    /// Nanoseconds after [`Timestamp::unix_seconds`].
+    /// Nanoseconds after [`ZonedTimestamp::unix_seconds`].
     #[must_use]
     pub fn subsec_nanos(self) -> u32 {
         self.nanos
@@ -194,7 +194,7 @@ impl Timestamp {
 /// One arena for all the text, so that clearing and refilling costs no allocation. Values are bytes, because HTTP
 /// lets servers send Latin-1. A name without any value comes from files alone: no server can send one.
 #[derive(Clone, Default)]
-pub struct Headers {
+pub struct ResponseHeaders {
     present: bool,
     text: Vec<u8>,
     entries: Vec<Entry>,
@@ -216,7 +216,7 @@ enum Kind {
     Nil,
 }
 
-impl Headers {
+impl ResponseHeaders {
     /// A response's headers, none yet. [`Headers::default`] is the absence of a response.
     #[must_use]
     pub const fn present() -> Self {
@@ -323,7 +323,7 @@ impl Headers {
     }
 }
 
-impl PartialEq for Headers {
+impl PartialEq for ResponseHeaders {
     fn eq(&self, other: &Self) -> bool {
         let of = |headers: &Self| (headers.present, headers.entries.len());
         let list = |(name, values): (_, Option<_>)| (name, values.map(Iterator::collect::<Vec<_>>));
@@ -331,9 +331,9 @@ impl PartialEq for Headers {
     }
 }
 
-impl Eq for Headers {}
+impl Eq for ResponseHeaders {}
 
-impl fmt::Debug for Headers {
+impl fmt::Debug for ResponseHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_absent() {
             return f.write_str("absent");
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn headers_are_grouped_in_name_order_and_values_in_arrival_order() {
-        let mut headers = Headers::default();
+        let mut headers = ResponseHeaders::default();
         headers.push_canonical(b"set-cookie", b"b=2");
         headers.push_canonical(b"CONTENT-type", b"text/plain");
         headers.push_canonical(b"Set-Cookie", b"a=1");
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn instants_before_the_epoch_keep_their_nanoseconds() {
-        let before = Timestamp::from_unix_ns(-1, Zone::Utc);
+        let before = ZonedTimestamp::from_unix_ns(-1, Zone::Utc);
         assert_eq!((before.unix_seconds(), before.subsec_nanos(), before.unix_ns()), (-1, 999_999_999, -1));
     }
 }

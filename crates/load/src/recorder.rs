@@ -2,8 +2,8 @@
 //!
 //! A sender fills a [`Record`] in place and never touches the output. All batches are made before the run and go round in
 //! turn, so that memory does not grow with the first stall of the output, and no sender makes one while hits are due. What
-//! happens when the writer holds them all is the run's [`WhenFull`]; once the run is to end at once, nobody waits longer
-//! than a [`Patience`] lasts.
+//! happens when the writer holds them all is the run's [`SlowOutputPolicy`]; once the run is to end at once, nobody waits longer
+//! than a [`WriterTimeout`] lasts.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::control::{Command, Control, Shared};
-use crate::plan::Results;
+use crate::control::{Control, ControlState, RunCommand};
+use crate::plan::ResultsOutput;
 use crate::record::Record;
-use crate::results::{EncodeError, Encoder, Format};
+use crate::results::{EncodeError, Encoder, ResultFormat};
 
 /// Records in a batch, and bytes of bodies after which a batch is full anyway.
 const BATCH: usize = 256;
@@ -29,7 +29,7 @@ const LARGE: usize = 64 << 10;
 
 /// What a sender does when every batch waits for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenFull {
+pub enum SlowOutputPolicy {
     /// Waits. No record is lost; the time is in the lag of what is sent late, and counted.
     #[default]
     Wait,
@@ -40,26 +40,26 @@ pub enum WhenFull {
 /// For how long the results are waited for. As long as it takes, until the run is to end at once: then their reader gets
 /// a little more time, in which one that reads takes all there is, and one that stands still does not hold the program.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
-    shared: Arc<Shared>,
+pub(crate) struct WriterTimeout {
+    shared: Arc<ControlState>,
     clock: RunClock,
     until: Option<Nanos>,
 }
 
-impl Patience {
+impl WriterTimeout {
     /// How often to look whether there is any left.
     pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
     /// What remains when the run is to end at once. The senders and then the writer have so much each.
     const REST: Nanos = SECOND / 2;
 
-    pub(crate) fn new(shared: Arc<Shared>, clock: RunClock) -> Self {
+    pub(crate) fn new(shared: Arc<ControlState>, clock: RunClock) -> Self {
         Self { shared, clock, until: None }
     }
 
     /// Whether to wait on.
     pub(crate) fn is_left(&mut self) -> bool {
-        if self.shared.commanded() != Command::Abort {
+        if self.shared.commanded() != RunCommand::Abort {
             return true;
         }
         let now = self.clock.now();
@@ -69,33 +69,37 @@ impl Patience {
 
 /// Some records of one sender.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct RecordBatch {
     records: Vec<Record>,
     used: usize,
     bodies: usize,
-    home: Sender<Batch>,
+    home: Sender<RecordBatch>,
 }
 
 /// A sender's end.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    current: Option<Batch>,
-    full: Sender<Batch>,
-    empty: Receiver<Batch>,
-    when_full: WhenFull,
-    patience: Patience,
+    current: Option<RecordBatch>,
+    full: Sender<RecordBatch>,
+    empty: Receiver<RecordBatch>,
+    when_full: SlowOutputPolicy,
+    patience: WriterTimeout,
     /// Time spent waiting for the writer, and records lost to it.
     pub(crate) stalled: Nanos,
     pub(crate) lost: u64,
 }
 
 impl Recorder {
-    pub(crate) fn new(full: Sender<Batch>, when_full: WhenFull, patience: Patience) -> Self {
+    pub(crate) fn new(
+        full: Sender<RecordBatch>,
+        when_full: SlowOutputPolicy,
+        patience: WriterTimeout,
+    ) -> Self {
         let (home, empty) = channel();
         for _ in 0..BATCHES {
             let records = std::iter::repeat_with(Record::default).take(BATCH).collect();
             // The other end is in this function.
-            let _ = home.send(Batch { records, used: 0, bodies: 0, home: home.clone() });
+            let _ = home.send(RecordBatch { records, used: 0, bodies: 0, home: home.clone() });
         }
         Self { current: None, full, empty, when_full, patience, stalled: 0, lost: 0 }
     }
@@ -127,10 +131,10 @@ impl Recorder {
         }
     }
 
-    fn batch(&mut self) -> Option<Batch> {
+    fn batch(&mut self) -> Option<RecordBatch> {
         match self.empty.try_recv() {
             Ok(batch) => return Some(batch),
-            Err(TryRecvError::Empty) if self.when_full == WhenFull::Wait => {}
+            Err(TryRecvError::Empty) if self.when_full == SlowOutputPolicy::Wait => {}
             Err(_) => return None,
         }
         let clock = self.patience.clock;
@@ -141,9 +145,9 @@ impl Recorder {
     }
 
     /// The next batch that comes back, as long as there is patience.
-    fn next_empty(&mut self) -> Option<Batch> {
+    fn next_empty(&mut self) -> Option<RecordBatch> {
         while self.patience.is_left() {
-            match self.empty.recv_timeout(Patience::LOOK) {
+            match self.empty.recv_timeout(WriterTimeout::LOOK) {
                 Err(RecvTimeoutError::Timeout) => {}
                 batch => return batch.ok(),
             }
@@ -153,15 +157,15 @@ impl Recorder {
 }
 
 /// The thread that writes records.
-pub(crate) struct Writer {
-    pub(crate) batches: Sender<Batch>,
-    pub(crate) when_full: WhenFull,
+pub(crate) struct RecordWriter {
+    pub(crate) batches: Sender<RecordBatch>,
+    pub(crate) when_full: SlowOutputPolicy,
     /// What it comes to.
     pub(crate) written: Receiver<Result<u64, EncodeError>>,
 }
 
-impl Writer {
-    pub(crate) fn spawn(results: Results, control: Control) -> io::Result<Self> {
+impl RecordWriter {
+    pub(crate) fn spawn(results: ResultsOutput, control: Control) -> io::Result<Self> {
         let ((batches, receiver), (sender, written)) = (channel(), channel());
         let when_full = results.when_full;
         std::thread::Builder::new().name("results".into()).spawn(move || {
@@ -178,10 +182,10 @@ impl Writer {
 /// called off, so its thread is left behind.
 pub(crate) fn await_writer(
     writer: &Receiver<Result<u64, EncodeError>>,
-    mut patience: Patience,
+    mut patience: WriterTimeout,
 ) -> Result<u64, EncodeError> {
     while patience.is_left() {
-        match writer.recv_timeout(Patience::LOOK) {
+        match writer.recv_timeout(WriterTimeout::LOOK) {
             Ok(written) => return written,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -194,8 +198,8 @@ pub(crate) fn await_writer(
 /// Writes batches until the last sender is gone. An output that fails is reported once, and what comes after it is
 /// taken and thrown away, so that no sender waits for it.
 fn write_all(
-    batches: &Receiver<Batch>,
-    format: Format,
+    batches: &Receiver<RecordBatch>,
+    format: ResultFormat,
     output: Box<dyn Write + Send>,
     failed: impl FnOnce(),
 ) -> Result<u64, EncodeError> {
@@ -219,7 +223,10 @@ fn write_all(
 }
 
 /// The next batch; what is buffered goes out before waiting for it.
-fn next(batches: &Receiver<Batch>, encoder: &mut Encoder<impl Write>) -> Result<Batch, TryRecvError> {
+fn next(
+    batches: &Receiver<RecordBatch>,
+    encoder: &mut Encoder<impl Write>,
+) -> Result<RecordBatch, TryRecvError> {
     match batches.try_recv() {
         Err(TryRecvError::Empty) => {
             // An error comes back with the next write.
@@ -230,11 +237,11 @@ fn next(batches: &Receiver<Batch>, encoder: &mut Encoder<impl Write>) -> Result<
     }
 }
 
-fn write(encoder: &mut Encoder<impl Write>, batch: &Batch) -> Result<(), EncodeError> {
+fn write(encoder: &mut Encoder<impl Write>, batch: &RecordBatch) -> Result<(), EncodeError> {
     batch.records[..batch.used].iter().try_for_each(|record| encoder.encode(record))
 }
 
-fn give_back(mut batch: Batch) {
+fn give_back(mut batch: RecordBatch) {
     for record in &mut batch.records[..batch.used] {
         record.clear();
         if record.body.capacity() > LARGE {
@@ -250,22 +257,22 @@ fn give_back(mut batch: Batch) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Early;
-    use crate::plan::Load;
-    use crate::schedule::Arrivals;
+    use crate::control::RunStopReason;
+    use crate::plan::LoadSpec;
+    use crate::schedule::ArrivalModel;
 
-    fn patience() -> Patience {
+    fn patience() -> WriterTimeout {
         let clock = RunClock::start();
-        let load = Load::new(Arrivals::Closed, 1);
-        Patience::new(Arc::new(Shared::new(&load, Vec::new(), clock)), clock)
+        let load = LoadSpec::new(ArrivalModel::Closed, 1);
+        WriterTimeout::new(Arc::new(ControlState::new(&load, Vec::new(), clock)), clock)
     }
 
     #[test]
     fn every_record_is_written_when_the_sender_waits() {
         let (full, batches) = channel();
-        let mut recorder = Recorder::new(full, WhenFull::Wait, patience());
+        let mut recorder = Recorder::new(full, SlowOutputPolicy::Wait, patience());
         let writer = std::thread::spawn(move || {
-            write_all(&batches, Format::Csv, Box::new(io::sink()), || ()).unwrap()
+            write_all(&batches, ResultFormat::Csv, Box::new(io::sink()), || ()).unwrap()
         });
         let more_than_memory_holds = (BATCH * BATCHES * 3 + 7) as u64;
         for seq in 0..more_than_memory_holds {
@@ -280,7 +287,7 @@ mod tests {
     #[test]
     fn records_beyond_the_bound_are_counted_when_nobody_writes() {
         let (full, _batches) = channel();
-        let mut recorder = Recorder::new(full, WhenFull::Drop, patience());
+        let mut recorder = Recorder::new(full, SlowOutputPolicy::Drop, patience());
         let room = (BATCH * BATCHES) as u64;
         for seq in 0..room + 5 {
             recorder.record(|record| record.seq = seq);
@@ -292,8 +299,8 @@ mod tests {
     fn a_run_that_is_to_end_at_once_does_not_wait_for_a_writer_that_stands_still() {
         let (full, _batches) = channel();
         let patience = patience();
-        patience.shared.command(Command::Abort, Early::Commanded);
-        let mut recorder = Recorder::new(full, WhenFull::Wait, patience);
+        patience.shared.command(RunCommand::Abort, RunStopReason::Commanded);
+        let mut recorder = Recorder::new(full, SlowOutputPolicy::Wait, patience);
         let room = (BATCH * BATCHES) as u64;
         for seq in 0..room + 5 {
             recorder.record(|record| record.seq = seq);
@@ -314,13 +321,13 @@ mod tests {
         }
         let (full, batches) = channel();
         let mut reported = false;
-        let mut recorder = Recorder::new(full, WhenFull::Wait, patience());
+        let mut recorder = Recorder::new(full, SlowOutputPolicy::Wait, patience());
         let sender = std::thread::spawn(move || {
             for seq in 0..(BATCH * BATCHES * 2) as u64 {
                 recorder.record(|record| record.seq = seq);
             }
         });
-        let outcome = write_all(&batches, Format::Gob, Box::new(Broken), || reported = true);
+        let outcome = write_all(&batches, ResultFormat::Gob, Box::new(Broken), || reported = true);
         sender.join().unwrap();
         assert!(outcome.is_err() && reported);
     }

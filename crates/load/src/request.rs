@@ -1,6 +1,6 @@
 //! A target made ready to send: its bytes, where it goes, and what its answer must be matched with.
 //!
-//! All checks of a target happen here, once, before the first byte is sent; a [`Request`] is sendable. Sending one
+//! All checks of a target happen here, once, before the first byte is sent; a [`PreparedRequest`] is sendable. Sending one
 //! costs the loop nothing but a `write` of bytes that exist already.
 //!
 //! What goes on the wire and what vegeta would send: the same request line, `Host`, body and given headers (spelling
@@ -17,12 +17,12 @@ use bytes::Bytes;
 use rustls::pki_types::ServerName;
 use url::Url;
 
-use self::head::{Headers, body, head, http2};
-use self::place::Place;
+use self::head::{TargetHeaders, body, head, http2};
+use self::place::UrlParts;
 pub(crate) use self::place::percent_decoded;
-use crate::proxy::Proxies;
+use crate::proxy::ProxyRules;
 use crate::target::Target;
-use crate::variant::{Protocol, Variant};
+use crate::variant::{Variant, VariantProtocol};
 
 /// Where a request goes: what a connection is made to and kept under.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,7 +61,7 @@ impl fmt::Display for Origin {
 
 /// Why no request can be made of a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unsendable {
+pub enum RequestBuildError {
     /// Not an absolute URL.
     #[error("bad URL {url:?}: {reason}")]
     Url {
@@ -80,7 +80,7 @@ pub enum Unsendable {
 
 /// How requests are framed, the same for all of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Style {
+pub struct RequestFraming {
     /// `-chunked`: send bodies in chunked coding.
     pub chunked: bool,
     /// `-keepalive=false`: ask for the connection to be closed.
@@ -88,12 +88,12 @@ pub struct Style {
     /// The run may speak HTTP/2.
     pub http2: bool,
     /// A request that goes to a proxy without a tunnel names its whole URL (RFC 9112 section 3.2.2).
-    pub proxies: Arc<Proxies>,
+    pub proxies: Arc<ProxyRules>,
 }
 
 /// A target ready to send.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct PreparedRequest {
     /// Method, as the record says it.
     pub method: String,
     /// URL, as the record says it.
@@ -109,31 +109,31 @@ pub struct Request {
     http2: Option<Box<http::Request<()>>>,
 }
 
-impl Request {
+impl PreparedRequest {
     /// Checks and assembles.
     ///
     /// # Errors
-    /// [`Unsendable`].
-    pub fn new(target: &Target, style: &Style) -> Result<Self, Unsendable> {
-        let mut place = Place::of(&target.url)?;
+    /// [`RequestBuildError`].
+    pub fn new(target: &Target, style: &RequestFraming) -> Result<Self, RequestBuildError> {
+        let mut place = UrlParts::of(&target.url)?;
         place.origin.variant.clone_from(&target.variant);
         let variant = target.variant.as_deref();
-        let mut headers = Headers::read(target)?;
+        let mut headers = TargetHeaders::read(target)?;
         let keep_alive = variant.and_then(|variant| variant.keep_alive).unwrap_or(!style.close);
         headers.close = headers.says_close || !keep_alive;
         let mut bytes = Vec::with_capacity(256 + target.body.len());
         let proxies = variant.and_then(|variant| variant.proxies.as_deref()).unwrap_or(&style.proxies);
-        let proxy = proxies.of(&place.origin).filter(|_| !place.origin.tls);
+        let proxy = proxies.for_origin(&place.origin).filter(|_| !place.origin.tls);
         head(&mut bytes, target, &place, &headers, proxy);
         body(&mut bytes, target, style);
         if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
-            return Err(Unsendable::Url {
+            return Err(RequestBuildError::Url {
                 url: target.url.clone(),
                 reason: "no name that TLS knows".to_owned(),
             });
         }
         let speaks_http2 =
-            style.http2 || variant.is_some_and(|variant| variant.protocol == Some(Protocol::Http2));
+            style.http2 || variant.is_some_and(|variant| variant.protocol == Some(VariantProtocol::Http2));
         let http2 = speaks_http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
         Ok(Self {
             http2,
@@ -173,7 +173,11 @@ impl Request {
     }
 
     /// The same target in this style, and with another method if one is given.
-    pub(crate) fn reframed(&self, style: &Style, method: Option<&str>) -> Result<Self, Unsendable> {
+    pub(crate) fn reframed(
+        &self,
+        style: &RequestFraming,
+        method: Option<&str>,
+    ) -> Result<Self, RequestBuildError> {
         let mut target = self.target.clone();
         if let Some(method) = method {
             method.clone_into(&mut target.method);
@@ -186,9 +190,14 @@ impl Request {
     /// same host and those below it. A `Host` that the target gave stays with a location that names no other.
     ///
     /// # Errors
-    /// [`Unsendable`] when the location is no URL of ours.
-    pub fn redirected(&self, status: u16, location: &str, style: &Style) -> Result<Self, Unsendable> {
-        let bad = |reason: url::ParseError| Unsendable::Url {
+    /// [`RequestBuildError`] when the location is no URL of ours.
+    pub fn redirected(
+        &self,
+        status: u16,
+        location: &str,
+        style: &RequestFraming,
+    ) -> Result<Self, RequestBuildError> {
+        let bad = |reason: url::ParseError| RequestBuildError::Url {
             url: location.to_owned(),
             reason: reason.to_string(),
         };
@@ -202,14 +211,14 @@ impl Request {
                 target.method = "GET".to_owned();
             }
         }
-        let origin = Place::of(&target.url)?.origin;
+        let origin = UrlParts::of(&target.url)?.origin;
         let same_place = origin.is_same_place(&self.origin);
         // A scheme or an authority says where to go; what has neither goes where this one went.
         if Url::parse(location).is_ok() || !same_place {
             target.headers.retain(|(name, _)| !is_one_of(name, &["host"]));
         }
         if !same_place {
-            target.variant = target.variant.map(|variant| Arc::new(variant.elsewhere()));
+            target.variant = target.variant.map(|variant| Arc::new(variant.for_other_host()));
         }
         if !is_same_or_below(&origin.host, &self.origin.host) {
             target.headers.retain(|(name, _)| !is_one_of(name, &CREDENTIALS));
@@ -249,8 +258,8 @@ mod tests {
         }
     }
 
-    fn sent(target: &Target, style: &Style) -> String {
-        String::from_utf8(Request::new(target, style).unwrap().bytes().to_vec()).unwrap()
+    fn sent(target: &Target, style: &RequestFraming) -> String {
+        String::from_utf8(PreparedRequest::new(target, style).unwrap().bytes().to_vec()).unwrap()
     }
 
     const AGENT: &str = concat!("User-Agent: seawall/", env!("CARGO_PKG_VERSION"), "\r\n");
@@ -261,7 +270,7 @@ mod tests {
             let headers = headers.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
             let target =
                 Target { method: method.into(), url: "http://h/".into(), headers, ..Target::default() };
-            Request::new(&target, &Style::default()).unwrap().is_idempotent()
+            PreparedRequest::new(&target, &RequestFraming::default()).unwrap().is_idempotent()
         };
         assert!(["GET", "HEAD", "OPTIONS", "TRACE"].iter().all(|method| may(method, &[])));
         assert!(!["PUT", "DELETE", "POST", "PATCH"].iter().any(|method| may(method, &["Accept"])));
@@ -273,13 +282,13 @@ mod tests {
         let target = target("GET", "http://a.example:8080/x?y#z", &[("Metadata-Flavor", "Google")], "");
         let expected =
             format!("GET /x?y HTTP/1.1\r\nHost: a.example:8080\r\n{AGENT}Metadata-Flavor: Google\r\n\r\n");
-        assert_eq!(sent(&target, &Style::default()), expected);
+        assert_eq!(sent(&target, &RequestFraming::default()), expected);
     }
 
     #[test]
     fn given_headers_replace_ours_and_repeat_as_given() {
         let given = [("host", "b"), ("user-agent", "me"), ("X", "1"), ("X", "2"), ("Content-Length", "9")];
-        let text = sent(&target("POST", "http://a", &given, "hi"), &Style::default());
+        let text = sent(&target("POST", "http://a", &given, "hi"), &RequestFraming::default());
         let expected =
             "POST / HTTP/1.1\r\nHost: b\r\nuser-agent: me\r\nX: 1\r\nX: 2\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(text, expected);
@@ -287,7 +296,7 @@ mod tests {
 
     #[test]
     fn chunked_bodies_and_closing_connections() {
-        let style = &Style { chunked: true, close: true, ..Style::default() };
+        let style = &RequestFraming { chunked: true, close: true, ..RequestFraming::default() };
         let text = sent(&target("POST", "http://a/", &[("User-Agent", "me")], "hello, hello, hello"), style);
         assert!(text.ends_with(
             "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n13\r\nhello, hello, hello\r\n0\r\n\r\n"
@@ -297,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_path_stays_as_written_and_credentials_become_a_header() {
-        let text = sent(&target("GET", "http://u%40:p@a/../b//c?d=ü", &[], ""), &Style::default());
+        let text = sent(&target("GET", "http://u%40:p@a/../b//c?d=ü", &[], ""), &RequestFraming::default());
         assert!(text.starts_with("GET /../b//c?d=%C3%BC HTTP/1.1\r\nHost: a\r\n"), "{text}");
         assert!(text.contains("Authorization: Basic dUA6cA==\r\n"), "{text}");
     }
@@ -312,18 +321,23 @@ mod tests {
         let all = r##"/ !"$%26'()*+,-.:;<=>@[\]^_`{|}~é? !"$'<>[\]^`{|}~#<>"##;
         let target = target("GET", &format!("http://a{all}"), &[], "");
         for http2 in [false, true] {
-            let text = sent(&target, &Style { http2, ..Style::default() });
+            let text = sent(&target, &RequestFraming { http2, ..RequestFraming::default() });
             let expected = r#"GET /%20!%22$%26'()*+,-.:;%3C=%3E@[%5C]%5E_%60%7B%7C%7D~%C3%A9?%20!"$'<>[\]^`{|}~ HTTP/1.1"#;
             assert_eq!(text.lines().next(), Some(expected));
         }
-        let over = Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap();
+        let over =
+            PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() })
+                .unwrap();
         assert_eq!(over.http2().unwrap().0.uri().query(), Some("%20!%22$'%3C%3E[\\]^`{|}~"));
     }
 
     #[test]
     fn origins() {
         let origin = |url: &str| {
-            Request::new(&target("GET", url, &[], ""), &Style::default()).unwrap().origin.to_string()
+            PreparedRequest::new(&target("GET", url, &[], ""), &RequestFraming::default())
+                .unwrap()
+                .origin
+                .to_string()
         };
         assert_eq!(origin("http://a"), "a:80");
         assert_eq!(origin("https://a/"), "a:443");
@@ -333,7 +347,7 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_refused() {
         let refused = |url: &str, headers: &[(&str, &str)]| {
-            Request::new(&target("GET", url, headers, ""), &Style::default()).is_err()
+            PreparedRequest::new(&target("GET", url, headers, ""), &RequestFraming::default()).is_err()
         };
         for url in [
             "",
@@ -356,24 +370,29 @@ mod tests {
     #[test]
     fn redirects_as_go_follows_them() {
         let given = [("Authorization", "secret"), ("Host", "b"), ("X", "1")];
-        let post = Request::new(&target("POST", "http://a/x", &given, "hi"), &Style::default()).unwrap();
-        let see_other = post.redirected(303, "y?z#w", &Style::default()).unwrap();
+        let post =
+            PreparedRequest::new(&target("POST", "http://a/x", &given, "hi"), &RequestFraming::default())
+                .unwrap();
+        let see_other = post.redirected(303, "y?z#w", &RequestFraming::default()).unwrap();
         assert_eq!(
             (see_other.method.as_str(), see_other.url.as_str(), see_other.body_length),
             ("GET", "http://a/y?z", 0)
         );
-        let same = post.redirected(307, "http://c/", &Style::default()).unwrap();
+        let same = post.redirected(307, "http://c/", &RequestFraming::default()).unwrap();
         let text = String::from_utf8(same.bytes().to_vec()).unwrap();
         assert!(text.starts_with("POST / HTTP/1.1\r\nHost: c\r\n") && text.ends_with("\r\n\r\nhi"), "{text}");
         assert!(!text.contains("secret") && text.contains("X: 1"), "{text}");
-        assert!(post.redirected(302, "gopher://a/", &Style::default()).is_err());
+        assert!(post.redirected(302, "gopher://a/", &RequestFraming::default()).is_err());
     }
 
     /// Where a request with all there is to lose goes, and what it says there.
     fn after(status: u16, location: &str) -> String {
         let given = [("Host", "shop"), ("Cookie", "c"), ("Content-Type", "t")];
-        let request = Request::new(&target("POST", "http://a.b:8080/x", &given, "hi"), &Style::default());
-        let next = request.unwrap().redirected(status, location, &Style::default()).unwrap();
+        let request = PreparedRequest::new(
+            &target("POST", "http://a.b:8080/x", &given, "hi"),
+            &RequestFraming::default(),
+        );
+        let next = request.unwrap().redirected(status, location, &RequestFraming::default()).unwrap();
         String::from_utf8(next.bytes().to_vec()).unwrap().replace(AGENT, "").replace("\r\n", " ")
     }
 

@@ -11,34 +11,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Nanos;
-use crate::dns::Servers;
+use crate::dns::DnsServers;
 use crate::fault::NameFault;
-use crate::poller::Waker;
-use crate::proxy::Proxies;
+use crate::poller::SenderWaker;
+use crate::proxy::ProxyRules;
 use crate::request::Origin;
-use crate::transport::socket::Address;
+use crate::transport::socket::PeerAddress;
 
 /// A host and a port.
 pub type HostPort = (String, u16);
 
 /// The user's wishes about where connections go.
 #[derive(Debug, Clone, Default)]
-pub struct Dial {
+pub struct DialOptions {
     /// Everything goes to this Unix socket.
     pub unix_socket: Option<PathBuf>,
     /// Instead of this place, one of these, in turn. Names in requests and certificates stay as they are.
     pub connect_to: HashMap<HostPort, Vec<HostPort>>,
     /// Some requests go through these.
-    pub proxies: Arc<Proxies>,
+    pub proxies: Arc<ProxyRules>,
     /// DNS servers to ask instead of the system.
-    pub servers: Arc<Servers>,
+    pub servers: Arc<DnsServers>,
     /// For how long found addresses are used.
-    pub lifetime: Lifetime,
+    pub lifetime: AddressLifetime,
 }
 
 /// For how long found addresses are used for new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Lifetime {
+pub enum AddressLifetime {
     /// To the end of the run.
     #[default]
     Run,
@@ -48,20 +48,20 @@ pub enum Lifetime {
     Connection,
 }
 
-impl Dial {
+impl DialOptions {
     /// Where to look for an origin.
     fn places(&self, origin: &Origin) -> Vec<HostPort> {
         let own = (origin.host.clone(), origin.port);
         let address = origin.variant.as_ref().and_then(|variant| variant.address.clone());
-        match (self.proxies_for(origin).of(origin), self.connect_to.get(&own)) {
-            (Some(proxy), _) => vec![proxy.place.clone()],
+        match (self.proxies_for(origin).for_origin(origin), self.connect_to.get(&own)) {
+            (Some(proxy), _) => vec![proxy.address.clone()],
             (None, _) if address.is_some() => Vec::from_iter(address),
             (None, Some(places)) => places.clone(),
             (None, None) => vec![own],
         }
     }
 
-    fn proxies_for<'d>(&'d self, origin: &'d Origin) -> &'d Proxies {
+    fn proxies_for<'d>(&'d self, origin: &'d Origin) -> &'d ProxyRules {
         let own = origin.variant.as_ref().and_then(|variant| variant.proxies.as_deref());
         own.unwrap_or(&self.proxies)
     }
@@ -71,21 +71,21 @@ impl Dial {
     /// # Errors
     /// Why there is none.
     pub fn addresses(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NameFault> {
-        let tcp = |address| if let Address::Tcp(address) = address { Some(address) } else { None };
+        let tcp = |address| if let PeerAddress::Tcp(address) = address { Some(address) } else { None };
         Ok(self.lookup(origin)?.into_iter().filter_map(tcp).collect())
     }
 
     /// The addresses of an origin, if nobody has to be asked for them.
-    pub(crate) fn known(&self, origin: &Origin) -> Option<Vec<Address>> {
+    pub(crate) fn known_addresses(&self, origin: &Origin) -> Option<Vec<PeerAddress>> {
         if let Some(path) = &self.unix_socket {
-            return Some(vec![Address::Unix(path.clone())]);
+            return Some(vec![PeerAddress::Unix(path.clone())]);
         }
         self.places(origin).iter().map(literal).collect()
     }
 
     /// All addresses of an origin, in the order of its places and then in the system's.
-    pub(crate) fn lookup(&self, origin: &Origin) -> Found {
-        if let Some(known) = self.known(origin) {
+    pub(crate) fn lookup(&self, origin: &Origin) -> LookupResult {
+        if let Some(known) = self.known_addresses(origin) {
             return Ok(known);
         }
         let mut why = NameFault::NoHost;
@@ -95,59 +95,61 @@ impl Dial {
         if found.is_empty() { Err(why) } else { Ok(found) }
     }
 
-    fn ask(&self, place: &HostPort) -> Found {
+    fn ask(&self, place: &HostPort) -> LookupResult {
         if self.servers.is_empty() {
             return system(place);
         }
         let found = self.servers.lookup(&place.0)?;
-        Ok(found.into_iter().map(|ip| Address::Tcp(SocketAddr::new(ip, place.1))).collect())
+        Ok(found.into_iter().map(|ip| PeerAddress::Tcp(SocketAddr::new(ip, place.1))).collect())
     }
 
     /// The CONNECT request that opens the way to an origin, if there must be one.
-    pub(crate) fn tunnel(&self, origin: &Origin) -> Option<Vec<u8>> {
-        let proxy =
-            self.proxies_for(origin).of(origin).filter(|_| origin.tls && self.unix_socket.is_none())?;
+    pub(crate) fn connect_request(&self, origin: &Origin) -> Option<Vec<u8>> {
+        let proxy = self
+            .proxies_for(origin)
+            .for_origin(origin)
+            .filter(|_| origin.tls && self.unix_socket.is_none())?;
         Some(proxy.connect(origin))
     }
 }
 
-fn literal((host, port): &HostPort) -> Option<Address> {
+fn literal((host, port): &HostPort) -> Option<PeerAddress> {
     let ip: IpAddr = host.parse().ok()?;
-    Some(Address::Tcp(SocketAddr::new(ip, *port)))
+    Some(PeerAddress::Tcp(SocketAddr::new(ip, *port)))
 }
 
-fn system((host, port): &HostPort) -> Found {
+fn system((host, port): &HostPort) -> LookupResult {
     let found = (host.as_str(), *port).to_socket_addrs().map_err(|_| NameFault::System)?;
-    Ok(found.map(Address::Tcp).collect())
+    Ok(found.map(PeerAddress::Tcp).collect())
 }
 
 /// Addresses, at least one, or why there is none.
-pub(crate) type Found = Result<Vec<Address>, NameFault>;
+pub(crate) type LookupResult = Result<Vec<PeerAddress>, NameFault>;
 
 /// An answer: where the origin is.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedOrigin {
     pub(crate) origin: Origin,
     /// When it was asked for.
     pub(crate) at: Nanos,
-    pub(crate) found: Found,
+    pub(crate) found: LookupResult,
 }
 
 /// A question, and where its answer goes.
-pub(crate) struct Question {
+pub(crate) struct LookupRequest {
     pub(crate) origin: Origin,
     pub(crate) at: Nanos,
-    pub(crate) reply: Sender<Resolved>,
-    pub(crate) waker: Waker,
+    pub(crate) reply: Sender<ResolvedOrigin>,
+    pub(crate) waker: SenderWaker,
 }
 
 /// Most lookups at once: at 20 ms each, 1,600 in a second. Each has a descriptor of those that are kept from connections.
 const MOST: usize = 32;
 
 /// What the threads that look names up have in common.
-struct Bureau {
-    dial: Arc<Dial>,
+struct ResolverPool {
+    dial: Arc<DialOptions>,
     /// A lock that the one holds who waits for the next question.
-    questions: Mutex<Receiver<Question>>,
+    questions: Mutex<Receiver<LookupRequest>>,
     threads: AtomicUsize,
     /// Threads that do nothing.
     idle: AtomicUsize,
@@ -155,15 +157,15 @@ struct Bureau {
 
 /// Starts the first thread, which gets as many others as there are lookups at once; they end when the last sender of
 /// questions is gone.
-pub(crate) fn spawn(dial: Arc<Dial>) -> std::io::Result<Sender<Question>> {
+pub(crate) fn spawn(dial: Arc<DialOptions>) -> std::io::Result<Sender<LookupRequest>> {
     let (sender, questions) = channel();
     let questions = Mutex::new(questions);
     let (threads, idle) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    Bureau::hire(&Arc::new(Bureau { dial, questions, threads, idle }))?;
+    ResolverPool::hire(&Arc::new(ResolverPool { dial, questions, threads, idle }))?;
     Ok(sender)
 }
 
-impl Bureau {
+impl ResolverPool {
     fn hire(bureau: &Arc<Self>) -> std::io::Result<()> {
         bureau.idle.fetch_add(1, Ordering::SeqCst);
         bureau.threads.fetch_add(1, Ordering::SeqCst);
@@ -188,14 +190,14 @@ impl Bureau {
         }
     }
 
-    fn next(&self) -> Option<Question> {
+    fn next(&self) -> Option<LookupRequest> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
     }
 
-    fn answer(&self, Question { origin, at, reply, waker }: Question) {
+    fn answer(&self, LookupRequest { origin, at, reply, waker }: LookupRequest) {
         let found = self.dial.lookup(&origin);
         // The asker may have ended in the meantime.
-        let _ = reply.send(Resolved { origin, at, found });
+        let _ = reply.send(ResolvedOrigin { origin, at, found });
         waker.wake();
     }
 }
@@ -210,9 +212,9 @@ mod tests {
     fn where_connections_go_is_what_the_user_wishes_and_no_place_at_a_unix_socket() {
         let origin = Origin { tls: false, host: "a.example".into(), port: 80, variant: None };
         let elsewhere = HashMap::from([(("a.example".to_owned(), 80), vec![("127.0.0.2".to_owned(), 81)])]);
-        let dial = Dial { connect_to: elsewhere, ..Dial::default() };
+        let dial = DialOptions { connect_to: elsewhere, ..DialOptions::default() };
         assert_eq!(dial.addresses(&origin), Ok(vec![(Ipv4Addr::new(127, 0, 0, 2), 81).into()]));
-        let dial = Dial { unix_socket: Some("/socket".into()), ..dial };
+        let dial = DialOptions { unix_socket: Some("/socket".into()), ..dial };
         assert_eq!(dial.addresses(&origin), Ok(Vec::new()));
     }
 }

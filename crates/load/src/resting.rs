@@ -9,12 +9,12 @@ use crate::clock::Nanos;
 
 /// The places, by when they are free again: as all rest equally long, that is the order in which they came.
 #[derive(Debug)]
-pub(crate) struct Resting {
+pub(crate) struct PausedSlots {
     time: Nanos,
     until: VecDeque<Nanos>,
 }
 
-impl Resting {
+impl PausedSlots {
     /// None yet; each is to rest that long.
     pub(crate) fn new(time: Nanos) -> Self {
         Self { time, until: VecDeque::new() }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_place_is_free_again_when_its_time_is_over_and_not_before() {
-        let mut resting = Resting::new(10);
+        let mut resting = PausedSlots::new(10);
         assert!(resting.begin(5) && resting.begin(7));
         assert_eq!((resting.end(14), resting.len(), resting.first()), (false, 2, 15));
         assert_eq!((resting.end(15), resting.len(), resting.first()), (true, 1, 17));
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn without_a_time_nothing_rests() {
-        let mut resting = Resting::new(0);
+        let mut resting = PausedSlots::new(0);
         assert_eq!((resting.begin(5), resting.len()), (false, 0));
     }
 }

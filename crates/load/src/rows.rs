@@ -1,19 +1,19 @@
 //! A second's figures as numbers to show: rates, quantiles and counts, of the second and of the run so far.
 //!
-//! The model of everything that shows a run while it goes on, fed with [`Interval`]s; knows no terminal, no line of text and
+//! The model of everything that shows a run while it goes on, fed with [`IntervalStats`]s; knows no terminal, no line of text and
 //! no page. Rates are counts over the time in which the senders counted them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::clock::{Nanos, SECOND};
 use crate::control::Control;
-use crate::fault::{Class, Fault};
-use crate::interval::Interval;
-use crate::stats::{Histogram, Stats, Times};
+use crate::fault::{OutcomeClass, RequestFault};
+use crate::interval::IntervalStats;
+use crate::stats::{LatencyHistogram, LoadStats, RequestTimes};
 
 /// What does not change during a run.
 #[derive(Debug)]
-pub struct Facts {
+pub struct RunInfo {
     /// What is sent where.
     pub target: String,
     /// How hits arrive.
@@ -34,7 +34,7 @@ pub struct Facts {
 
 /// What is true at this moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Now {
+pub struct RunStatus {
     /// Time since the run began.
     pub elapsed: Nanos,
     /// Requests in flight.
@@ -45,7 +45,7 @@ pub struct Now {
     pub ending: bool,
 }
 
-impl Now {
+impl RunStatus {
     /// Of a run whose schedule ends then.
     #[must_use]
     pub fn of(control: &Control, end: Option<Nanos>) -> Self {
@@ -57,9 +57,9 @@ impl Now {
 
 /// A second, and the run so far.
 #[derive(Debug, Clone, Default)]
-pub struct Row {
+pub struct LiveRow {
     /// As of the end of the second.
-    pub now: Now,
+    pub now: RunStatus,
     /// What is called a second here.
     pub length: Nanos,
     /// Due, per second; none in a closed loop.
@@ -69,20 +69,20 @@ pub struct Row {
     /// Answered well, per second.
     pub good: f64,
     /// Times of the second.
-    pub second: Three,
+    pub second: LatencyBreakdown,
     /// Times of the run so far.
-    pub whole: Three,
+    pub cumulative: LatencyBreakdown,
     /// Requests sent so far.
     pub sent: u64,
     /// Requests of which the outcome is known so far.
     pub done: u64,
     /// What went wrong so far, the most frequent first.
-    pub errors: Vec<Failure>,
+    pub errors: Vec<ErrorCount>,
 }
 
 /// One kind of failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct ErrorCount {
     /// A status or the engine's name.
     pub kind: String,
     /// In the run so far.
@@ -91,7 +91,7 @@ pub struct Failure {
     pub fresh: u64,
 }
 
-impl Row {
+impl LiveRow {
     /// Outcomes that are not good.
     #[must_use]
     pub fn failed(&self) -> u64 {
@@ -101,7 +101,7 @@ impl Row {
 
 /// The three distributions that stand side by side.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Three {
+pub struct LatencyBreakdown {
     /// From the intended instant.
     pub response: Quantiles,
     /// From the send.
@@ -127,8 +127,8 @@ pub struct Quantiles {
     pub max: Nanos,
 }
 
-impl From<&Histogram> for Quantiles {
-    fn from(values: &Histogram) -> Self {
+impl From<&LatencyHistogram> for Quantiles {
+    fn from(values: &LatencyHistogram) -> Self {
         Self {
             count: values.count(),
             p50: values.quantile(0.5),
@@ -142,60 +142,68 @@ impl From<&Histogram> for Quantiles {
 
 /// Adds intervals up: to seconds, and to the run so far.
 #[derive(Debug, Default)]
-pub struct Meter {
-    second: Interval,
-    times: Times,
-    lag: Histogram,
+pub struct LiveRowBuilder {
+    second: IntervalStats,
+    times: RequestTimes,
+    lag: LatencyHistogram,
     sent: u64,
     done: u64,
     errors: BTreeMap<String, u64>,
 }
 
-impl Meter {
+impl LiveRowBuilder {
     /// The row that ends with this interval, which follows the one before it; none while that is less than a second. `due` says
     /// how many hits were due before an instant, where hits are due at all ([`Control::due_before`]).
-    pub fn row(&mut self, interval: &Interval, now: Now, due: impl Fn(Nanos) -> Option<u64>) -> Option<Row> {
+    pub fn row(
+        &mut self,
+        interval: &IntervalStats,
+        now: RunStatus,
+        due: impl Fn(Nanos) -> Option<u64>,
+    ) -> Option<LiveRow> {
         self.second.to = interval.to;
         self.second.stats.add(&interval.stats);
         let length = self.second.to.saturating_sub(self.second.from);
         if length < SECOND {
             return None;
         }
-        let Interval { from, to, mut stats } = std::mem::take(&mut self.second);
+        let IntervalStats { from, to, mut stats } = std::mem::take(&mut self.second);
         let due = due(to).zip(due(from)).map(|(now, before)| now.saturating_sub(before));
         let row = self.sum_up(&stats, length, now, due);
         stats.clear();
-        self.second = Interval { from: to, to, stats };
+        self.second = IntervalStats { from: to, to, stats };
         Some(row)
     }
 
-    fn sum_up(&mut self, stats: &Stats, length: Nanos, now: Now, due: Option<u64>) -> Row {
+    fn sum_up(&mut self, stats: &LoadStats, length: Nanos, now: RunStatus, due: Option<u64>) -> LiveRow {
         let per_second = |count: u64| count as f64 * SECOND as f64 / length as f64;
-        let times = stats.all();
+        let times = stats.all_times();
         self.times.response.add(&times.response);
         self.times.service.add(&times.service);
         self.lag.add(&stats.lag);
         self.sent += stats.sent;
         self.done += stats.done;
-        Row {
+        LiveRow {
             now,
             length,
             offered: due.map(per_second),
             achieved: per_second(stats.ended()),
             good: per_second(stats.good()),
             second: three(&times, &stats.lag),
-            whole: three(&self.times, &self.lag),
+            cumulative: three(&self.times, &self.lag),
             sent: self.sent,
             done: self.done,
             errors: self.failures(stats),
         }
     }
 
-    fn failures(&mut self, stats: &Stats) -> Vec<Failure> {
-        let statuses = stats.statuses.iter().filter(|(status, _)| Class::of_status(*status) != Class::Good);
+    fn failures(&mut self, stats: &LoadStats) -> Vec<ErrorCount> {
+        let statuses = stats
+            .statuses
+            .iter()
+            .filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
         let statuses = statuses.map(|(status, count)| (status.to_string(), count));
         let faults = stats.faults.iter().enumerate().filter(|(_, count)| **count > 0);
-        let faults = faults.map(|(kind, count)| (Fault::name(kind).to_owned(), *count));
+        let faults = faults.map(|(kind, count)| (RequestFault::name(kind).to_owned(), *count));
         let fresh: BTreeMap<String, u64> = statuses.chain(faults).collect();
         for (kind, count) in &fresh {
             *self.errors.entry(kind.clone()).or_default() += count;
@@ -203,7 +211,7 @@ impl Meter {
         let mut failures: Vec<_> = self
             .errors
             .iter()
-            .map(|(kind, &count)| Failure {
+            .map(|(kind, &count)| ErrorCount {
                 kind: kind.clone(),
                 count,
                 fresh: fresh.get(kind).copied().unwrap_or(0),
@@ -214,19 +222,19 @@ impl Meter {
     }
 }
 
-fn three(times: &Times, lag: &Histogram) -> Three {
-    Three { response: (&times.response).into(), service: (&times.service).into(), lag: lag.into() }
+fn three(times: &RequestTimes, lag: &LatencyHistogram) -> LatencyBreakdown {
+    LatencyBreakdown { response: (&times.response).into(), service: (&times.service).into(), lag: lag.into() }
 }
 
 /// The last rows; more than any terminal is wide.
 #[derive(Debug, Default)]
-pub struct History(VecDeque<Row>);
+pub struct LiveRowHistory(VecDeque<LiveRow>);
 
 const KEPT: usize = 512;
 
-impl History {
+impl LiveRowHistory {
     /// One more; the oldest goes when there is no room.
-    pub fn push(&mut self, row: Row) {
+    pub fn push(&mut self, row: LiveRow) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
@@ -235,12 +243,12 @@ impl History {
 
     /// The newest, if any.
     #[must_use]
-    pub fn last(&self) -> Option<&Row> {
+    pub fn last(&self) -> Option<&LiveRow> {
         self.0.back()
     }
 
     /// A figure of the newest `count` rows, oldest first.
-    pub fn series(&self, count: usize, figure: impl Fn(&Row) -> u64) -> Vec<u64> {
+    pub fn series(&self, count: usize, figure: impl Fn(&LiveRow) -> u64) -> Vec<u64> {
         self.0.iter().skip(self.0.len().saturating_sub(count)).map(figure).collect()
     }
 }
@@ -248,15 +256,15 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Finished;
+    use crate::stats::FinishedRequest;
 
     /// So many answered within a stretch, one of them with 503.
-    fn interval(from: Nanos, to: Nanos, answers: u64) -> Interval {
-        let mut stats = Stats { sent: answers, ..Stats::default() };
+    fn interval(from: Nanos, to: Nanos, answers: u64) -> IntervalStats {
+        let mut stats = LoadStats { sent: answers, ..LoadStats::default() };
         for answer in 0..answers {
             let outcome = if answer == 0 { Ok(503) } else { Ok(200) };
             let (target, due, sent, first_byte) = (0, 0, Some(1_000), None);
-            stats.finish(&Finished {
+            stats.record_finished(&FinishedRequest {
                 target,
                 outcome,
                 due,
@@ -267,14 +275,14 @@ mod tests {
                 bytes_out: 0,
             });
         }
-        Interval { from, to, stats }
+        IntervalStats { from, to, stats }
     }
 
     #[test]
     fn rates_are_over_the_time_in_which_was_counted_and_rows_no_shorter_than_a_second() {
-        let mut meter = Meter::default();
+        let mut meter = LiveRowBuilder::default();
         let mut row = |from, to, answers| {
-            meter.row(&interval(from * SECOND / 20, to * SECOND / 20, answers), Now::default(), |at| {
+            meter.row(&interval(from * SECOND / 20, to * SECOND / 20, answers), RunStatus::default(), |at| {
                 Some(at / 1_000_000)
             })
         };
@@ -285,26 +293,27 @@ mod tests {
         let late = row(20, 50, 300).unwrap();
         assert_eq!((late.length, late.achieved, late.good), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
         assert_eq!((late.sent, late.done, late.failed()), (500, 500, 21));
-        assert_eq!((late.second.response.count, late.whole.response.count), (300, 500));
+        assert_eq!((late.second.response.count, late.cumulative.response.count), (300, 500));
     }
 
     #[test]
     fn failures_come_by_their_number() {
-        let mut meter = Meter::default();
+        let mut meter = LiveRowBuilder::default();
         let mut second = interval(0, SECOND, 3);
-        second.stats.faults[Fault::Timeout.kind()] = 6;
-        let _ = meter.row(&second, Now::default(), |_| None);
+        second.stats.faults[RequestFault::Timeout.kind()] = 6;
+        let _ = meter.row(&second, RunStatus::default(), |_| None);
         second.to = 2 * SECOND;
-        let row = meter.row(&second, Now::default(), |_| None).unwrap();
-        let failure = |kind: &str, count, fresh| Failure { kind: kind.to_owned(), count, fresh };
+        let row = meter.row(&second, RunStatus::default(), |_| None).unwrap();
+        let failure = |kind: &str, count, fresh| ErrorCount { kind: kind.to_owned(), count, fresh };
         assert_eq!(row.errors, [failure("timeout", 12, 6), failure("503", 2, 1)]);
     }
 
     #[test]
     fn history_keeps_the_newest() {
-        let mut history = History::default();
-        let now = |elapsed| Now { elapsed, ..Now::default() };
-        (1..=KEPT as u64 + 3).for_each(|at| history.push(Row { now: now(at * SECOND), ..Row::default() }));
+        let mut history = LiveRowHistory::default();
+        let now = |elapsed| RunStatus { elapsed, ..RunStatus::default() };
+        (1..=KEPT as u64 + 3)
+            .for_each(|at| history.push(LiveRow { now: now(at * SECOND), ..LiveRow::default() }));
         let seconds = history.series(2, |row| row.now.elapsed / SECOND);
         assert_eq!(seconds, [KEPT as u64 + 2, KEPT as u64 + 3]);
         assert_eq!(history.series(usize::MAX, |_| 0).len(), KEPT);

@@ -1,7 +1,7 @@
 //! What lives longer than one load: threads, connections and names. Trials are made of it, one after the other.
 //!
-//! The caller (the tool's `attack`, the search methods) describes a [`Setup`], opens a [`Session`], and has it carry out a
-//! [`Load`] as a [`Trial`] as often as it likes; [`start`] does all of it for a single trial. What is asked is
+//! The caller (the tool's `attack`, the search methods) describes a [`SessionSetup`], opens a [`LoadSession`], and has it carry out a
+//! [`LoadSpec`] as a [`LoadTrial`] as often as it likes; [`start`] does all of it for a single trial. What is asked is
 //! [`crate::plan`]'s business; how threads keep their connections [`crate::crew`]'s; what a trial measures
 //! [`crate::trial`]'s.
 
@@ -12,53 +12,53 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, nanos};
-use crate::control::{Command, Control, Early, Shared};
-use crate::crew::{Answer, Hand, Order};
+use crate::control::{Control, ControlState, RunCommand, RunStopReason};
+use crate::crew::{ReplyChannel, SenderCommand, SenderThread};
 use crate::evidence;
-use crate::parts::Parts;
-use crate::plan::{Load, Plan, Results, Setup, Travel};
-use crate::poller::{Poller, Waker};
-use crate::recorder::Writer;
-use crate::request::{Origin, Request, Style};
-use crate::resolve::{self, Dial, Found, Question};
-use crate::stats::{Histogram, Stats};
-use crate::supply::{Source, supplies};
+use crate::parts::SenderTaskBuilder;
+use crate::plan::{LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions};
+use crate::poller::{EventPoller, SenderWaker};
+use crate::recorder::RecordWriter;
+use crate::request::{Origin, PreparedRequest, RequestFraming};
+use crate::resolve::{self, DialOptions, LookupRequest, LookupResult};
+use crate::stats::{LatencyHistogram, LoadStats};
+use crate::supply::{RequestSource, split_source};
 use crate::tls;
-use crate::transport::exchange::Keep;
-use crate::transport::making::{Limits, Making};
-use crate::transport::pool::Pool;
-use crate::transport::routes::{Resolver, Routes};
-use crate::transport::sources::Sources;
-use crate::trial::{Course, Trial, Whose};
+use crate::transport::exchange::CaptureOptions;
+use crate::transport::making::{ConnectionLimits, ConnectorConfig};
+use crate::transport::pool::ConnectionPool;
+use crate::transport::routes::{RouteResolver, RouteTable};
+use crate::transport::sources::SourceAddresses;
+use crate::trial::{LoadTrial, SessionRef, TrialState};
 
 /// Why a trial did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum TrialStartError {
     /// The system refused a thread or a descriptor.
     #[error("the system refuses what a run needs: {0}")]
     System(#[from] io::Error),
     /// The trial before has used them up.
     #[error("targets that are read during the run serve one trial, and there has been one")]
-    Spent,
+    TargetsUsedUp,
     /// The instant at which the trial was to start has passed, or is too near to be ready for it.
     #[error("the run could be ready {0:.3?} after that instant at the earliest")]
     Late(Duration),
     /// It panicked, and has said why on standard error.
     #[error("a thread of the session is gone")]
-    Gone,
+    SenderDied,
 }
 
 /// Opens a session for one trial. The first hit is due some milliseconds later, when every thread is there.
 ///
 /// # Errors
-/// [`StartError`]; nothing has been sent then.
-pub fn start(plan: Plan, results: Option<Results>) -> Result<Trial<'static>, StartError> {
+/// [`TrialStartError`]; nothing has been sent then.
+pub fn start(plan: RunPlan, results: Option<ResultsOutput>) -> Result<LoadTrial<'static>, TrialStartError> {
     let (setup, load) = plan.split();
-    let mut session = Session::open(setup)?;
+    let mut session = LoadSession::open(setup)?;
     let course = session.begin(&load, results)?;
     // Connections end with the trial, and not when somebody asks what it came to.
-    session.hands.iter_mut().for_each(Hand::dismiss);
-    Ok(Trial { session: Whose::Own(Box::new(session)), course })
+    session.hands.iter_mut().for_each(SenderThread::stop);
+    Ok(LoadTrial { session: SessionRef::Owned(Box::new(session)), course })
 }
 
 /// Time given to each thread to be there, its batches made, before the first hit is due.
@@ -71,36 +71,36 @@ const WARMING: Duration = Duration::from_secs(30);
 const ANSWERING: Duration = Duration::from_secs(5);
 
 /// Threads, connections and names. Dropping it ends the threads and with them the connections.
-pub struct Session {
-    hands: Vec<Hand>,
+pub struct LoadSession {
+    hands: Vec<SenderThread>,
     clock: RunClock,
     /// None once it has been read.
-    source: Option<Source>,
-    style: Style,
-    travel: Travel,
+    source: Option<RequestSource>,
+    style: RequestFraming,
+    travel: TransportOptions,
     spin: Duration,
     /// How long the names took that were looked up before the first trial, which counts them.
-    lookups: Histogram,
+    lookups: LatencyHistogram,
     /// Trials begun.
     trials: u64,
-    total: Stats,
+    total: LoadStats,
 }
 
-impl Session {
+impl LoadSession {
     /// Looks up the names and starts the threads; opens no connection.
     ///
     /// # Errors
-    /// [`StartError::System`].
-    pub fn open(setup: Setup) -> Result<Self, StartError> {
-        let Setup { source, travel, style, threads, spin } = setup;
+    /// [`TrialStartError::System`].
+    pub fn open(setup: SessionSetup) -> Result<Self, TrialStartError> {
+        let SessionSetup { source, transport: travel, framing: style, threads, spin } = setup;
         if let Some(config) = travel.tls.as_ref().filter(|_| source.may_need_tls()) {
             tls::seed(config);
         }
-        let mut lookups = Histogram::default();
+        let mut lookups = LatencyHistogram::default();
         let dial = Arc::new(travel.dial.clone());
         let known = known_addresses(&source, &dial, &mut lookups);
         let clock = RunClock::start();
-        let crew = Crew {
+        let crew = SenderThreadBuilder {
             size: threads.min(travel.connections).max(1),
             clock,
             known,
@@ -110,24 +110,26 @@ impl Session {
             questions: resolve::spawn(dial)?,
         };
         let hands = (0..crew.size).map(|index| crew.hire(index)).collect::<Result<_, _>>()?;
-        let (source, trials, total) = (Some(source), 0, Stats::default());
+        let (source, trials, total) = (Some(source), 0, LoadStats::default());
         Ok(Self { hands, clock, source, style, travel, spin, lookups, trials, total })
     }
 
     /// Opens connections of every origin on the list before any hit asks for them, as many as are lacking to `each`, within
-    /// the limits of [`Travel`]; over HTTP/2 as many as [`Http2::connections`](crate::plan::Http2) says. Waits for them, for
+    /// the limits of [`TransportOptions`]; over HTTP/2 as many as [`Http2Options::connections`](crate::plan::Http2Options) says. Waits for them, for
     /// as long as a request may take and for all of them together, and returns how many stand then: fewer if the server does
     /// not take them.
     ///
     /// # Errors
-    /// [`StartError::Gone`].
-    pub fn warm(&mut self, each: usize) -> Result<usize, StartError> {
+    /// [`TrialStartError::SenderDied`].
+    pub fn warm(&mut self, each: usize) -> Result<usize, TrialStartError> {
         let (reply, standing) = channel();
         let by = self.clock.now().saturating_add(nanos(self.travel.timeout.unwrap_or(WARMING)));
         for (index, hand) in self.hands.iter().enumerate() {
             let connections = share(each, index, self.hands.len());
-            if !hand.tell(Order::Warm { connections, answer: Answer { reply: reply.clone(), by } }) {
-                return Err(StartError::Gone);
+            if !hand
+                .send(SenderCommand::Warm { connections, answer: ReplyChannel { reply: reply.clone(), by } })
+            {
+                return Err(TrialStartError::SenderDied);
             }
         }
         drop(reply);
@@ -141,63 +143,72 @@ impl Session {
     /// threads, only so many threads have a part.
     ///
     /// # Errors
-    /// [`StartError`]; nothing has been sent then.
-    pub fn trial(&mut self, load: &Load, results: Option<Results>) -> Result<Trial<'_>, StartError> {
+    /// [`TrialStartError`]; nothing has been sent then.
+    pub fn trial(
+        &mut self,
+        load: &LoadSpec,
+        results: Option<ResultsOutput>,
+    ) -> Result<LoadTrial<'_>, TrialStartError> {
         let course = self.begin(load, results)?;
-        Ok(Trial { session: Whose::Another(self), course })
+        Ok(LoadTrial { session: SessionRef::Borrowed(self), course })
     }
 
     /// All that its trials have measured, those that were dropped included.
     #[must_use]
-    pub fn total(&self) -> &Stats {
+    pub fn total(&self) -> &LoadStats {
         &self.total
     }
 
     /// A trial has ended.
-    pub(crate) fn count(&mut self, trial: &Stats) {
+    pub(crate) fn count(&mut self, trial: &LoadStats) {
         self.total.add(trial);
     }
 
-    fn begin(&mut self, load: &Load, results: Option<Results>) -> Result<Course, StartError> {
+    fn begin(
+        &mut self,
+        load: &LoadSpec,
+        results: Option<ResultsOutput>,
+    ) -> Result<TrialState, TrialStartError> {
         if self.source.is_none() {
-            return Err(StartError::Spent);
+            return Err(TrialStartError::TargetsUsedUp);
         }
-        let hands = &self.hands[..self.hands.len().min(load.in_flight.most).max(1)];
+        let hands = &self.hands[..self.hands.len().min(load.in_flight.limit).max(1)];
         let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
         let begins = match load.start_at {
-            Some(at) => self.clock.at_unix(at, soonest).map_err(StartError::Late)?,
+            Some(at) => self.clock.at_unix(at, soonest).map_err(TrialStartError::Late)?,
             None => soonest,
         };
-        let clock = self.clock.from(begins);
-        let wakers: Vec<_> = hands.iter().map(Hand::waker).collect();
-        let shared = Arc::new(Shared::new(load, wakers.clone(), clock));
-        let records_carriage = results.as_ref().is_some_and(|results| results.carriage);
-        let keep = Keep {
+        let clock = self.clock.starting_at(begins);
+        let wakers: Vec<_> = hands.iter().map(SenderThread::waker).collect();
+        let shared = Arc::new(ControlState::new(load, wakers.clone(), clock));
+        let records_carriage = results.as_ref().is_some_and(|results| results.connection_timings);
+        let keep = CaptureOptions {
             location: self.travel.redirects.is_some(),
-            record: kept_of_bodies(results.as_ref(), load.evidence),
-            carriage: records_carriage || load.by_hit,
+            record: kept_of_bodies(results.as_ref(), load.samples_per_outcome),
+            carriage: records_carriage || load.per_request_outcomes,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
         let writer =
-            results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
-        let rules = load.rules(&self.travel, self.spin, begins);
-        let mut parts = Parts::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
+            results.map(|results| RecordWriter::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
+        let rules = load.sender_config(&self.travel, self.spin, begins);
+        let mut parts =
+            SenderTaskBuilder::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
         self.trials += 1;
         parts.trial = self.trials;
-        parts.of_records(max_body, records_carriage);
+        parts.configure_records(max_body, records_carriage);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
         // Not before: what is read is used up, and a load that came late may be asked for again.
         let source = next(&mut self.source)?;
-        let (supplies, exhausted) = supplies(source, &self.style, load.slice, &wakers)?;
+        let (supplies, exhausted) = split_source(source, &self.style, load.slice, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
-            if !hand.tell(Order::Trial(Box::new(parts.next(supply)))) {
-                shared.command(Command::Abort, Early::Commanded);
-                return Err(StartError::Gone);
+            if !hand.send(SenderCommand::Trial(Box::new(parts.next(supply)))) {
+                shared.command(RunCommand::Abort, RunStopReason::Commanded);
+                return Err(TrialStartError::SenderDied);
             }
         }
         // What was looked up before is counted where it was needed first.
-        let beforehand = Stats { lookup: std::mem::take(&mut self.lookups), ..*Stats::reserved() };
-        let mut course = Course::new(load, parts, (shared, clock), beforehand);
+        let beforehand = LoadStats { lookup: std::mem::take(&mut self.lookups), ..*LoadStats::reserved() };
+        let mut course = TrialState::new(load, parts, (shared, clock), beforehand);
         course.written = writer.map(|writer| writer.written);
         course.exhausted = exhausted;
         Ok(course)
@@ -205,60 +216,60 @@ impl Session {
 }
 
 /// How many connections of the next thread that answers stand, none if it has not by then.
-fn heard(standing: &Receiver<usize>, by: Nanos, clock: RunClock) -> Result<usize, StartError> {
+fn heard(standing: &Receiver<usize>, by: Nanos, clock: RunClock) -> Result<usize, TrialStartError> {
     match standing.recv_timeout(Duration::from_nanos(by.saturating_sub(clock.now()))) {
         Ok(standing) => Ok(standing),
         Err(RecvTimeoutError::Timeout) => Ok(0),
-        Err(RecvTimeoutError::Disconnected) => Err(StartError::Gone),
+        Err(RecvTimeoutError::Disconnected) => Err(TrialStartError::SenderDied),
     }
 }
 
 /// What the next trial sends: a list is sent again, what is read is used up.
-fn next(source: &mut Option<Source>) -> Result<Source, StartError> {
-    if let Some(Source::List(list)) = source {
-        return Ok(Source::List(list.clone()));
+fn next(source: &mut Option<RequestSource>) -> Result<RequestSource, TrialStartError> {
+    if let Some(RequestSource::List(list)) = source {
+        return Ok(RequestSource::List(list.clone()));
     }
-    source.take().ok_or(StartError::Spent)
+    source.take().ok_or(TrialStartError::TargetsUsedUp)
 }
 
 /// What every thread of a session gets its share of.
-struct Crew<'s> {
+struct SenderThreadBuilder<'s> {
     size: usize,
     clock: RunClock,
-    known: HashMap<Origin, Found>,
-    listed: &'s [Request],
-    travel: &'s Travel,
-    making: Making,
-    questions: Sender<Question>,
+    known: HashMap<Origin, LookupResult>,
+    listed: &'s [PreparedRequest],
+    travel: &'s TransportOptions,
+    making: ConnectorConfig,
+    questions: Sender<LookupRequest>,
 }
 
-impl Crew<'_> {
+impl SenderThreadBuilder<'_> {
     /// Starts a thread.
-    fn hire(&self, index: usize) -> io::Result<Hand> {
-        let poller = Poller::new(self.clock)?;
+    fn hire(&self, index: usize) -> io::Result<SenderThread> {
+        let poller = EventPoller::new(self.clock)?;
         let limits = self.limits(index);
         let resolver = self.resolver(poller.waker());
-        let mut routes = Routes::new(&self.known, self.making.clone(), limits.sources.clone(), resolver);
+        let mut routes = RouteTable::new(&self.known, self.making.clone(), limits.sources.clone(), resolver);
         routes.list(self.listed);
-        Hand::hire(index, self.clock, Pool::new(poller, routes, limits))
+        SenderThread::spawn(index, self.clock, ConnectionPool::new(poller, routes, limits))
     }
 
-    fn limits(&self, index: usize) -> Limits {
+    fn limits(&self, index: usize) -> ConnectionLimits {
         let travel = self.travel;
-        Limits {
+        ConnectionLimits {
             connections: share(travel.connections, index, self.size),
             idle: share(travel.idle, index, self.size),
             requests: travel.requests_per_connection,
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
             step: travel.timeout.map_or(Nanos::MAX, nanos),
-            sources: Sources::new(travel.sources.clone(), index),
+            sources: SourceAddresses::new(travel.sources.clone(), index),
         }
     }
 
-    fn resolver(&self, waker: Waker) -> Resolver {
+    fn resolver(&self, waker: SenderWaker) -> RouteResolver {
         let (reply, replies) = channel();
-        Resolver { questions: self.questions.clone(), reply, replies, waker, asked: 0 }
+        RouteResolver { questions: self.questions.clone(), reply, replies, waker, asked: 0 }
     }
 }
 
@@ -267,8 +278,8 @@ pub(crate) fn share(whole: usize, index: usize, of: usize) -> usize {
     if whole == usize::MAX { whole } else { whole / of + usize::from(index < whole % of) }
 }
 
-fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
-    Making {
+fn making(travel: &TransportOptions, dial: Arc<DialOptions>) -> ConnectorConfig {
+    ConnectorConfig {
         tls: travel.tls.clone(),
         http2: travel.http2.over_tls,
         h2c: travel.http2.clear,
@@ -280,21 +291,25 @@ fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
 }
 
 /// Bytes kept of each body; none where heads are not kept either.
-fn kept_of_bodies(results: Option<&Results>, evidence: usize) -> Option<usize> {
+fn kept_of_bodies(results: Option<&ResultsOutput>, evidence: usize) -> Option<usize> {
     let evidence = (evidence > 0).then_some(evidence::BODY);
     results.map(|results| results.max_body).max(evidence)
 }
 
 /// The addresses of everything on the list, looked up before the clock of the run starts.
-fn known_addresses(source: &Source, dial: &Dial, times: &mut Histogram) -> HashMap<Origin, Found> {
-    let Source::List(list) = source else { return HashMap::new() };
+fn known_addresses(
+    source: &RequestSource,
+    dial: &DialOptions,
+    times: &mut LatencyHistogram,
+) -> HashMap<Origin, LookupResult> {
+    let RequestSource::List(list) = source else { return HashMap::new() };
     let clock = RunClock::start();
     let mut known = HashMap::new();
     for request in list.requests() {
         known.entry(request.origin.clone()).or_insert_with(|| {
             let began = clock.now();
             let found = dial.lookup(&request.origin);
-            if dial.known(&request.origin).is_none() {
+            if dial.known_addresses(&request.origin).is_none() {
                 times.record(clock.now().saturating_sub(began));
             }
             found
@@ -316,6 +331,9 @@ mod tests {
         assert_eq!(heard(&standing, clock.now(), clock).unwrap(), 3, "said in time");
         assert_eq!(heard(&standing, clock.now(), clock).unwrap(), 0);
         drop(reply);
-        assert!(matches!(heard(&standing, clock.now() + 60 * SECOND, clock), Err(StartError::Gone)));
+        assert!(matches!(
+            heard(&standing, clock.now() + 60 * SECOND, clock),
+            Err(TrialStartError::SenderDied)
+        ));
     }
 }

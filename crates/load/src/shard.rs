@@ -1,27 +1,27 @@
 //! The loop: one thread, its sockets, its share of a trial's schedule, its figures.
 //!
-//! Three values meet here and know nothing of each other: the [`Cursor`] says which hit is due, the
-//! [`Rules`] say how long it may take and when the run is over, the [`Pool`] moves bytes. Open and closed loop,
+//! Three values meet here and know nothing of each other: the [`ScheduleCursor`] says which hit is due, the
+//! [`SenderConfig`] say how long it may take and when the run is over, the [`ConnectionPool`] moves bytes. Open and closed loop,
 //! recorded or not, one target or many: the same few functions run. Nothing is shared with the other threads but
-//! [`Shared`], which is read, and the number of the next hit where the loop is closed.
+//! [`ControlState`], which is read, and the number of the next hit where the loop is closed.
 //!
 //! In the steady state a request costs one write, one read, two looks at the clock and a handful of histogram
 //! increments; nothing is allocated.
 
 use std::sync::Arc;
 
-use crate::books::{Books, Tally};
+use crate::books::{Accounting, OutcomeTally};
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::control::{Command, Early, Shared, Steered};
-use crate::fault::Fault;
-use crate::flights::Flights;
-use crate::poller::{Event, Poller, token};
-use crate::resting::Resting;
-use crate::schedule::{Cursor, Hit, Next};
+use crate::control::{ControlState, LiveSettings, RunCommand, RunStopReason};
+use crate::fault::RequestFault;
+use crate::flights::InFlightTable;
+use crate::poller::{Event, EventPoller, token};
+use crate::resting::PausedSlots;
+use crate::schedule::{Arrival, NextArrival, ScheduleCursor};
 use crate::session::share;
-use crate::supply::{Reach, Supply};
-use crate::transport::exchange::Keep;
-use crate::transport::pool::Pool;
+use crate::supply::{RequestAvailability, SenderRequests};
+use crate::transport::exchange::CaptureOptions;
+use crate::transport::pool::ConnectionPool;
 
 /// Due hits sent in one go before answers are looked at again.
 const BURST: usize = 64;
@@ -31,12 +31,12 @@ const TICK: Nanos = SECOND / 10;
 
 /// What a trial allows, in this thread's share. Instants are the session's.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
+pub(crate) struct SenderConfig {
     /// When the trial begins.
     pub(crate) begins: Nanos,
     /// Most requests in flight.
     pub(crate) in_flight: usize,
-    pub(crate) when_busy: WhenBusy,
+    pub(crate) when_busy: SaturationPolicy,
     /// From the send.
     pub(crate) timeout: Nanos,
     /// From the intended instant.
@@ -46,7 +46,7 @@ pub(crate) struct Rules {
     /// How long after that hits are sent that are late because of this machine.
     pub(crate) grace: Nanos,
     /// How long late answers are waited for once nothing more is sent.
-    pub(crate) patience: Nanos,
+    pub(crate) drain_timeout: Nanos,
     /// How long a failure keeps its place in flight.
     pub(crate) pause: Nanos,
     /// What Go's client sends again is sent again.
@@ -56,12 +56,12 @@ pub(crate) struct Rules {
     /// Waits shorter than this are spun away.
     pub(crate) spin: Nanos,
     /// How long an interval is.
-    pub(crate) cadence: Nanos,
+    pub(crate) interval: Nanos,
 }
 
 /// What to do with a hit that is due while the in-flight bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenBusy {
+pub enum SaturationPolicy {
     /// It waits for room; its response time runs from when it was due.
     #[default]
     Queue,
@@ -70,37 +70,37 @@ pub enum WhenBusy {
 }
 
 /// One thread's part of a trial.
-pub(crate) struct Part {
+pub(crate) struct SenderTask {
     /// The thread's.
     pub(crate) index: usize,
     /// The trial's number in its session.
     pub(crate) trial: u64,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) rules: Rules,
-    pub(crate) cursor: Cursor,
-    pub(crate) supply: Supply,
-    pub(crate) keep: Keep,
-    pub(crate) books: Books,
+    pub(crate) shared: Arc<ControlState>,
+    pub(crate) rules: SenderConfig,
+    pub(crate) cursor: ScheduleCursor,
+    pub(crate) supply: SenderRequests,
+    pub(crate) keep: CaptureOptions,
+    pub(crate) accounting: Accounting,
 }
 
 /// One thread of the engine, during a trial.
-pub(crate) struct Shard {
+pub(crate) struct SenderLoop {
     index: usize,
     clock: RunClock,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) rules: Rules,
-    cursor: Cursor,
-    pub(crate) supply: Supply,
-    pub(crate) pool: Pool<Poller>,
-    pub(crate) flights: Flights,
-    pub(crate) resting: Resting,
-    pub(crate) books: Books,
-    pub(crate) progress: Progress,
+    pub(crate) shared: Arc<ControlState>,
+    pub(crate) rules: SenderConfig,
+    cursor: ScheduleCursor,
+    pub(crate) supply: SenderRequests,
+    pub(crate) pool: ConnectionPool<EventPoller>,
+    pub(crate) flights: InFlightTable,
+    pub(crate) paused_slots: PausedSlots,
+    pub(crate) accounting: Accounting,
+    pub(crate) progress: LoopState,
 }
 
 /// Where the loop is.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct LoopState {
     pub(crate) now: Nanos,
     /// When to look at the schedule again.
     pub(crate) next_due: Nanos,
@@ -112,7 +112,7 @@ pub(crate) struct Progress {
     /// Since when the in-flight bound is reached.
     pub(crate) busy_since: Option<Nanos>,
     /// A due hit whose request has not been read yet.
-    held: Option<Hit>,
+    held: Option<Arrival>,
     /// Since when there are no more hits.
     over: Option<Nanos>,
     revision: u64,
@@ -121,24 +121,41 @@ pub(crate) struct Progress {
 /// A turn of spinning takes about a microsecond; what takes longer was spent without a CPU.
 const SPIN_STEP: Nanos = 5_000;
 
-impl Shard {
+impl SenderLoop {
     /// A part of a trial on what the thread has from the trials before.
-    pub(crate) fn new(part: Part, clock: RunClock, mut pool: Pool<Poller>, mut flights: Flights) -> Self {
-        let Part { index, trial, shared, rules, cursor, supply, keep, books } = part;
+    pub(crate) fn new(
+        part: SenderTask,
+        clock: RunClock,
+        mut pool: ConnectionPool<EventPoller>,
+        mut flights: InFlightTable,
+    ) -> Self {
+        let SenderTask { index, trial, shared, rules, cursor, supply, keep, accounting } = part;
         pool.keep = keep;
-        flights.enter(trial);
-        let progress = Progress {
+        flights.begin_trial(trial);
+        let progress = LoopState {
             next_tick: rules.begins,
-            interval_end: rules.begins.saturating_add(rules.cadence),
-            ..Progress::default()
+            interval_end: rules.begins.saturating_add(rules.interval),
+            ..LoopState::default()
         };
-        let resting = Resting::new(rules.pause);
-        Self { index, clock, shared, rules, cursor, supply, pool, flights, resting, books, progress }
+        let paused_slots = PausedSlots::new(rules.pause);
+        Self {
+            index,
+            clock,
+            shared,
+            rules,
+            cursor,
+            supply,
+            pool,
+            flights,
+            paused_slots,
+            accounting,
+            progress,
+        }
     }
 
     /// Runs to the end of the schedule, or to a command, and to the last answer; gives back what outlives the trial.
-    pub(crate) fn run(mut self) -> (Pool<Poller>, Flights) {
-        let mut events = Poller::events();
+    pub(crate) fn run(mut self) -> (ConnectionPool<EventPoller>, InFlightTable) {
+        let mut events = EventPoller::events();
         while !self.is_finished() {
             self.wait(&mut events);
             self.refresh();
@@ -151,11 +168,11 @@ impl Shard {
             self.rested();
             self.release();
             self.expire();
-            self.travel(Pool::flush);
+            self.run_transport(ConnectionPool::flush);
             self.tick();
         }
         self.publish();
-        self.books.hand_over(self.progress.now.saturating_sub(self.rules.begins), true);
+        self.accounting.hand_over(self.progress.now.saturating_sub(self.rules.begins), true);
         (self.pool, self.flights)
     }
 
@@ -177,10 +194,10 @@ impl Shard {
     /// Figures to the collector. Where it has no empty box yet, they stay for the end of the next interval.
     #[cold]
     fn end_interval(&mut self) {
-        let Progress { now, interval_end, .. } = self.progress;
-        let ended = interval_end + (now - interval_end) / self.rules.cadence * self.rules.cadence;
-        self.progress.interval_end = ended + self.rules.cadence;
-        self.books.hand_over(ended - self.rules.begins, false);
+        let LoopState { now, interval_end, .. } = self.progress;
+        let ended = interval_end + (now - interval_end) / self.rules.interval * self.rules.interval;
+        self.progress.interval_end = ended + self.rules.interval;
+        self.accounting.hand_over(ended - self.rules.begins, false);
     }
 
     fn is_finished(&self) -> bool {
@@ -190,10 +207,13 @@ impl Shard {
     /// Sleeps until something can happen. Waits too short to sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
-        let Progress { now, next_due, next_tick, interval_end, over, .. } = self.progress;
+        let LoopState { now, next_due, next_tick, interval_end, over, .. } = self.progress;
         let due = if over.is_some() { Nanos::MAX } else { next_due };
-        let until =
-            due.min(next_tick).min(interval_end).min(self.flights.first_expiry()).min(self.resting.first());
+        let until = due
+            .min(next_tick)
+            .min(interval_end)
+            .min(self.flights.first_expiry())
+            .min(self.paused_slots.first());
         let spins = until <= now.saturating_add(self.rules.spin);
         let polled = if spins {
             self.pool.network.poll(events)
@@ -202,22 +222,22 @@ impl Shard {
         };
         self.check(polled);
         if spins && events.is_empty() && now < due {
-            self.books.stats.spun += self.clock.now().saturating_sub(now).min(SPIN_STEP);
+            self.accounting.stats.spun += self.clock.now().saturating_sub(now).min(SPIN_STEP);
         }
     }
 
     /// An epoll set that cannot be waited for is a broken program, not a load result: end the run.
     fn check(&self, polled: rustix::io::Result<()>) {
         if polled.is_err() {
-            self.shared.command(Command::Abort, Early::Commanded);
+            self.shared.command(RunCommand::Abort, RunStopReason::Commanded);
         }
     }
 
     fn obey(&mut self) {
         match self.shared.commanded() {
-            Command::Run => {}
-            Command::Drain => self.end_for_command(),
-            Command::Abort => self.abort(),
+            RunCommand::Run => {}
+            RunCommand::Drain => self.end_for_command(),
+            RunCommand::Abort => self.abort(),
         }
         if let Some((revision, steered)) = self.shared.changed(self.progress.revision) {
             self.progress.revision = revision;
@@ -227,12 +247,12 @@ impl Shard {
 
     /// Goes on as it is steered now.
     #[cold]
-    fn follow(&mut self, steered: Steered) {
-        let Steered { arrivals, in_flight, paused } = steered;
+    fn follow(&mut self, steered: LiveSettings) {
+        let LiveSettings { arrivals, in_flight, paused } = steered;
         self.cursor.replace(arrivals, paused);
         self.rules.in_flight = share(in_flight, self.index, self.shared.gauges.len());
         if !self.is_full() {
-            self.make_room();
+            self.end_saturation();
         }
         self.progress.next_due = 0;
     }
@@ -240,22 +260,22 @@ impl Shard {
     /// Whether the in-flight bound is reached, with the places that rest.
     #[inline]
     fn is_full(&self) -> bool {
-        self.flights.len() + self.resting.len() >= self.rules.in_flight
+        self.flights.len() + self.paused_slots.len() >= self.rules.in_flight
     }
 
     /// Places that have rested for long enough are free again.
     #[inline]
     fn rested(&mut self) {
-        if self.resting.end(self.progress.now) {
-            self.make_room();
+        if self.paused_slots.end(self.progress.now) {
+            self.end_saturation();
         }
     }
 
     /// There is room in flight.
     #[inline]
-    pub(crate) fn make_room(&mut self) {
+    pub(crate) fn end_saturation(&mut self) {
         if let Some(since) = self.progress.busy_since.take() {
-            self.books.was_busy(since, self.progress.now);
+            self.accounting.record_saturation(since, self.progress.now);
             self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }
@@ -265,7 +285,7 @@ impl Shard {
     fn abort(&mut self) {
         self.end_for_command();
         while let Some(key) = self.flights.any() {
-            self.give_up(key, Fault::Aborted);
+            self.give_up(key, RequestFault::Aborted);
         }
     }
 
@@ -280,53 +300,55 @@ impl Shard {
                 return self.be_busy();
             }
             match self.next_hit() {
-                Next::Due(hit) if self.is_too_late(hit) => return self.end_schedule(),
-                Next::Due(hit) => self.launch(hit),
-                Next::Later(at) => {
+                NextArrival::Due(hit) if self.is_too_late(hit) => return self.end_schedule(),
+                NextArrival::Due(hit) => self.launch(hit),
+                NextArrival::Later(at) => {
                     self.progress.next_due = at;
                     return;
                 }
-                Next::Over => return self.end_schedule(),
+                NextArrival::Over => return self.end_schedule(),
             }
         }
     }
 
     /// The next hit that has a request, which it uses up whatever becomes of it.
     #[inline]
-    fn next_hit(&mut self) -> Next {
+    fn next_hit(&mut self) -> NextArrival {
         let next = match self.progress.held.take() {
-            Some(hit) => Next::Due(hit),
+            Some(hit) => NextArrival::Due(hit),
             None => self.next_due(),
         };
-        let Next::Due(hit) = next else { return next };
-        match self.supply.reach(hit.seq) {
-            Reach::There => next,
-            Reach::NotYet if !self.is_too_late(hit) => {
+        let NextArrival::Due(hit) = next else { return next };
+        match self.supply.advance_to(hit.seq) {
+            RequestAvailability::Ready => next,
+            RequestAvailability::NotYet if !self.is_too_late(hit) => {
                 self.progress.held = Some(hit);
-                Next::Later(Nanos::MAX)
+                NextArrival::Later(Nanos::MAX)
             }
-            Reach::NotYet => Next::Over,
-            Reach::Over => {
-                self.cursor.cut(hit.seq);
-                Next::Over
+            RequestAvailability::NotYet => NextArrival::Over,
+            RequestAvailability::Exhausted => {
+                self.cursor.stop_at(hit.seq);
+                NextArrival::Over
             }
         }
     }
 
     /// The schedule counts from the beginning of the trial, the loop from that of the session.
     #[inline]
-    fn next_due(&mut self) -> Next {
+    fn next_due(&mut self) -> NextArrival {
         let begins = self.rules.begins;
-        let Some(now) = self.progress.now.checked_sub(begins) else { return Next::Later(begins) };
+        let Some(now) = self.progress.now.checked_sub(begins) else { return NextArrival::Later(begins) };
         match self.cursor.next(now) {
-            Next::Due(Hit { seq, due }) => Next::Due(Hit { seq, due: due.saturating_add(begins) }),
-            Next::Later(at) => Next::Later(at.saturating_add(begins)),
-            Next::Over => Next::Over,
+            NextArrival::Due(Arrival { seq, due }) => {
+                NextArrival::Due(Arrival { seq, due: due.saturating_add(begins) })
+            }
+            NextArrival::Later(at) => NextArrival::Later(at.saturating_add(begins)),
+            NextArrival::Over => NextArrival::Over,
         }
     }
 
     fn end_schedule(&mut self) {
-        self.end_at(self.cursor.over());
+        self.end_at(self.cursor.schedule_end());
     }
 
     fn end_for_command(&mut self) {
@@ -338,15 +360,15 @@ impl Shard {
     fn end_at(&mut self, at: Nanos) {
         if self.progress.over.is_none() {
             self.progress.over = Some(self.progress.now);
-            self.shared.one_is_over();
+            self.shared.mark_thread_over();
         }
-        self.books.schedule_ends(at.saturating_add(self.rules.begins));
+        self.accounting.set_schedule_end(at.saturating_add(self.rules.begins));
     }
 
     /// After the end of the schedule nothing is sent that waited for room, and nothing at all after the grace: the run
     /// ends on time. What was not sent is counted by the engine.
-    fn is_too_late(&self, hit: Hit) -> bool {
-        let Progress { now, room_since, .. } = self.progress;
+    fn is_too_late(&self, hit: Arrival) -> bool {
+        let LoopState { now, room_since, .. } = self.progress;
         let end = self.rules.end;
         now >= end && (hit.due < room_since || now - end >= self.rules.grace)
     }
@@ -356,17 +378,17 @@ impl Shard {
     fn be_busy(&mut self) {
         self.progress.busy_since.get_or_insert(self.progress.now);
         self.progress.next_due = Nanos::MAX;
-        if self.rules.when_busy == WhenBusy::Queue {
+        if self.rules.when_busy == SaturationPolicy::Queue {
             return;
         }
         loop {
             match self.next_hit() {
-                Next::Due(hit) => self.never_sent(hit, Fault::Dropped),
-                Next::Later(at) => {
+                NextArrival::Due(hit) => self.never_sent(hit, RequestFault::Dropped),
+                NextArrival::Later(at) => {
                     self.progress.next_due = at;
                     return;
                 }
-                Next::Over => return self.end_schedule(),
+                NextArrival::Over => return self.end_schedule(),
             }
         }
     }
@@ -374,13 +396,13 @@ impl Shard {
     #[inline]
     fn on_event(&mut self, event: &Event) {
         let Some(token) = token(event) else { return };
-        self.travel(|pool, now, desk| pool.drive(token, event.flags, now, desk));
+        self.run_transport(|pool, now, desk| pool.drive(token, event.flags, now, desk));
     }
 
     /// What may have changed without an event: addresses, and requests that were not read yet.
     #[inline]
     fn look_again(&mut self) {
-        self.travel(Pool::adopt_resolved);
+        self.run_transport(ConnectionPool::adopt_resolved);
         if self.progress.held.is_some() {
             self.progress.next_due = 0;
         }
@@ -389,22 +411,22 @@ impl Shard {
     /// Ten times a second: results out, gauges up.
     #[inline]
     fn tick(&mut self) {
-        let Progress { now, next_tick, .. } = self.progress;
+        let LoopState { now, next_tick, .. } = self.progress;
         if now < next_tick {
             return;
         }
         match self.progress.over {
             None => {
-                self.books.looked_at_clock(next_tick, now, TICK);
+                self.accounting.record_clock_lag(next_tick, now, TICK);
                 self.end_without_room();
             }
-            Some(over) if now.saturating_sub(over) >= self.rules.patience => self.abort(),
+            Some(over) if now.saturating_sub(over) >= self.rules.drain_timeout => self.abort(),
             Some(_) => {}
         }
         let begins = self.rules.begins;
         self.progress.next_tick = begins + ((now - begins) / TICK + 1) * TICK;
-        self.travel(Pool::look_after);
-        self.books.flush();
+        self.run_transport(ConnectionPool::expire_attempts);
+        self.accounting.flush();
         self.publish();
         self.shared.check_errors();
     }
@@ -418,7 +440,7 @@ impl Shard {
     }
 
     fn publish(&self) {
-        let Tally { done, errors } = self.books.tally();
+        let OutcomeTally { done, errors } = self.accounting.tally();
         self.shared.gauges[self.index].publish(
             self.flights.len(),
             self.pool.open_connections(),

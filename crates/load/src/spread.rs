@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use hdrhistogram::Histogram;
 
-/// How finely a [`Spread`] tells values apart.
+/// How finely a [`Distribution`] tells values apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// Two significant digits: a quantile is at most 1 % above the true value. For rows, of which there are many.
@@ -31,7 +31,7 @@ impl Precision {
 /// Takes no memory until the first value; then a few kilobytes to some hundred, by the largest value and the precision,
 /// never by the count. Adding two spreads loses nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Spread {
+pub struct Distribution {
     precision: Precision,
     buckets: Option<Histogram<u64>>,
     count: u64,
@@ -40,7 +40,7 @@ pub struct Spread {
     max: i64,
 }
 
-impl Spread {
+impl Distribution {
     /// Nothing yet.
     #[must_use]
     pub fn new(precision: Precision) -> Self {
@@ -137,7 +137,7 @@ impl Spread {
     }
 
     /// Of buckets made elsewhere, and what is known exactly beside them; none if that does not fit together.
-    pub(crate) fn told(
+    pub(crate) fn from_buckets(
         buckets: Histogram<u64>,
         precision: Precision,
         sum: i128,
@@ -167,7 +167,7 @@ impl Spread {
 }
 
 /// Room that was made beforehand is no difference.
-impl PartialEq for Spread {
+impl PartialEq for Distribution {
     fn eq(&self, other: &Self) -> bool {
         let known = |spread: &Self| (spread.precision, spread.count, spread.sum, spread.min, spread.max);
         known(self) == known(other) && self.buckets().eq(other.buckets())
@@ -175,7 +175,7 @@ impl PartialEq for Spread {
 }
 
 /// From a histogram of nanoseconds made elsewhere: its buckets exactly; sum, smallest and largest as precise as those.
-impl From<&Histogram<u64>> for Spread {
+impl From<&Histogram<u64>> for Distribution {
     fn from(values: &Histogram<u64>) -> Self {
         let count = values.len();
         let bound = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn a_second_without_values_made_the_smallest_zero() {
-        let mut sum = Spread::default();
-        let mut second = Spread::default();
+        let mut sum = Distribution::default();
+        let mut second = Distribution::default();
         second.record(500);
         sum.merge(&second);
         second.clear();
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn room_made_beforehand_is_no_value_and_is_used() {
-        let mut spread = Spread::new(Precision::Three);
+        let mut spread = Distribution::new(Precision::Three);
         spread.reserve(1_000_000);
         assert_eq!((spread.count(), spread.min(), spread.max(), spread.buckets().count()), (0, 0, 0, 0));
         let room = spread.buckets.as_ref().map(Histogram::distinct_values);
@@ -224,7 +224,7 @@ mod tests {
         for (precision, error) in [(Precision::Two, 0.01), (Precision::Three, 0.001)] {
             let mut random = 0x2545_f491_4f6c_dd1d_u64;
             let mut values: Vec<i64> = (0..20_000).map(|_| long_tailed(&mut random)).collect();
-            let mut spread = Spread::new(precision);
+            let mut spread = Distribution::new(precision);
             values.iter().for_each(|value| spread.record(*value));
             values.sort_unstable();
             for q in [0.0, 0.001, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0] {

@@ -1,8 +1,8 @@
 //! What a run measured, in memory that does not grow with the run.
 //!
-//! Each thread fills a [`Stats`] of its own and hands it over once a second; the collector adds them up. Latencies are
-//! kept per [`Class`], in nanoseconds, in HDR histograms of three significant digits (stated error 0.1 %). Targets are not told
-//! apart here, where each would cost a third of a megabyte per class, thread and box: results do, and [`Outcomes`].
+//! Each thread fills a [`LoadStats`] of its own and hands it over once a second; the collector adds them up. Latencies are
+//! kept per [`OutcomeClass`], in nanoseconds, in HDR histograms of three significant digits (stated error 0.1 %). Targets are not told
+//! apart here, where each would cost a third of a megabyte per class, thread and box: results do, and [`TargetOutcomes`].
 //!
 //! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
@@ -16,27 +16,27 @@ mod packed;
 
 use serde::{Deserialize, Serialize};
 
-use crate::by_variant::ByVariant;
+use crate::by_variant::StatsByVariant;
 use crate::clock::Nanos;
-use crate::evidence::Evidence;
-use crate::fate::Fate;
-use crate::fault::{Class, Fault};
-use crate::outcomes::Outcomes;
+use crate::evidence::ResponseSamples;
+use crate::fate::CompletedRequest;
+use crate::fault::{OutcomeClass, RequestFault};
+use crate::outcomes::TargetOutcomes;
 
-pub use answers::{Example, Statuses};
-pub use histogram::Histogram;
+pub use answers::{FailureExample, StatusCounts};
+pub use histogram::LatencyHistogram;
 
 /// The two times of one class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Times {
+pub struct RequestTimes {
     /// From the real send.
-    pub service: Histogram,
+    pub service: LatencyHistogram,
     /// From the intended instant.
-    pub response: Histogram,
+    pub response: LatencyHistogram,
 }
 
-impl Times {
+impl RequestTimes {
     pub(crate) fn add(&mut self, other: &Self) {
         self.service.add(&other.service);
         self.response.add(&other.response);
@@ -50,11 +50,11 @@ impl Times {
 
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
 ///
-/// What is due in a warm-up is in none of it, and no other figure begins before its end, but two: [`Stats::spun`], which
+/// What is due in a warm-up is in none of it, and no other figure begins before its end, but two: [`LoadStats::spun`], which
 /// stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of which a warm-up is for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stats {
+pub struct LoadStats {
     /// Requests of which a first byte left.
     pub sent: u64,
     /// Requests that were to be sent and ended before they had a connection.
@@ -62,15 +62,15 @@ pub struct Stats {
     /// Requests of which the outcome is known, those never sent included.
     pub done: u64,
     /// Of the requests that were sent, those that ended after the schedule.
-    pub after: After,
+    pub after: AfterSchedule,
     /// Answers by status, `[0]` is 100.
-    pub statuses: Statuses,
-    /// Failures by [`Fault::kind`].
+    pub statuses: StatusCounts,
+    /// Failures by [`RequestFault::kind`].
     #[serde(with = "json::faults")]
-    pub faults: [u64; Fault::KINDS],
+    pub faults: [u64; RequestFault::KINDS],
     /// One failure of each kind, for its words.
     #[serde(with = "json::examples")]
-    pub examples: [Option<Example>; Fault::KINDS],
+    pub examples: [Option<FailureExample>; RequestFault::KINDS],
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
@@ -89,53 +89,53 @@ pub struct Stats {
     pub stalled: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     pub busy: Nanos,
-    /// CPU time spent waiting on purpose ([`crate::plan::Setup::spin`]), summed over the threads, the warm-up included.
+    /// CPU time spent waiting on purpose ([`crate::plan::SessionSetup::spin`]), summed over the threads, the warm-up included.
     pub spun: Nanos,
-    /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
+    /// Most requests in flight at once. [`LoadStats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
     pub in_flight_peak: u64,
     /// Real send minus intended send; of those that ended before they had a connection, what they waited for one.
-    pub lag: Histogram,
+    pub lag: LatencyHistogram,
     /// The part of the lag that is ours: of requests that had room when they were due. When an answer that made room could
     /// have been read nobody knows, so those that waited for room say nothing of us.
-    pub own_lag: Histogram,
+    pub own_lag: LatencyHistogram,
     /// How late senders looked at their clock, ten times a second while they sent: who is late for that is late whatever is in
     /// flight.
-    pub clock_lag: Histogram,
+    pub clock_lag: LatencyHistogram,
     /// Name lookup, where one was made for a request.
-    pub lookup: Histogram,
+    pub lookup: LatencyHistogram,
     /// TCP handshake of each connection, those of the warm-up included.
-    pub connect: Histogram,
+    pub connect: LatencyHistogram,
     /// TLS handshake of each connection, those of the warm-up included.
-    pub tls: Histogram,
+    pub tls: LatencyHistogram,
     /// From the send until the last byte of the request was handed to the system.
-    pub write: Histogram,
+    pub write: LatencyHistogram,
     /// From the send to the first byte of the answer.
-    pub first_byte: Histogram,
+    pub first_byte: LatencyHistogram,
     /// From the first to the last byte of the answer.
-    pub body: Histogram,
+    pub body: LatencyHistogram,
     /// By target and status; empty unless the plan asks for it.
-    pub outcomes: Outcomes,
+    pub outcomes: TargetOutcomes,
     /// By variant, for targets that have one.
-    pub variants: ByVariant,
+    pub variants: StatsByVariant,
     /// Some answers of each outcome; none unless the plan asks for them.
     ///
     /// No part of the figures as data: what a server said may be secret, and intervals hold no head and no body.
     #[serde(skip)]
-    pub evidence: Evidence,
+    pub evidence: ResponseSamples,
     /// What became of each hit that ended in an interval; empty unless the load asks for it, and in every sum of intervals. Threads
     /// one after the other, each in the order in which they ended.
     #[serde(skip)]
-    pub fates: Vec<Fate>,
-    /// Times by [`Class`].
+    pub fates: Vec<CompletedRequest>,
+    /// Times by [`OutcomeClass`].
     #[serde(with = "json::classes")]
-    pub classes: [Times; 4],
+    pub classes: [RequestTimes; 4],
 }
 
 /// What ended after the schedule did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct After {
+pub struct AfterSchedule {
     /// Requests that were sent and came to an end, well or badly.
     pub ended: u64,
     /// Those with a good answer.
@@ -144,11 +144,11 @@ pub struct After {
 
 /// One finished request.
 #[derive(Debug, Clone, Copy)]
-pub struct Finished {
+pub struct FinishedRequest {
     /// Index of its target.
     pub target: usize,
     /// The status of its complete answer, or why there is none.
-    pub outcome: Result<u16, Fault>,
+    pub outcome: Result<u16, RequestFault>,
     /// Intended instant.
     pub due: Nanos,
     /// Real send, unless it ended before that.
@@ -163,7 +163,7 @@ pub struct Finished {
     pub bytes_out: u64,
 }
 
-/// Every counter of a [`Stats`] that adds up: its value, or what is borrowed of it as asked.
+/// Every counter of a [`LoadStats`] that adds up: its value, or what is borrowed of it as asked.
 macro_rules! counters {
     ($stats:expr $(, $($borrowed:tt)+)?) => {
         [
@@ -186,20 +186,20 @@ macro_rules! counters {
     };
 }
 
-impl Stats {
+impl LoadStats {
     /// Counts one finished request.
     #[inline]
-    pub fn finish(&mut self, finished: &Finished) {
+    pub fn record_finished(&mut self, finished: &FinishedRequest) {
         self.done += 1;
         self.bytes_in += finished.bytes_in;
         let class = match finished.outcome {
             Ok(status) => {
                 self.statuses.count(status);
-                Class::of_status(status)
+                OutcomeClass::of_status(status)
             }
             Err(fault) => {
                 self.faults[fault.kind()] += 1;
-                self.examples[fault.kind()].get_or_insert(Example::Seen(fault));
+                self.examples[fault.kind()].get_or_insert(FailureExample::Observed(fault));
                 if !fault.was_sent() {
                     return;
                 }
@@ -219,21 +219,21 @@ impl Stats {
 
     /// The times of a class.
     #[must_use]
-    pub fn class(&self, class: Class) -> &Times {
+    pub fn class(&self, class: OutcomeClass) -> &RequestTimes {
         &self.classes[class as usize]
     }
 
     /// The times of everything that was sent: a failure is in it with the time it took, never left out.
     #[must_use]
-    pub fn all(&self) -> Times {
-        let mut sum = Times::default();
+    pub fn all_times(&self) -> RequestTimes {
+        let mut sum = RequestTimes::default();
         self.classes.iter().for_each(|times| sum.add(times));
         sum
     }
 
     /// Counts one that ended after the schedule, too.
-    pub(crate) fn finish_after(&mut self, finished: &Finished) {
-        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+    pub(crate) fn record_after_schedule(&mut self, finished: &FinishedRequest) {
+        let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         self.after.ended += u64::from(finished.sent.is_some());
         self.after.good += u64::from(good);
     }
@@ -241,7 +241,7 @@ impl Stats {
     /// Requests that were sent and came to an end, well or badly.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        let never_sent = Fault::NEVER_SENT.into_iter().map(|fault| self.fault(fault));
+        let never_sent = RequestFault::NEVER_SENT.into_iter().map(|fault| self.fault(fault));
         never_sent.fold(self.done.saturating_sub(self.unconnected), u64::saturating_sub)
     }
 
@@ -254,7 +254,7 @@ impl Stats {
 
     /// Failures of one kind.
     #[must_use]
-    pub fn fault(&self, fault: Fault) -> u64 {
+    pub fn fault(&self, fault: RequestFault) -> u64 {
         self.faults[fault.kind()]
     }
 
@@ -281,7 +281,7 @@ impl Stats {
     }
 
     /// Adds what another generator measured at the same time: what each had in flight at most was there together.
-    pub fn beside(&mut self, other: &Self) {
+    pub fn merge_concurrent(&mut self, other: &Self) {
         let peak = self.in_flight_peak.saturating_add(other.in_flight_peak);
         self.add(other);
         self.in_flight_peak = peak;
@@ -306,15 +306,15 @@ impl Stats {
 
     fn reserve(&mut self) {
         let Self { lag, own_lag, connect, write, first_byte, body, .. } = self;
-        [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(Histogram::reserve);
-        let Times { service, response } = &mut self.classes[Class::Good as usize];
-        [service, response].into_iter().for_each(Histogram::reserve);
+        [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(LatencyHistogram::reserve);
+        let RequestTimes { service, response } = &mut self.classes[OutcomeClass::Good as usize];
+        [service, response].into_iter().for_each(LatencyHistogram::reserve);
     }
 
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
-        self.histograms_mut().into_iter().for_each(Histogram::clear);
-        self.classes.iter_mut().for_each(Times::clear);
+        self.histograms_mut().into_iter().for_each(LatencyHistogram::clear);
+        self.classes.iter_mut().for_each(RequestTimes::clear);
         let classes = std::mem::take(&mut self.classes);
         let [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
@@ -348,12 +348,12 @@ impl Stats {
         counters!(self, &mut)
     }
 
-    fn histograms(&self) -> [&Histogram; 9] {
+    fn histograms(&self) -> [&LatencyHistogram; 9] {
         let Self { lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
         [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body]
     }
 
-    fn histograms_mut(&mut self) -> [&mut Histogram; 9] {
+    fn histograms_mut(&mut self) -> [&mut LatencyHistogram; 9] {
         let Self { lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
         [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body]
     }
@@ -363,8 +363,8 @@ impl Stats {
 mod tests {
     use super::*;
 
-    fn finished(outcome: Result<u16, Fault>, due: Nanos, sent: Nanos, end: Nanos) -> Finished {
-        Finished {
+    fn finished(outcome: Result<u16, RequestFault>, due: Nanos, sent: Nanos, end: Nanos) -> FinishedRequest {
+        FinishedRequest {
             target: 0,
             outcome,
             due,
@@ -378,39 +378,45 @@ mod tests {
 
     #[test]
     fn a_stalled_send_is_in_the_response_time_and_not_in_the_service_time() {
-        let mut stats = Stats::default();
-        stats.finish(&finished(Ok(200), 0, 1_000, 1_500));
-        let times = stats.class(Class::Good);
+        let mut stats = LoadStats::default();
+        stats.record_finished(&finished(Ok(200), 0, 1_000, 1_500));
+        let times = stats.class(OutcomeClass::Good);
         assert_eq!((times.service.max(), times.response.max()), (500, 1_500));
     }
 
     #[test]
     fn timeouts_are_in_the_histograms_and_what_was_never_sent_is_only_counted() {
-        let mut stats = Stats::default();
-        stats.finish(&finished(Err(Fault::Timeout), 0, 0, 1_000));
-        stats.finish(&finished(Err(Fault::Dropped), 0, 0, 0));
-        assert_eq!((stats.done, stats.all().response.count()), (2, 1));
-        assert_eq!((stats.fault(Fault::Timeout), stats.fault(Fault::Dropped)), (1, 1));
-        assert_eq!(stats.class(Class::TimedOut).response.max(), 1_000);
+        let mut stats = LoadStats::default();
+        stats.record_finished(&finished(Err(RequestFault::Timeout), 0, 0, 1_000));
+        stats.record_finished(&finished(Err(RequestFault::Dropped), 0, 0, 0));
+        assert_eq!((stats.done, stats.all_times().response.count()), (2, 1));
+        assert_eq!((stats.fault(RequestFault::Timeout), stats.fault(RequestFault::Dropped)), (1, 1));
+        assert_eq!(stats.class(OutcomeClass::TimedOut).response.max(), 1_000);
     }
 
     #[test]
     fn what_never_had_a_connection_has_no_service_time_and_did_not_go_out() {
-        let mut stats = Stats::default();
-        stats.finish(&Finished { sent: None, ..finished(Err(Fault::Unconnected), 0, 0, 1_000) });
-        let times = stats.class(Class::TimedOut);
+        let mut stats = LoadStats::default();
+        stats.record_finished(&FinishedRequest {
+            sent: None,
+            ..finished(Err(RequestFault::NoConnection), 0, 0, 1_000)
+        });
+        let times = stats.class(OutcomeClass::TimedOut);
         assert_eq!((times.response.max(), times.service.count(), stats.bytes_out), (1_000, 0, 0));
     }
 
     /// As whoever forges a file of intervals may say.
     #[test]
     fn sums_that_no_counter_holds_end_at_its_end() {
-        let mut most =
-            Stats { in_flight_peak: u64::MAX, faults: [u64::MAX; Fault::KINDS], ..Stats::default() };
+        let mut most = LoadStats {
+            in_flight_peak: u64::MAX,
+            faults: [u64::MAX; RequestFault::KINDS],
+            ..LoadStats::default()
+        };
         most.counters_mut().into_iter().for_each(|counter| *counter = u64::MAX);
         most.statuses.0.fill(u64::MAX);
         let mut sum = most.clone();
-        sum.beside(&most);
+        sum.merge_concurrent(&most);
         sum.add(&most);
         assert_eq!((sum.done, sum.spun, sum.good(), sum.ended()), (u64::MAX, u64::MAX, u64::MAX, 0));
         assert_eq!((sum.in_flight_peak, sum.faults), (u64::MAX, most.faults));
@@ -420,7 +426,7 @@ mod tests {
     #[test]
     fn the_largest_counter_is_found_wherever_it_stands() {
         let hit = finished(Ok(200), 0, 0, 1);
-        let mut stats = Stats::default();
+        let mut stats = LoadStats::default();
         assert_eq!(stats.largest(), 0);
         (0..3).for_each(|_| stats.outcomes.count(&hit));
         assert_eq!(stats.largest(), 6, "bytes of requests");
@@ -436,16 +442,16 @@ mod tests {
 
     #[test]
     fn adding_is_exact_and_clearing_forgets() {
-        let mut one = Stats::default();
-        one.finish(&finished(Ok(200), 0, 0, 1_000));
+        let mut one = LoadStats::default();
+        one.record_finished(&finished(Ok(200), 0, 0, 1_000));
         one.lag.record(5);
-        let mut sum = Stats::default();
-        sum.finish(&finished(Ok(503), 0, 0, 2_000));
+        let mut sum = LoadStats::default();
+        sum.record_finished(&finished(Ok(503), 0, 0, 2_000));
         sum.add(&one);
         assert_eq!(sum.statuses.iter().collect::<Vec<_>>(), [(200, 1), (503, 1)]);
-        assert_eq!((sum.done, sum.good(), sum.lag.count(), sum.all().service.count()), (2, 1, 1, 2));
+        assert_eq!((sum.done, sum.good(), sum.lag.count(), sum.all_times().service.count()), (2, 1, 1, 2));
         sum.clear();
-        assert_eq!((sum.done, sum.lag.count(), sum.all().service.count()), (0, 0, 0));
+        assert_eq!((sum.done, sum.lag.count(), sum.all_times().service.count()), (0, 0, 0));
         assert_eq!(sum.statuses.iter().count(), 0);
     }
 }

@@ -1,18 +1,18 @@
 //! A run's figures as a person or a program wants them: rates, quantiles, counts. Whether to believe them others say.
 //!
-//! Made once, at the end, of an [`Outcome`]; the search methods read the fields, the tool prints them. All times are in
+//! Made once, at the end, of an [`RunOutcome`]; the search methods read the fields, the tool prints them. All times are in
 //! nanoseconds, all rates per second over [`Summary::duration`]: what ended in it counts, and what came after it is said apart.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::by_variant::Figures;
+use crate::by_variant::VariantTotals;
 use crate::clock::{Nanos, SECOND};
-use crate::evidence::Sample;
-use crate::fault::{Class, Fault};
-use crate::outcome::Outcome;
-use crate::stats::{After, Example, Histogram, Times};
+use crate::evidence::ResponseSample;
+use crate::fault::{OutcomeClass, RequestFault};
+use crate::outcome::RunOutcome;
+use crate::stats::{AfterSchedule, FailureExample, LatencyHistogram, RequestTimes};
 
 /// Everything worth saying about a run.
 #[derive(Debug, Clone, Serialize)]
@@ -30,7 +30,7 @@ pub struct Summary {
     /// What was answered with a status from 200 to 399.
     pub good_rate: f64,
     /// What came in the rest of [`Summary::elapsed`], and is in no rate.
-    pub after: After,
+    pub after: AfterSchedule,
     /// Hits that the schedule made due; in a closed loop those that there was room for.
     pub offered: u64,
     /// Requests sent.
@@ -44,7 +44,7 @@ pub struct Summary {
     /// The share of offered hits that did not get a good answer, from 0 to 1.
     pub error_ratio: f64,
     /// Response times as objectives judge them.
-    pub judged: Judged,
+    pub judged: SloLatencies,
     /// From the intended instant, all outcomes.
     pub response: Latencies,
     /// From the real send, all outcomes.
@@ -85,15 +85,15 @@ pub struct Summary {
     pub stalled: Nanos,
     /// Figures of variants, where targets have any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub variants: BTreeMap<String, OfVariant>,
+    pub variants: BTreeMap<String, VariantSummary>,
     /// Some answers of each outcome, where the run was to keep any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence: Vec<Exhibit>,
+    pub evidence: Vec<SampleText>,
 }
 
 /// What became of the requests of a variant.
 #[derive(Debug, Clone, Serialize)]
-pub struct OfVariant {
+pub struct VariantSummary {
     /// Requests of which the outcome is known.
     pub done: u64,
     /// Answers from 200 to 399.
@@ -104,9 +104,9 @@ pub struct OfVariant {
     pub service: Latencies,
 }
 
-impl From<&Figures> for OfVariant {
-    fn from(figures: &Figures) -> Self {
-        let Figures { done, good, times } = figures;
+impl From<&VariantTotals> for VariantSummary {
+    fn from(figures: &VariantTotals) -> Self {
+        let VariantTotals { done, good, times } = figures;
         Self {
             done: *done,
             good: *good,
@@ -118,7 +118,7 @@ impl From<&Figures> for OfVariant {
 
 /// An answer as text; bytes that are none become U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Exhibit {
+pub struct SampleText {
     /// When the request ended, in run time.
     pub at: Nanos,
     /// The status; 0 without an answer.
@@ -132,8 +132,8 @@ pub struct Exhibit {
     pub body: String,
 }
 
-impl From<&Sample> for Exhibit {
-    fn from(sample: &Sample) -> Self {
+impl From<&ResponseSample> for SampleText {
+    fn from(sample: &ResponseSample) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
             at: sample.at,
@@ -172,8 +172,8 @@ pub struct Latencies {
     pub max: Nanos,
 }
 
-impl From<&Histogram> for Latencies {
-    fn from(values: &Histogram) -> Self {
+impl From<&LatencyHistogram> for Latencies {
+    fn from(values: &LatencyHistogram) -> Self {
         Self {
             count: values.count(),
             min: values.min(),
@@ -192,7 +192,7 @@ impl From<&Histogram> for Latencies {
 /// Response times over all offered hits, of which one without a good answer (failed, refused, given up, dropped, shed or
 /// never sent) is slower than any bound. A quantile is none where such a hit stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Judged {
+pub struct SloLatencies {
     /// Hits.
     pub offered: u64,
     /// Those with a good answer.
@@ -217,8 +217,8 @@ pub struct Judged {
     pub max: Option<Nanos>,
 }
 
-impl Judged {
-    fn new(good: &Histogram, offered: u64) -> Self {
+impl SloLatencies {
+    fn new(good: &LatencyHistogram, offered: u64) -> Self {
         let offered = offered.max(good.count());
         // Of whole parts, because 0.999 times a count may be a hair above a rank.
         let quantile = |of_ten_thousand: u128| {
@@ -260,13 +260,13 @@ pub struct Phases {
 impl Summary {
     /// Sums up.
     #[must_use]
-    pub fn new(outcome: &Outcome) -> Self {
+    pub fn new(outcome: &RunOutcome) -> Self {
         let total = &outcome.total;
         let seconds = outcome.scheduled_for as f64 / SECOND as f64;
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let offered = outcome.offered();
         let good = total.good();
-        let Times { service, response } = total.all();
+        let RequestTimes { service, response } = total.all_times();
         Self {
             model: if outcome.scheduled.is_some() { "open" } else { "closed" },
             duration: outcome.scheduled_for,
@@ -281,7 +281,7 @@ impl Summary {
             unsent: offered.saturating_sub(total.sent).saturating_sub(total.unconnected),
             unconnected: total.unconnected,
             error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
-            judged: Judged::new(&total.class(Class::Good).response, offered),
+            judged: SloLatencies::new(&total.class(OutcomeClass::Good).response, offered),
             response: (&response).into(),
             service: (&service).into(),
             lag: (&total.lag).into(),
@@ -309,7 +309,7 @@ impl Summary {
                 .iter()
                 .map(|(name, figures)| (name.to_owned(), figures.into()))
                 .collect(),
-            evidence: total.evidence.iter().map(Exhibit::from).collect(),
+            evidence: total.evidence.iter().map(SampleText::from).collect(),
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
             unrecorded: total.unrecorded,
@@ -318,17 +318,20 @@ impl Summary {
     }
 }
 
-fn by_class(outcome: &Outcome) -> BTreeMap<&'static str, Latencies> {
-    let times = Class::ALL.map(|class| (class.name(), Latencies::from(&outcome.total.class(class).response)));
+fn by_class(outcome: &RunOutcome) -> BTreeMap<&'static str, Latencies> {
+    let times =
+        OutcomeClass::ALL.map(|class| (class.name(), Latencies::from(&outcome.total.class(class).response)));
     times.into_iter().filter(|(_, latencies)| latencies.count > 0).collect()
 }
 
-fn failures(faults: &[u64; Fault::KINDS]) -> BTreeMap<&'static str, u64> {
-    let named = faults.iter().enumerate().map(|(kind, count)| (Fault::name(kind), *count));
+fn failures(faults: &[u64; RequestFault::KINDS]) -> BTreeMap<&'static str, u64> {
+    let named = faults.iter().enumerate().map(|(kind, count)| (RequestFault::name(kind), *count));
     named.filter(|(_, count)| *count > 0).collect()
 }
 
-fn examples(examples: &[Option<Example>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
+fn examples(examples: &[Option<FailureExample>; RequestFault::KINDS]) -> BTreeMap<&'static str, String> {
     let named = examples.iter().enumerate();
-    named.filter_map(|(kind, example)| Some((Fault::name(kind), example.as_ref()?.to_string()))).collect()
+    named
+        .filter_map(|(kind, example)| Some((RequestFault::name(kind), example.as_ref()?.to_string())))
+        .collect()
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 
-use crate::flights::Which;
-use crate::poller::Waker;
-use crate::request::{Request, Style, Unsendable};
-use crate::schedule::Slice;
-use crate::target::{Mistake, Reader, Weight};
-use crate::template::{Template, Templates};
+use crate::flights::RequestRef;
+use crate::poller::SenderWaker;
+use crate::request::{PreparedRequest, RequestBuildError, RequestFraming};
+use crate::schedule::ScheduleSlice;
+use crate::target::{TargetError, TargetReader, Weight};
+use crate::template::{Template, TemplateReader};
 
 /// Requests read ahead per thread.
 const AHEAD: usize = 1024;
@@ -20,8 +20,8 @@ const MOST_PLACES: u64 = 1 << 24;
 
 /// The requests of a run, all known before it begins.
 #[derive(Debug, Clone)]
-pub struct List {
-    requests: Arc<[Request]>,
+pub struct RequestList {
+    requests: Arc<[PreparedRequest]>,
     /// For each request the template it is a sample of, if it is one; empty when none is.
     templates: Arc<[Option<Template>]>,
     /// Indexes in the order of one round; empty when everything weighs the same.
@@ -30,7 +30,7 @@ pub struct List {
 
 /// A list that cannot be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadList {
+pub enum RequestListError {
     /// Nothing to send.
     #[error("no targets to attack")]
     Empty,
@@ -39,30 +39,30 @@ pub enum BadList {
     Heavy(u64),
 }
 
-impl List {
+impl RequestList {
     /// Requests with their weights.
     ///
     /// # Errors
-    /// [`BadList`].
-    pub fn new(weighted: Vec<(Request, Weight)>) -> Result<Self, BadList> {
+    /// [`RequestListError`].
+    pub fn new(weighted: Vec<(PreparedRequest, Weight)>) -> Result<Self, RequestListError> {
         Self::with_templates(weighted, Vec::new())
     }
 
     /// The same, where some are samples of a template in the same place of the second list.
     ///
     /// # Errors
-    /// [`BadList`].
+    /// [`RequestListError`].
     pub fn with_templates(
-        weighted: Vec<(Request, Weight)>,
+        weighted: Vec<(PreparedRequest, Weight)>,
         templates: Vec<Option<Template>>,
-    ) -> Result<Self, BadList> {
+    ) -> Result<Self, RequestListError> {
         let weights: Vec<u32> = weighted.iter().map(|(_, weight)| weight.0).collect();
         let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
         if total == 0 {
-            return Err(BadList::Empty);
+            return Err(RequestListError::Empty);
         }
         if total > MOST_PLACES {
-            return Err(BadList::Heavy(total));
+            return Err(RequestListError::Heavy(total));
         }
         let equal = weights.iter().all(|&weight| weight == weights[0]);
         let order = if equal { Vec::new() } else { interleave(&weights, total) };
@@ -86,8 +86,8 @@ impl List {
     /// The same requests framed in this style, and with another method if one is given. A body stays what it is.
     ///
     /// # Errors
-    /// [`Unsendable`].
-    pub fn reframed(&self, style: &Style, method: Option<&str>) -> Result<Self, Unsendable> {
+    /// [`RequestBuildError`].
+    pub fn reframed(&self, style: &RequestFraming, method: Option<&str>) -> Result<Self, RequestBuildError> {
         let requests: Result<Vec<_>, _> =
             self.requests.iter().map(|request| request.reframed(style, method)).collect();
         let template = |template: &Template| match method {
@@ -100,7 +100,7 @@ impl List {
 
     /// The requests in the order they were given.
     #[must_use]
-    pub fn requests(&self) -> &[Request] {
+    pub fn requests(&self) -> &[PreparedRequest] {
         &self.requests
     }
 
@@ -130,16 +130,16 @@ fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
 
 /// Where a run's requests come from.
 #[derive(Debug)]
-pub enum Source {
+pub enum RequestSource {
     /// Read before the run, used in turn.
-    List(List),
+    List(RequestList),
     /// Read during the run, each used once; the run ends with the input.
-    Lazy(Intake),
+    Lazy(RequestReader),
 }
 
-impl Source {
+impl RequestSource {
     /// The requests that are known before the run.
-    pub(crate) fn listed(&self) -> &[Request] {
+    pub(crate) fn listed(&self) -> &[PreparedRequest] {
         match self {
             Self::List(list) => list.requests(),
             Self::Lazy(_) => &[],
@@ -157,19 +157,19 @@ impl Source {
 
 /// Targets on their way from an input to requests.
 #[derive(Debug)]
-pub struct Intake {
-    reader: Reader,
-    style: Style,
+pub struct RequestReader {
+    reader: TargetReader,
+    style: RequestFraming,
     /// Placeholders mean something.
-    templates: Option<Templates>,
+    templates: Option<TemplateReader>,
     /// Targets so far.
     read: u64,
 }
 
-impl Intake {
+impl RequestReader {
     /// Requests of this style from the targets of this input.
     #[must_use]
-    pub fn new(reader: Reader, style: Style, templates: Option<Templates>) -> Self {
+    pub fn new(reader: TargetReader, style: RequestFraming, templates: Option<TemplateReader>) -> Self {
         Self { reader, style, templates, read: 0 }
     }
 
@@ -177,17 +177,17 @@ impl Intake {
     ///
     /// # Errors
     /// The first mistake, or an input that makes no list.
-    pub fn list(mut self) -> Result<List, BadInput> {
+    pub fn list(mut self) -> Result<RequestList, RequestInputError> {
         let (mut requests, mut templates) = (Vec::new(), Vec::new());
         while let Some((request, weight, template)) = self.next_request()? {
             requests.push((request, weight));
             templates.push(template);
         }
-        Ok(List::with_templates(requests, templates)?)
+        Ok(RequestList::with_templates(requests, templates)?)
     }
 
     /// The next request; of a template, the one that its place in the input fills.
-    fn next_request(&mut self) -> Result<Option<(Request, Weight, Option<Template>)>, Mistake> {
+    fn next_request(&mut self) -> Result<Option<(PreparedRequest, Weight, Option<Template>)>, TargetError> {
         let Some((target, line)) = self.reader.next_target()? else { return Ok(None) };
         let template = match &mut self.templates {
             Some(templates) => {
@@ -196,7 +196,7 @@ impl Intake {
             None => None,
         };
         let filled = template.as_ref().map(|template| template.fill(self.read));
-        let request = Request::new(filled.as_ref().unwrap_or(&target), &self.style);
+        let request = PreparedRequest::new(filled.as_ref().unwrap_or(&target), &self.style);
         self.read += 1;
         let request = request.map_err(|bad| self.reader.mistake(line, bad.into()))?;
         Ok(Some((request, target.weight, template)))
@@ -205,27 +205,27 @@ impl Intake {
 
 /// Why an input makes no list.
 #[derive(Debug, thiserror::Error)]
-pub enum BadInput {
+pub enum RequestInputError {
     /// A bad line.
     #[error(transparent)]
-    Mistake(#[from] Mistake),
+    Mistake(#[from] TargetError),
     /// Lines that make no list.
     #[error(transparent)]
-    List(#[from] BadList),
+    List(#[from] RequestListError),
 }
 
 /// A view of the source for each thread, and where to ask whether it ended.
-pub(crate) fn supplies(
-    source: Source,
-    style: &Style,
-    slice: Slice,
-    wakers: &[Waker],
-) -> io::Result<(Vec<Supply>, Option<Receiver<Exhausted>>)> {
+pub(crate) fn split_source(
+    source: RequestSource,
+    style: &RequestFraming,
+    slice: ScheduleSlice,
+    wakers: &[SenderWaker],
+) -> io::Result<(Vec<SenderRequests>, Option<Receiver<InputEnd>>)> {
     let intake = match source {
-        Source::List(list) => {
-            return Ok((wakers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None));
+        RequestSource::List(list) => {
+            return Ok((wakers.iter().map(|_| SenderRequests::list(list.clone(), style)).collect(), None));
         }
-        Source::Lazy(intake) => intake,
+        RequestSource::Lazy(intake) => intake,
     };
     let (feeds, supplies): (Vec<_>, Vec<_>) =
         wakers.iter().map(|waker| Feed::new(style, waker.clone())).unzip();
@@ -241,15 +241,15 @@ pub(crate) fn supplies(
 
 /// One thread's view of the source.
 #[derive(Debug)]
-pub(crate) struct Supply {
-    style: Style,
+pub(crate) struct SenderRequests {
+    style: RequestFraming,
     /// Empty when requests come from a queue.
-    list: List,
+    list: RequestList,
     queue: Option<Queue>,
 }
 
 /// A request that was read for the hit with this number.
-type Numbered = (u64, Arc<Request>);
+type Numbered = (u64, Arc<PreparedRequest>);
 
 #[derive(Debug)]
 struct Queue {
@@ -261,43 +261,43 @@ struct Queue {
 
 /// Whether the source has a request for a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum RequestAvailability {
     /// It can be picked.
-    There,
+    Ready,
     /// The input has not been read that far.
     NotYet,
     /// The input has ended.
-    Over,
+    Exhausted,
 }
 
-impl Supply {
-    pub(crate) fn list(list: List, style: &Style) -> Self {
+impl SenderRequests {
+    pub(crate) fn list(list: RequestList, style: &RequestFraming) -> Self {
         Self { style: style.clone(), list, queue: None }
     }
 
     /// Nothing to send.
-    pub(crate) fn none(style: &Style) -> Self {
-        let list = List { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
+    pub(crate) fn none(style: &RequestFraming) -> Self {
+        let list = RequestList { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
         Self::list(list, style)
     }
 
     /// Goes on to the request of a hit, past those of hits that were never sent. Hits come in order.
     #[inline]
-    pub(crate) fn reach(&mut self, seq: u64) -> Reach {
-        self.queue.as_mut().map_or(Reach::There, |queue| queue.reach(seq))
+    pub(crate) fn advance_to(&mut self, seq: u64) -> RequestAvailability {
+        self.queue.as_mut().map_or(RequestAvailability::Ready, |queue| queue.reach(seq))
     }
 
     /// The request of a hit that was reached, and the target under which it counts; none when the filled template is no
     /// request.
     #[inline]
-    pub(crate) fn pick(&self, seq: u64) -> Option<(Which, usize)> {
+    pub(crate) fn select_request(&self, seq: u64) -> Option<(RequestRef, usize)> {
         if let Some(queue) = &self.queue {
-            return queue.front.as_ref().map(|(_, request)| (Which::Own(Arc::clone(request)), 0));
+            return queue.front.as_ref().map(|(_, request)| (RequestRef::Owned(Arc::clone(request)), 0));
         }
         let index = self.list.index(seq);
         match self.list.templates.get(index) {
             Some(Some(template)) => Some((self.filled(template, seq)?, index)),
-            _ => Some((Which::Listed(index), index)),
+            _ => Some((RequestRef::Listed(index), index)),
         }
     }
 
@@ -316,17 +316,17 @@ impl Supply {
         request.origin.variant.as_ref().map(|variant| &*variant.name)
     }
 
-    fn filled(&self, template: &Template, seq: u64) -> Option<Which> {
-        let request = Request::new(&template.fill(seq), &self.style).ok()?;
-        Some(Which::Own(Arc::new(request)))
+    fn filled(&self, template: &Template, seq: u64) -> Option<RequestRef> {
+        let request = PreparedRequest::new(&template.fill(seq), &self.style).ok()?;
+        Some(RequestRef::Owned(Arc::new(request)))
     }
 
-    /// The request of a flight. Indexes come from [`Supply::pick`] alone.
+    /// The request of a flight. Indexes come from [`SenderRequests::select_request`] alone.
     #[inline]
-    pub(crate) fn request<'r>(&'r self, which: &'r Which) -> &'r Request {
+    pub(crate) fn request<'r>(&'r self, which: &'r RequestRef) -> &'r PreparedRequest {
         match which {
-            Which::Listed(index) => &self.list.requests[*index],
-            Which::Own(request) => request,
+            RequestRef::Listed(index) => &self.list.requests[*index],
+            RequestRef::Owned(request) => request,
         }
     }
 
@@ -335,23 +335,28 @@ impl Supply {
         self.queue.is_some()
     }
 
-    pub(crate) fn redirected(&self, which: &Which, status: u16, location: &str) -> Result<Which, Unsendable> {
+    pub(crate) fn redirected(
+        &self,
+        which: &RequestRef,
+        status: u16,
+        location: &str,
+    ) -> Result<RequestRef, RequestBuildError> {
         self.request(which)
             .redirected(status, location, &self.style)
-            .map(|request| Which::Own(Arc::new(request)))
+            .map(|request| RequestRef::Owned(Arc::new(request)))
     }
 }
 
 impl Queue {
-    fn reach(&mut self, seq: u64) -> Reach {
+    fn reach(&mut self, seq: u64) -> RequestAvailability {
         while self.front.as_ref().is_none_or(|(number, _)| *number < seq) {
             match self.requests.try_recv().or_else(|_| self.ask()) {
                 Ok(front) => self.front = Some(front),
-                Err(TryRecvError::Empty) => return Reach::NotYet,
-                Err(TryRecvError::Disconnected) => return Reach::Over,
+                Err(TryRecvError::Empty) => return RequestAvailability::NotYet,
+                Err(TryRecvError::Disconnected) => return RequestAvailability::Exhausted,
             }
         }
-        Reach::There
+        RequestAvailability::Ready
     }
 
     /// Says that this thread waits, then looks again: a request that came in between would wake nobody.
@@ -373,7 +378,7 @@ struct Feed {
 
 /// Wakes a thread when it is dropped, too: it must notice that nothing more comes.
 #[derive(Debug)]
-struct Alarm(Waker);
+struct Alarm(SenderWaker);
 
 impl Drop for Alarm {
     fn drop(&mut self) {
@@ -383,13 +388,13 @@ impl Drop for Alarm {
 
 impl Feed {
     /// A queue: one end for the thread that `waker` wakes, the other for [`feed_all`].
-    fn new(style: &Style, waker: Waker) -> (Self, Supply) {
+    fn new(style: &RequestFraming, waker: SenderWaker) -> (Self, SenderRequests) {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
         let queue = Queue { requests, front: None, hungry: Arc::clone(&hungry) };
         (
             Self { requests: sender, hungry, alarm: Alarm(waker) },
-            Supply { queue: Some(queue), ..Supply::none(style) },
+            SenderRequests { queue: Some(queue), ..SenderRequests::none(style) },
         )
     }
 
@@ -405,16 +410,16 @@ impl Feed {
 
 /// An input that was read to its end.
 #[derive(Debug)]
-pub(crate) struct Exhausted {
+pub(crate) struct InputEnd {
     /// What it came to; no hit has any of a higher number.
     pub(crate) requests: u64,
     /// The bad line that it ended with.
-    pub(crate) mistake: Option<Mistake>,
+    pub(crate) mistake: Option<TargetError>,
 }
 
 /// Reads the whole input, request `k` for the thread of hit `k`, if that is in this slice. None when the threads ended
 /// first.
-fn feed_all(mut intake: Intake, feeds: &[Feed], slice: Slice) -> Option<Exhausted> {
+fn feed_all(mut intake: RequestReader, feeds: &[Feed], slice: ScheduleSlice) -> Option<InputEnd> {
     for requests in 0.. {
         let thread = slice.thread_of(requests, feeds.len() as u64);
         let feed = thread.and_then(|thread| feeds.get(usize::try_from(thread).ok()?));
@@ -428,7 +433,7 @@ fn feed_all(mut intake: Intake, feeds: &[Feed], slice: Slice) -> Option<Exhauste
             Ok(None) => None,
             Err(mistake) => Some(mistake),
         };
-        return Some(Exhausted { requests, mistake });
+        return Some(InputEnd { requests, mistake });
     }
     None
 }
@@ -437,13 +442,13 @@ fn feed_all(mut intake: Intake, feeds: &[Feed], slice: Slice) -> Option<Exhauste
 mod tests {
     use super::*;
     use crate::clock::RunClock;
-    use crate::poller::Poller;
+    use crate::poller::EventPoller;
     use crate::target::Target;
 
-    fn list(weights: &[u32]) -> Result<List, BadList> {
+    fn list(weights: &[u32]) -> Result<RequestList, RequestListError> {
         let target = Target { method: "GET".into(), url: "http://a/".into(), ..Target::default() };
-        let request = Request::new(&target, &Style::default()).unwrap();
-        List::new(weights.iter().map(|&weight| (request.clone(), Weight(weight))).collect())
+        let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+        RequestList::new(weights.iter().map(|&weight| (request.clone(), Weight(weight))).collect())
     }
 
     fn round(weights: &[u32], hits: u64) -> Vec<usize> {
@@ -475,45 +480,47 @@ mod tests {
     #[test]
     fn a_list_that_is_framed_in_another_way_keeps_its_order_and_its_templates() {
         let input = "GET http://a/{{seq}}\nGET http://b/\n";
-        let reader = Reader::new(
+        let reader = TargetReader::new(
             "t",
             Box::new(io::Cursor::new(input)),
-            crate::target::Format::Http,
+            crate::target::TargetFormat::Http,
             Default::default(),
         );
-        let list = Intake::new(reader, Style::default(), Some(Templates::new(1))).list().unwrap();
-        let style = Style { close: true, ..Style::default() };
-        let supply = Supply::list(list.reframed(&style, Some("HEAD")).unwrap(), &style);
+        let list = RequestReader::new(reader, RequestFraming::default(), Some(TemplateReader::new(1)))
+            .list()
+            .unwrap();
+        let style = RequestFraming { close: true, ..RequestFraming::default() };
+        let supply = SenderRequests::list(list.reframed(&style, Some("HEAD")).unwrap(), &style);
         for (seq, line) in
             [(0, "HEAD /0 HTTP/1.1\r\n"), (1, "HEAD / HTTP/1.1\r\n"), (2, "HEAD /2 HTTP/1.1\r\n")]
         {
-            let (which, _) = supply.pick(seq).unwrap();
+            let (which, _) = supply.select_request(seq).unwrap();
             let text = String::from_utf8_lossy(supply.request(&which).bytes());
             assert!(text.starts_with(line) && text.contains("\r\nConnection: close\r\n"), "{text}");
         }
-        let plain = list.reframed(&Style::default(), None).unwrap();
+        let plain = list.reframed(&RequestFraming::default(), None).unwrap();
         assert_eq!(plain.requests()[1].bytes(), list.requests()[1].bytes());
     }
 
     #[test]
     fn nothing_to_send_is_refused() {
-        assert_eq!(list(&[]).unwrap_err(), BadList::Empty);
-        assert!(matches!(list(&[u32::MAX, 1]), Err(BadList::Heavy(_))));
+        assert_eq!(list(&[]).unwrap_err(), RequestListError::Empty);
+        assert!(matches!(list(&[u32::MAX, 1]), Err(RequestListError::Heavy(_))));
     }
     /// It was woken before that, found nothing, and slept until something else woke it.
     #[test]
     fn a_thread_that_is_woken_by_the_end_of_its_queue_finds_it() {
-        let mut poller = Poller::new(RunClock::start()).unwrap();
+        let mut poller = EventPoller::new(RunClock::start()).unwrap();
         for _ in 0..200 {
-            let (feed, mut supply) = Feed::new(&Style::default(), poller.waker());
+            let (feed, mut supply) = Feed::new(&RequestFraming::default(), poller.waker());
             let reader = std::thread::spawn(move || drop(feed));
-            let mut events = Poller::events();
+            let mut events = EventPoller::events();
             while events.is_empty() {
                 poller.poll(&mut events).unwrap();
             }
-            let reach = supply.reach(0);
+            let reach = supply.advance_to(0);
             reader.join().unwrap();
-            assert_eq!(reach, Reach::Over);
+            assert_eq!(reach, RequestAvailability::Exhausted);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::files::Files;
+use crate::files::InputFiles;
 use crate::target::Target;
 
 /// A target with holes.
@@ -41,7 +41,7 @@ enum Piece {
 
 /// Why a placeholder is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadTemplate {
+pub enum TemplateError {
     /// Not one that is known.
     #[error(
         "bad placeholder {0:?}: expected {{{{seq}}}}, {{{{random FROM TO}}}}, {{{{hex DIGITS}}}}, {{{{uuid}}}}, \
@@ -66,13 +66,13 @@ const MOST_DIGITS: usize = 4096;
 
 /// Reads templates; keeps the row files that they name.
 #[derive(Debug, Default)]
-pub struct Templates {
+pub struct TemplateReader {
     seed: u64,
     rows: HashMap<String, Arc<[String]>>,
-    files: Files,
+    files: InputFiles,
 }
 
-impl Templates {
+impl TemplateReader {
     /// Random values repeat with the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -81,19 +81,19 @@ impl Templates {
 
     /// The same, which reads row files so.
     #[must_use]
-    pub fn with_files(self, files: Files) -> Self {
+    pub fn with_files(self, files: InputFiles) -> Self {
         Self { files, ..self }
     }
 
     /// The target's template; none if it has no placeholder.
     ///
     /// # Errors
-    /// [`BadTemplate`].
-    pub fn read(&mut self, target: &Target) -> Result<Option<Template>, BadTemplate> {
+    /// [`TemplateError`].
+    pub fn read(&mut self, target: &Target) -> Result<Option<Template>, TemplateError> {
         let place = target.url.find("://").map_or(0, |scheme| scheme + 3);
         let path = target.url[place..].find(['/', '?', '#']).map_or(target.url.len(), |path| place + path);
         if target.url[..path].contains("{{") {
-            return Err(BadTemplate::Host(target.url.clone()));
+            return Err(TemplateError::Host(target.url.clone()));
         }
         let mut template = Template {
             url: self.pieces(&target.url)?,
@@ -112,12 +112,12 @@ impl Templates {
         Ok(template.has_holes().then_some(template))
     }
 
-    fn pieces(&mut self, text: &str) -> Result<Vec<Piece>, BadTemplate> {
+    fn pieces(&mut self, text: &str) -> Result<Vec<Piece>, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
             let (inside, after) =
-                after.split_once("}}").ok_or_else(|| BadTemplate::Placeholder(format!("{{{{{after}")))?;
+                after.split_once("}}").ok_or_else(|| TemplateError::Placeholder(format!("{{{{{after}")))?;
             pieces.push(Piece::Text(before.to_owned()));
             pieces.push(self.placeholder(inside)?);
             rest = after;
@@ -126,8 +126,8 @@ impl Templates {
         Ok(pieces)
     }
 
-    fn placeholder(&mut self, inside: &str) -> Result<Piece, BadTemplate> {
-        let bad = || BadTemplate::Placeholder(format!("{{{{{inside}}}}}"));
+    fn placeholder(&mut self, inside: &str) -> Result<Piece, TemplateError> {
+        let bad = || TemplateError::Placeholder(format!("{{{{{inside}}}}}"));
         let number = |word: &str| word.parse::<u64>().map_err(|_| bad());
         let column =
             |word: &str| word.parse::<usize>().ok().and_then(|column| column.checked_sub(1)).ok_or_else(bad);
@@ -161,11 +161,11 @@ impl Templates {
     }
 
     /// The lines of a file, all of which have such a column (from 0).
-    fn columns(&mut self, file: &str, column: usize) -> Result<Arc<[String]>, BadTemplate> {
+    fn columns(&mut self, file: &str, column: usize) -> Result<Arc<[String]>, TemplateError> {
         let rows = self.rows(file)?;
         match rows.iter().find(|row| cell(row, column).is_none()) {
             None => Ok(rows),
-            Some(row) => Err(BadTemplate::File {
+            Some(row) => Err(TemplateError::File {
                 file: file.to_owned(),
                 reason: format!("{row:?} has no column {}", column + 1),
             }),
@@ -173,11 +173,11 @@ impl Templates {
     }
 
     /// The lines of a file that are not empty, read once.
-    fn rows(&mut self, file: &str) -> Result<Arc<[String]>, BadTemplate> {
+    fn rows(&mut self, file: &str) -> Result<Arc<[String]>, TemplateError> {
         if let Some(rows) = self.rows.get(file) {
             return Ok(Arc::clone(rows));
         }
-        let bad = |reason: &str| BadTemplate::File { file: file.to_owned(), reason: reason.to_owned() };
+        let bad = |reason: &str| TemplateError::File { file: file.to_owned(), reason: reason.to_owned() };
         let bytes = self.files.read(file).map_err(|error| bad(&error.to_string()))?;
         let text = String::from_utf8(bytes).map_err(|_| bad("stream did not contain valid UTF-8"))?;
         let rows: Arc<[String]> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
@@ -275,8 +275,8 @@ mod tests {
         }
     }
 
-    fn read(url: &str, header: &str, body: &str) -> Result<Option<Template>, BadTemplate> {
-        Templates::new(1).read(&target(url, header, body))
+    fn read(url: &str, header: &str, body: &str) -> Result<Option<Template>, TemplateError> {
+        TemplateReader::new(1).read(&target(url, header, body))
     }
 
     #[test]
@@ -335,9 +335,9 @@ mod tests {
             ["{{sec}}", "{{random 2 1}}", "{{random 1}}", "{{hex 0}}", "{{row}}", "{{seq", "{{pick x 0}}"]
         {
             let bad = read(&format!("http://a/{text}"), "", "").unwrap_err();
-            assert!(matches!(bad, BadTemplate::Placeholder(_)), "{text}: {bad}");
+            assert!(matches!(bad, TemplateError::Placeholder(_)), "{text}: {bad}");
         }
-        assert!(matches!(read("http://{{seq}}/", "", ""), Err(BadTemplate::Host(_))));
-        assert!(matches!(read("http://a/{{row /does/not/exist}}", "", ""), Err(BadTemplate::File { .. })));
+        assert!(matches!(read("http://{{seq}}/", "", ""), Err(TemplateError::Host(_))));
+        assert!(matches!(read("http://a/{{row /does/not/exist}}", "", ""), Err(TemplateError::File { .. })));
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::record::Record;
-use crate::spread::Spread;
+use crate::spread::Distribution;
 
 /// Widest run in rows; 900 rows of an eighth of a second are almost two minutes, of a second a quarter of an hour.
 pub const MAX_ROWS: usize = 900;
@@ -20,12 +20,12 @@ pub const FINEST_NS: i128 = 125_000_000;
 #[derive(Debug, Clone)]
 pub struct Timeline {
     width_ns: i128,
-    rows: BTreeMap<i128, Row>,
+    rows: BTreeMap<i128, TimelineRow>,
 }
 
 /// What happened in one interval.
 #[derive(Debug, Clone, Default)]
-pub struct Row {
+pub struct TimelineRow {
     /// Requests that were due in it.
     pub offered: u64,
     /// Requests that were given up in it and never sent.
@@ -39,11 +39,11 @@ pub struct Row {
     /// Sum of the instants of its answers and failures, likewise.
     ended_ns: i128,
     /// Response times of the requests *due* in it, good and bad.
-    pub response: Spread,
+    pub response: Distribution,
     /// The same from the real send; empty unless an HDR log filled it.
-    pub service: Spread,
+    pub service: Distribution,
     /// Real send minus due instant; empty unless an HDR log filled it.
-    pub lag: Spread,
+    pub lag: Distribution,
 }
 
 impl Default for Timeline {
@@ -71,7 +71,7 @@ impl Timeline {
     }
 
     /// The row that covers an instant, made if need be.
-    pub fn row_mut(&mut self, unix_ns: i128) -> &mut Row {
+    pub fn row_mut(&mut self, unix_ns: i128) -> &mut TimelineRow {
         self.make_room(unix_ns);
         self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default()
     }
@@ -135,7 +135,7 @@ impl Timeline {
     }
 
     /// Every row of the span in order, `None` where nothing happened.
-    pub fn rows(&self) -> impl Iterator<Item = Option<&Row>> {
+    pub fn rows(&self) -> impl Iterator<Item = Option<&TimelineRow>> {
         let first = self.rows.first_key_value().map_or(0, |(first, _)| *first);
         (first..first + self.span() as i128).map(|at| self.rows.get(&at))
     }
@@ -156,7 +156,7 @@ impl Timeline {
     }
 }
 
-impl Row {
+impl TimelineRow {
     /// Counts the row's instants from a start that lies so much earlier.
     fn shift(&mut self, by_ns: i128) {
         self.due_ns += by_ns * i128::from(self.offered);
@@ -180,11 +180,11 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Timestamp, Zone};
+    use crate::record::{Zone, ZonedTimestamp};
 
     fn answered(at_ms: i64, latency_ms: i64, code: u16) -> Record {
         Record {
-            timestamp: Timestamp::from_unix_ns(at_ms * 1_000_000, Zone::Utc),
+            timestamp: ZonedTimestamp::from_unix_ns(at_ms * 1_000_000, Zone::Utc),
             latency_ns: latency_ms * 1_000_000,
             code,
             ..Record::default()

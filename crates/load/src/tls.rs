@@ -14,11 +14,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::files::Files;
+use crate::files::InputFiles;
 
 /// How connections are secured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsOptions {
     /// `-insecure`: any certificate will do.
     pub insecure: bool,
     /// `-root-certs`: PEM files instead of the system's bundle.
@@ -33,7 +33,7 @@ pub struct Tls {
 
 /// Why there is no TLS to be had.
 #[derive(Debug, thiserror::Error)]
-pub enum BadTls {
+pub enum TlsOptionsError {
     /// A PEM file that cannot be read or holds nothing of use.
     #[error("{file}: {reason}")]
     File {
@@ -56,20 +56,20 @@ const BUNDLES: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-impl Tls {
+impl TlsOptions {
     /// The library's form of it.
     ///
     /// # Errors
-    /// [`BadTls`].
-    pub fn config(&self) -> Result<Arc<ClientConfig>, BadTls> {
-        self.config_of(&Files::default())
+    /// [`TlsOptionsError`].
+    pub fn config(&self) -> Result<Arc<ClientConfig>, TlsOptionsError> {
+        self.config_with_files(&InputFiles::default())
     }
 
     /// The same of files that are read so. The system's bundle is none of them.
     ///
     /// # Errors
-    /// [`BadTls`].
-    pub fn config_of(&self, files: &Files) -> Result<Arc<ClientConfig>, BadTls> {
+    /// [`TlsOptionsError`].
+    pub fn config_with_files(&self, files: &InputFiles) -> Result<Arc<ClientConfig>, TlsOptionsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
@@ -90,7 +90,7 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    fn trust(&self, provider: &Arc<CryptoProvider>, files: &Files) -> Result<Trust, BadTls> {
+    fn trust(&self, provider: &Arc<CryptoProvider>, files: &InputFiles) -> Result<Trust, TlsOptionsError> {
         let (mut store, mut named) = (RootCertStore::empty(), Vec::new());
         for file in &self.roots {
             for certificate in certificates(file, files)? {
@@ -103,7 +103,7 @@ impl Tls {
             let bundle = named
                 .into_iter()
                 .chain(BUNDLES.map(PathBuf::from))
-                .find_map(|file| certificates(&file, &Files::default()).ok());
+                .find_map(|file| certificates(&file, &InputFiles::default()).ok());
             // A bundle may hold a certificate that this library does not parse; the others still count.
             store.add_parsable_certificates(bundle.unwrap_or_default());
         }
@@ -142,18 +142,18 @@ pub(crate) fn seed(config: &ClientConfig) {
     let _ = config.crypto_provider().secure_random.fill(&mut [0; 1]);
 }
 
-fn bad(file: &Path, reason: &dyn std::fmt::Display) -> BadTls {
-    BadTls::File { file: file.to_owned(), reason: reason.to_string() }
+fn bad(file: &Path, reason: &dyn std::fmt::Display) -> TlsOptionsError {
+    TlsOptionsError::File { file: file.to_owned(), reason: reason.to_string() }
 }
 
-fn certificates(file: &Path, files: &Files) -> Result<Vec<CertificateDer<'static>>, BadTls> {
+fn certificates(file: &Path, files: &InputFiles) -> Result<Vec<CertificateDer<'static>>, TlsOptionsError> {
     let text = files.read(file).map_err(|error| bad(file, &pem::Error::Io(error)))?;
     let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = read.map_err(|error| bad(file, &error))?;
     if certificates.is_empty() { Err(bad(file, &"no certificate in it")) } else { Ok(certificates) }
 }
 
-fn private_key(file: &Path, files: &Files) -> Result<PrivateKeyDer<'static>, BadTls> {
+fn private_key(file: &Path, files: &InputFiles) -> Result<PrivateKeyDer<'static>, TlsOptionsError> {
     let text = files.read(file).map_err(|error| bad(file, &pem::Error::Io(error)))?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
         pem::Error::NoItemsFound => bad(file, &"no private key in it; --key names the file that has it"),
@@ -228,10 +228,10 @@ mod tests {
 
     #[test]
     fn files_that_are_no_certificates_are_named() {
-        let missing = Tls { roots: vec!["/does/not/exist".into()], ..Tls::default() };
+        let missing = TlsOptions { roots: vec!["/does/not/exist".into()], ..TlsOptions::default() };
         assert!(missing.config().unwrap_err().to_string().starts_with("/does/not/exist: "));
         let empty = tempfile::NamedTempFile::new().unwrap();
-        let empty = Tls { roots: vec![empty.path().to_owned()], ..Tls::default() };
+        let empty = TlsOptions { roots: vec![empty.path().to_owned()], ..TlsOptions::default() };
         assert!(empty.config().unwrap_err().to_string().ends_with(": no certificate in it"));
     }
 
@@ -245,7 +245,10 @@ mod tests {
         let identity = || seawall_testkit::tls::Authority::new().unwrap().client().unwrap();
         let (chain, key) = (file(&identity().certificate), file(&identity().key));
         let identity = Some((chain.path().to_owned(), key.path().to_owned()));
-        let said = Tls { identity, insecure: true, ..Tls::default() }.config().unwrap_err().to_string();
+        let said = TlsOptions { identity, insecure: true, ..TlsOptions::default() }
+            .config()
+            .unwrap_err()
+            .to_string();
         let expected = format!("{}: no key for {}: ", key.path().display(), chain.path().display());
         assert!(said.starts_with(&expected), "{said}");
     }
@@ -257,14 +260,22 @@ mod tests {
         let identity = seawall_testkit::tls::Authority::new().unwrap().client().unwrap();
         std::io::Write::write_all(&mut chain, identity.certificate.as_bytes()).unwrap();
         let identity = Some((chain.path().to_owned(), chain.path().to_owned()));
-        let said = Tls { identity, insecure: true, ..Tls::default() }.config().unwrap_err().to_string();
+        let said = TlsOptions { identity, insecure: true, ..TlsOptions::default() }
+            .config()
+            .unwrap_err()
+            .to_string();
         assert!(said.ends_with(": no private key in it; --key names the file that has it"), "{said}");
     }
 
     #[test]
     fn h2_is_offered_first_and_only_if_wanted() {
-        let offered =
-            |http2| Tls { http2, insecure: true, ..Tls::default() }.config().unwrap().alpn_protocols.clone();
+        let offered = |http2| {
+            TlsOptions { http2, insecure: true, ..TlsOptions::default() }
+                .config()
+                .unwrap()
+                .alpn_protocols
+                .clone()
+        };
         assert_eq!(offered(true), [b"h2".to_vec(), b"http/1.1".to_vec()]);
         assert_eq!(offered(false), [b"http/1.1".to_vec()]);
     }

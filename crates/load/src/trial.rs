@@ -8,52 +8,52 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, nanos};
-use crate::collector::{Collector, Heard};
-use crate::control::{Control, Shared};
-use crate::interval::Interval;
-use crate::outcome::{Outcome, handed_out};
-use crate::parts::Parts;
-use crate::plan::Load;
-use crate::recorder::{self, Patience};
+use crate::collector::{Collector, CollectorEvent};
+use crate::control::{Control, ControlState};
+use crate::interval::IntervalStats;
+use crate::outcome::{RunOutcome, handed_out};
+use crate::parts::SenderTaskBuilder;
+use crate::plan::LoadSpec;
+use crate::recorder::{self, WriterTimeout};
 use crate::results::EncodeError;
-use crate::schedule::{Arrivals, Slice, Until};
-use crate::session::Session;
-use crate::stats::Stats;
-use crate::supply::Exhausted;
+use crate::schedule::{ArrivalModel, ScheduleSlice, StopCondition};
+use crate::session::LoadSession;
+use crate::stats::LoadStats;
+use crate::supply::InputEnd;
 
 /// A trial under way. Dropping it aborts it and waits for the threads to be done with it.
-pub struct Trial<'s> {
-    pub(crate) session: Whose<'s>,
-    pub(crate) course: Course,
+pub struct LoadTrial<'s> {
+    pub(crate) session: SessionRef<'s>,
+    pub(crate) course: TrialState,
 }
 
 /// A session that lives on, or one that was opened for a single trial.
-pub(crate) enum Whose<'s> {
-    Another(&'s mut Session),
-    Own(Box<Session>),
+pub(crate) enum SessionRef<'s> {
+    Borrowed(&'s mut LoadSession),
+    Owned(Box<LoadSession>),
 }
 
 /// What a trial has beside its session.
-pub(crate) struct Course {
+pub(crate) struct TrialState {
     control: Control,
     /// Shows the time since the trial began.
     clock: RunClock,
     warm_up: Nanos,
     /// When the schedule ends.
     end: Nanos,
-    until: Until,
-    slice: Slice,
+    until: StopCondition,
+    slice: ScheduleSlice,
     /// Threads that have a part in it.
     threads: usize,
     collector: Collector,
     pub(crate) written: Option<Receiver<Result<u64, EncodeError>>>,
-    pub(crate) exhausted: Option<Receiver<Exhausted>>,
+    pub(crate) exhausted: Option<Receiver<InputEnd>>,
 }
 
-impl Trial<'_> {
+impl LoadTrial<'_> {
     /// The hand on it: another rate, a pause, an end.
     #[must_use]
-    pub fn steer(&self) -> Control {
+    pub fn control(&self) -> Control {
         self.course.control.clone()
     }
 
@@ -64,17 +64,17 @@ impl Trial<'_> {
     }
 
     /// Waits for the figures of the next interval, or at most `patience`. Intervals are in the time of the trial.
-    pub fn next(&mut self, patience: Duration) -> Heard<'_> {
+    pub fn next_interval(&mut self, patience: Duration) -> CollectorEvent<'_> {
         self.course.collector.next(patience)
     }
 
-    /// The interval that [`Self::next`] told last; an empty one before that.
+    /// The interval that [`Self::next_interval`] told last; an empty one before that.
     #[must_use]
-    pub fn interval(&self) -> &Interval {
+    pub fn interval(&self) -> &IntervalStats {
         self.course.collector.last()
     }
 
-    /// CPU time that each thread spun away ([`Setup::spin`](crate::plan::Setup::spin)) from the start until the end of that
+    /// CPU time that each thread spun away ([`SessionSetup::spin`](crate::plan::SessionSetup::spin)) from the start until the end of that
     /// interval, in the order of the numbers that the threads have in their names.
     #[must_use]
     pub fn spun(&self) -> &[Nanos] {
@@ -84,21 +84,21 @@ impl Trial<'_> {
     /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
     /// thread that writes to an output that does is left behind.
     #[must_use]
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> RunOutcome {
         let outcome = self.course.finish();
         self.session().count(&outcome.total);
         outcome
     }
 
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut LoadSession {
         match &mut self.session {
-            Whose::Another(session) => session,
-            Whose::Own(session) => session,
+            SessionRef::Borrowed(session) => session,
+            SessionRef::Owned(session) => session,
         }
     }
 }
 
-impl Drop for Trial<'_> {
+impl Drop for LoadTrial<'_> {
     /// Nobody wants to hear what it comes to, so it must not go on sending.
     fn drop(&mut self) {
         self.course.give_up();
@@ -108,15 +108,15 @@ impl Drop for Trial<'_> {
     }
 }
 
-impl Course {
+impl TrialState {
     /// Of parts that the threads have; `beforehand` are figures that are no thread's. Results come on top.
     pub(crate) fn new(
-        load: &Load,
-        parts: Parts,
-        (shared, clock): (Arc<Shared>, RunClock),
-        beforehand: Stats,
+        load: &LoadSpec,
+        parts: SenderTaskBuilder,
+        (shared, clock): (Arc<ControlState>, RunClock),
+        beforehand: LoadStats,
     ) -> Self {
-        let Parts { harvest, spares, .. } = parts;
+        let SenderTaskBuilder { harvest, spares, .. } = parts;
         Self {
             control: Control(shared),
             clock,
@@ -131,10 +131,10 @@ impl Course {
         }
     }
 
-    fn finish(&mut self) -> Outcome {
+    fn finish(&mut self) -> RunOutcome {
         self.hear_all();
         // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
-        let ended = self.collector.ended();
+        let ended = self.collector.end_time();
         let written = self.await_writer();
         let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
@@ -142,14 +142,14 @@ impl Course {
             self.until.hits = self.until.hits.min(exhausted.requests);
         }
         let end = self.end(ended);
-        Outcome {
+        RunOutcome {
             scheduled: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
             scheduled_for: end.saturating_sub(self.warm_up),
             elapsed: ended.saturating_sub(self.warm_up),
             written,
-            mistake: exhausted.and_then(|exhausted| exhausted.mistake),
-            early: self.control.0.early(),
+            input_error: exhausted.and_then(|exhausted| exhausted.mistake),
+            stop_reason: self.control.0.early(),
             threads: self.threads,
             total: self.collector.total(),
         }
@@ -166,11 +166,11 @@ impl Course {
     }
 
     fn hear_all(&mut self) {
-        while !matches!(self.collector.next(Duration::from_secs(1)), Heard::Over) {}
+        while !matches!(self.collector.next(Duration::from_secs(1)), CollectorEvent::Ended) {}
     }
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {
-        let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
+        let patience = WriterTimeout::new(Arc::clone(&self.control.0), self.clock);
         self.written.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
     }
 
@@ -179,17 +179,17 @@ impl Course {
     fn end(&self, ended: Nanos) -> Nanos {
         let told = self.control.0.ended().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
-        let Arrivals::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
+        let ArrivalModel::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
-        let over = schedule.over(self.until.hits, latest);
+        let over = schedule.end_time(self.until.hits, latest);
         if over == Nanos::MAX { ended } else { over }
     }
 
     /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
-        let Arrivals::Open(schedule) = &*arrivals else { return None };
+        let ArrivalModel::Open(schedule) = &*arrivals else { return None };
         let hits = |at| self.slice.count(schedule.hits_before(at).min(self.until.hits));
-        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.so_far())))
+        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.reported_total())))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
-use crate::proxy::{BadProxy, Proxies};
+use crate::proxy::{ProxyError, ProxyRules};
 use crate::resolve::HostPort;
 
 /// One way. What it does not name is as the run has it.
@@ -24,19 +24,19 @@ pub struct Variant {
     /// The name that the server's certificate must have, and that the server is told.
     pub server_name: Option<String>,
     /// What is spoken.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<VariantProtocol>,
     /// Connections are used again, or each request has one of its own.
     pub keep_alive: Option<bool>,
     /// Any certificate will do.
     pub insecure: bool,
     /// Instead of the run's; without any it goes around them.
-    pub proxies: Option<Arc<Proxies>>,
+    pub proxies: Option<Arc<ProxyRules>>,
 }
 
 /// What a variant speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum VariantProtocol {
     /// HTTP/1.1, and with TLS nothing else is offered.
     Http1,
     /// HTTP/2, without TLS without asking.
@@ -50,7 +50,7 @@ struct Written {
     name: String,
     address: Option<String>,
     server_name: Option<String>,
-    protocol: Option<Protocol>,
+    protocol: Option<VariantProtocol>,
     keepalive: Option<bool>,
     insecure: Option<bool>,
     proxy: Option<String>,
@@ -58,7 +58,7 @@ struct Written {
 
 /// Why a variant is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadVariant {
+pub enum VariantError {
     /// Figures need something to call it.
     #[error("a variant needs a name of 1 to {MOST_NAME} bytes")]
     Name,
@@ -70,25 +70,26 @@ pub enum BadVariant {
     ServerName(String),
     /// A proxy that cannot be used.
     #[error(transparent)]
-    Proxy(#[from] BadProxy),
+    Proxy(#[from] ProxyError),
 }
 
 /// Longest name, in bytes.
 pub const MOST_NAME: usize = 64;
 
 impl TryFrom<Written> for Variant {
-    type Error = BadVariant;
+    type Error = VariantError;
 
-    fn try_from(written: Written) -> Result<Self, BadVariant> {
+    fn try_from(written: Written) -> Result<Self, VariantError> {
         let Written { name, address, server_name, protocol, keepalive, insecure, proxy } = written;
         if !(1..=MOST_NAME).contains(&name.len()) {
-            return Err(BadVariant::Name);
+            return Err(VariantError::Name);
         }
         if let Some(name) = server_name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
-            return Err(BadVariant::ServerName(name.clone()));
+            return Err(VariantError::ServerName(name.clone()));
         }
-        let address = address.map(|text| place(&text).ok_or(BadVariant::Address(text))).transpose()?;
-        let proxies = proxy.map(|url| proxies(&url)).transpose()?.map(Arc::new);
+        let address =
+            address.map(|text| parse_host_port(&text).ok_or(VariantError::Address(text))).transpose()?;
+        let proxies = proxy.map(|url| parse_proxy(&url)).transpose()?.map(Arc::new);
         let (keep_alive, insecure) = (keepalive, insecure.unwrap_or(false));
         Ok(Self { name, address, server_name, protocol, keep_alive, insecure, proxies })
     }
@@ -98,13 +99,13 @@ impl TryFrom<Written> for Variant {
 ///
 /// # Errors
 /// It cannot be used.
-pub fn proxies(url: &str) -> Result<Proxies, BadProxy> {
-    if url == "none" { Ok(Proxies::default()) } else { Proxies::one(url) }
+pub fn parse_proxy(url: &str) -> Result<ProxyRules, ProxyError> {
+    if url == "none" { Ok(ProxyRules::default()) } else { ProxyRules::for_all(url) }
 }
 
 /// `host:port`, an IPv6 address in brackets; none of anything else.
 #[must_use]
-pub fn place(text: &str) -> Option<HostPort> {
+pub fn parse_host_port(text: &str) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host = bare.unwrap_or(host);
@@ -116,7 +117,7 @@ pub fn place(text: &str) -> Option<HostPort> {
 impl Variant {
     /// The same for another host: what names this one does not lead there.
     #[must_use]
-    pub fn elsewhere(&self) -> Self {
+    pub fn for_other_host(&self) -> Self {
         Self { address: None, server_name: None, ..self.clone() }
     }
 }
@@ -138,14 +139,14 @@ mod tests {
     #[test]
     fn a_variant_says_what_differs_and_nothing_else() {
         let plain = read(r#"{"name":"a"}"#).unwrap();
-        assert_eq!(plain.elsewhere(), plain);
+        assert_eq!(plain.for_other_host(), plain);
         let full = r#"{"name":"a","address":"[::1]:80","server_name":"b","protocol":"http2","keepalive":false,
             "insecure":true,"proxy":"none"}"#;
         let expected = Variant {
             name: "a".into(),
             address: Some(("::1".into(), 80)),
             server_name: Some("b".into()),
-            protocol: Some(Protocol::Http2),
+            protocol: Some(VariantProtocol::Http2),
             keep_alive: Some(false),
             insecure: true,
             proxies: Some(Arc::default()),

@@ -5,15 +5,15 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use seawall_load::record::{Carriage, Headers, Record, Timestamp, Zone};
-use seawall_load::results::{Decoder, Encoder, Format};
+use seawall_load::record::{Record, RecordedConnection, ResponseHeaders, Zone, ZonedTimestamp};
+use seawall_load::results::{Decoder, Encoder, ResultFormat};
 
-fn at(ns: i64, zone: Zone) -> Timestamp {
-    Timestamp::from_unix_ns(ns, zone)
+fn at(ns: i64, zone: Zone) -> ZonedTimestamp {
+    ZonedTimestamp::from_unix_ns(ns, zone)
 }
 
-fn headers(pairs: &[(&str, &str)]) -> Headers {
-    let mut headers = Headers::present();
+fn headers(pairs: &[(&str, &str)]) -> ResponseHeaders {
+    let mut headers = ResponseHeaders::present();
     pairs.iter().for_each(|(name, value)| headers.push(name.as_bytes(), value.as_bytes()));
     headers
 }
@@ -46,7 +46,7 @@ fn golden() -> Vec<Record> {
         error: "404 Not Found".into(),
         method: "POST".into(),
         url: "https://[::1]:8443/".into(),
-        headers: Headers::present(),
+        headers: ResponseHeaders::present(),
         ..Record::default()
     };
     let before_epoch = Record {
@@ -76,8 +76,8 @@ fn golden() -> Vec<Record> {
         empty_body: false,
         method: "GET".into(),
         url: " leading space".into(),
-        headers: Headers::default(),
-        carriage: Carriage::Untold,
+        headers: ResponseHeaders::default(),
+        connection: RecordedConnection::NotRecorded,
     };
     let refused = Record {
         seq: 3,
@@ -102,7 +102,7 @@ fn golden() -> Vec<Record> {
     vec![answered, Record::default(), kathmandu, before_epoch, largest, refused, quoted]
 }
 
-fn encode(format: Format, records: &[Record]) -> Vec<u8> {
+fn encode(format: ResultFormat, records: &[Record]) -> Vec<u8> {
     let mut encoder = Encoder::new(format, Vec::new());
     records.iter().for_each(|record| encoder.encode(record).unwrap());
     encoder.into_inner()
@@ -110,22 +110,22 @@ fn encode(format: Format, records: &[Record]) -> Vec<u8> {
 
 #[test]
 fn gob_is_what_vegeta_writes() {
-    assert_eq!(encode(Format::Gob, &golden()), include_bytes!("golden/results.gob"));
+    assert_eq!(encode(ResultFormat::Gob, &golden()), include_bytes!("golden/results.gob"));
 }
 
 #[test]
 fn json_is_what_vegeta_writes() {
-    let ours = String::from_utf8(encode(Format::Json, &golden())).unwrap();
+    let ours = String::from_utf8(encode(ResultFormat::Json, &golden())).unwrap();
     assert_eq!(ours, include_str!("golden/results.json"));
 }
 
 #[test]
 fn csv_is_what_vegeta_writes() {
-    let ours = String::from_utf8(encode(Format::Csv, &golden())).unwrap();
+    let ours = String::from_utf8(encode(ResultFormat::Csv, &golden())).unwrap();
     assert_eq!(ours, include_str!("golden/results.csv"));
 }
 
-fn decode(bytes: &[u8]) -> (Format, Vec<Record>) {
+fn decode(bytes: &[u8]) -> (ResultFormat, Vec<Record>) {
     let mut decoder = Decoder::detect(bytes).unwrap();
     let (mut record, mut records) = (Record::default(), Vec::new());
     while decoder.decode(&mut record).unwrap() {
@@ -136,13 +136,13 @@ fn decode(bytes: &[u8]) -> (Format, Vec<Record>) {
 
 #[test]
 fn vegetas_gob_is_read() {
-    assert_eq!(decode(include_bytes!("golden/results.gob")), (Format::Gob, golden()));
+    assert_eq!(decode(include_bytes!("golden/results.gob")), (ResultFormat::Gob, golden()));
 }
 
 #[test]
 fn vegetas_json_is_read() {
-    assert_eq!(decode(include_bytes!("golden/results.json")), (Format::Json, golden()));
-    assert_eq!(decode(include_bytes!("golden/source.json")), (Format::Json, golden()));
+    assert_eq!(decode(include_bytes!("golden/results.json")), (ResultFormat::Json, golden()));
+    assert_eq!(decode(include_bytes!("golden/source.json")), (ResultFormat::Json, golden()));
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn vegetas_csv_is_read_with_its_instants_in_utc() {
     let mut expected = golden();
     for record in &mut expected {
         let wrapped = record.timestamp.unix_ns() as i64;
-        record.timestamp = Timestamp::from_unix_ns(wrapped, Zone::Offset(0));
+        record.timestamp = ZonedTimestamp::from_unix_ns(wrapped, Zone::Offset(0));
         record.empty_body = record.body.is_empty();
     }
-    assert_eq!(decode(include_bytes!("golden/results.csv")), (Format::Csv, expected));
+    assert_eq!(decode(include_bytes!("golden/results.csv")), (ResultFormat::Csv, expected));
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn several_header_names_are_read_in_whatever_order_go_wrote_them() {
     let expected = vec![expected];
     assert_eq!(decode(include_bytes!("golden/headers.results.gob")).1, expected);
     assert_eq!(decode(include_bytes!("golden/headers.results.json")).1, expected);
-    let from_csv = records_in(Format::Csv, &expected);
+    let from_csv = records_in(ResultFormat::Csv, &expected);
     assert_eq!(decode(include_bytes!("golden/headers.results.csv")).1, from_csv);
     // CSV sorts names, so here our bytes are vegeta's too.
-    assert_eq!(encode(Format::Csv, &expected), include_bytes!("golden/headers.results.csv"));
+    assert_eq!(encode(ResultFormat::Csv, &expected), include_bytes!("golden/headers.results.csv"));
 }
 
 /// Empty and absent bodies, headers and lists of values: three inputs of the same records, each to all three formats.
@@ -189,7 +189,7 @@ fn what_is_empty_and_what_is_absent_come_out_as_in_vegeta() {
     for from in ["gob", "json", "csv"] {
         let (_, records) = decode(&golden(format!("source.{from}")));
         assert_eq!(records.len(), 9, "{from}");
-        for to in [Format::Gob, Format::Json, Format::Csv] {
+        for to in [ResultFormat::Gob, ResultFormat::Json, ResultFormat::Csv] {
             let name = format!("{from}-to.{}", to.name());
             let (ours, theirs) = (encode(to, &records), golden(name.clone()));
             assert_eq!(ours.escape_ascii().to_string(), theirs.escape_ascii().to_string(), "{name}");
@@ -198,7 +198,7 @@ fn what_is_empty_and_what_is_absent_come_out_as_in_vegeta() {
 }
 
 /// Cut anywhere, the whole records in front of the cut come out, then the cut is told unless it fell between records.
-fn survives_every_cut(format: Format) {
+fn survives_every_cut(format: ResultFormat) {
     let records = golden();
     let whole = encode(format, &records);
     let ends: Vec<usize> = (1..=records.len()).map(|n| encode(format, &records[..n]).len()).collect();
@@ -218,7 +218,7 @@ fn survives_every_cut(format: Format) {
         };
         let kept = ends.iter().filter(|&&end| end <= cut).count();
         // JSON's closing brace tells that a record is whole even if its line break is missing.
-        let brace = format == Format::Json && ends.contains(&(cut + 1));
+        let brace = format == ResultFormat::Json && ends.contains(&(cut + 1));
         assert_eq!(read, kept + usize::from(brace), "cut at {cut}");
         let between = brace || ends.contains(&cut) || description_ends(format, cut);
         assert_eq!(broke, !between, "cut at {cut}");
@@ -226,36 +226,36 @@ fn survives_every_cut(format: Format) {
 }
 
 /// What remains of the records in a format that keeps less.
-fn records_in(format: Format, records: &[Record]) -> Vec<Record> {
+fn records_in(format: ResultFormat, records: &[Record]) -> Vec<Record> {
     let lose = |record: &Record| match format {
-        Format::Csv => Record {
-            timestamp: Timestamp::from_unix_ns(record.timestamp.unix_ns() as i64, Zone::Offset(0)),
+        ResultFormat::Csv => Record {
+            timestamp: ZonedTimestamp::from_unix_ns(record.timestamp.unix_ns() as i64, Zone::Offset(0)),
             empty_body: record.body.is_empty(),
             ..record.clone()
         },
-        Format::Gob | Format::Json => record.clone(),
+        ResultFormat::Gob | ResultFormat::Json => record.clone(),
     };
     records.iter().map(lose).collect()
 }
 
 /// The ends of gob's four description messages, which stand in front of the first record.
-fn description_ends(format: Format, at: usize) -> bool {
-    format == Format::Gob && [152, 169, 193, 206].contains(&at)
+fn description_ends(format: ResultFormat, at: usize) -> bool {
+    format == ResultFormat::Gob && [152, 169, 193, 206].contains(&at)
 }
 
 #[test]
 fn a_gob_cut_at_any_byte_keeps_what_was_read() {
-    survives_every_cut(Format::Gob);
+    survives_every_cut(ResultFormat::Gob);
 }
 
 #[test]
 fn json_cut_at_any_byte_keeps_what_was_read() {
-    survives_every_cut(Format::Json);
+    survives_every_cut(ResultFormat::Json);
 }
 
 #[test]
 fn csv_cut_at_any_byte_keeps_what_was_read() {
-    survives_every_cut(Format::Csv);
+    survives_every_cut(ResultFormat::Csv);
 }
 
 /// `cat a.gob b.gob`, which Go's reader refuses as "duplicate type received".

@@ -5,8 +5,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use seawall_invariants::load::results;
-use seawall_load::record::{Carriage, Carrier, Headers, Record, Timestamp, Zone};
-use seawall_load::results::{Decoder, Encoder, Format};
+use seawall_load::record::{
+    ConnectionTimings, Record, RecordedConnection, ResponseHeaders, Zone, ZonedTimestamp,
+};
+use seawall_load::results::{Decoder, Encoder, ResultFormat};
 
 /// Zones that every format can express: whole minutes, less than a day.
 fn zone() -> impl Strategy<Value = Zone> {
@@ -19,22 +21,22 @@ fn zone() -> impl Strategy<Value = Zone> {
 }
 
 /// Canonical names and trimmed values, as a response brings them.
-fn headers() -> impl Strategy<Value = Headers> {
+fn headers() -> impl Strategy<Value = ResponseHeaders> {
     let pair = ("[A-Z][a-z0-9]{0,6}(-[A-Z][a-z]{1,3})?", "([!-~é漢]([ -~é]{0,12}[!-~])?)?");
     let filled = vec(pair, 0..5).prop_map(|pairs| {
-        let mut headers = Headers::present();
+        let mut headers = ResponseHeaders::present();
         pairs.iter().for_each(|(name, value)| headers.push(name.as_bytes(), value.as_bytes()));
         headers
     });
-    prop_oneof![Just(Headers::default()), filled]
+    prop_oneof![Just(ResponseHeaders::default()), filled]
 }
 
-fn carriage() -> impl Strategy<Value = Carriage> {
+fn carriage() -> impl Strategy<Value = RecordedConnection> {
     let times = (any::<Option<u64>>(), any::<Option<u64>>());
     let by = (any::<[u64; 4]>(), times).prop_map(|([number, before, idle, connect], (tls, first_byte))| {
-        Carriage::By(Carrier { number, before, idle, connect, tls, first_byte })
+        RecordedConnection::Timings(ConnectionTimings { number, before, idle, connect, tls, first_byte })
     });
-    prop_oneof![Just(Carriage::Untold), Just(Carriage::None), by]
+    prop_oneof![Just(RecordedConnection::NotRecorded), Just(RecordedConnection::None), by]
 }
 
 fn record() -> impl Strategy<Value = Record> {
@@ -46,7 +48,7 @@ fn record() -> impl Strategy<Value = Record> {
         attack: texts.0,
         seq: numbers.0,
         code: numbers.1,
-        timestamp: Timestamp::from_unix_ns(ns, zone),
+        timestamp: ZonedTimestamp::from_unix_ns(ns, zone),
         latency_ns: numbers.2,
         bytes_out: numbers.3,
         bytes_in: numbers.4,
@@ -56,11 +58,11 @@ fn record() -> impl Strategy<Value = Record> {
         method: texts.2,
         url: texts.3,
         headers,
-        carriage,
+        connection: carriage,
     })
 }
 
-fn there_and_back(format: Format, records: &[Record]) -> Vec<Record> {
+fn there_and_back(format: ResultFormat, records: &[Record]) -> Vec<Record> {
     let mut encoder = Encoder::new(format, Vec::new());
     records.iter().for_each(|record| encoder.encode(record).unwrap());
     let bytes = encoder.into_inner();
@@ -76,37 +78,37 @@ fn there_and_back(format: Format, records: &[Record]) -> Vec<Record> {
 proptest! {
     #[test]
     fn gob_returns_every_record(records in vec(record(), 1..4)) {
-        let untold = |record: &Record| Record { carriage: Carriage::Untold, ..record.clone() };
+        let untold = |record: &Record| Record { connection: RecordedConnection::NotRecorded, ..record.clone() };
         let expected: Vec<Record> = records.iter().map(untold).collect();
-        prop_assert_eq!(there_and_back(Format::Gob, &records), expected);
+        prop_assert_eq!(there_and_back(ResultFormat::Gob, &records), expected);
     }
 
     #[test]
     fn json_returns_every_record(records in vec(record(), 1..4)) {
-        prop_assert_eq!(there_and_back(Format::Json, &records), records);
+        prop_assert_eq!(there_and_back(ResultFormat::Json, &records), records);
     }
 
     #[test]
     fn csv_returns_every_record_with_its_instant_in_utc(records in vec(record(), 1..4)) {
         let utc = |record: &Record| Record {
-            timestamp: Timestamp::from_unix_ns(i64::try_from(record.timestamp.unix_ns()).unwrap(), Zone::Offset(0)),
+            timestamp: ZonedTimestamp::from_unix_ns(i64::try_from(record.timestamp.unix_ns()).unwrap(), Zone::Offset(0)),
             empty_body: record.body.is_empty(),
             ..record.clone()
         };
         let expected: Vec<Record> = records.iter().map(utc).collect();
-        prop_assert_eq!(there_and_back(Format::Csv, &records), expected);
+        prop_assert_eq!(there_and_back(ResultFormat::Csv, &records), expected);
     }
 
     #[test]
     fn a_flipped_byte_is_read_or_refused(at in 0..849_usize, byte: u8) {
         let mut bytes = include_bytes!("golden/results.gob").to_vec();
         bytes[at] = byte;
-        results::check(Format::Gob, &bytes);
+        results::check(ResultFormat::Gob, &bytes);
     }
 
     #[test]
     fn text_from_anywhere_is_read_or_refused(bytes in "[0-9,\"{}:a-z\n\r =]{0,80}") {
-        for format in [Format::Gob, Format::Json, Format::Csv] {
+        for format in [ResultFormat::Gob, ResultFormat::Json, ResultFormat::Csv] {
             results::check(format, bytes.as_bytes());
         }
     }
@@ -115,7 +117,9 @@ proptest! {
 /// Every file of the fuzzers' corpus, through the function that the fuzzers call.
 #[test]
 fn the_corpus_keeps_the_invariants() {
-    for (target, format) in [("gob", Format::Gob), ("json", Format::Json), ("csv", Format::Csv)] {
+    for (target, format) in
+        [("gob", ResultFormat::Gob), ("json", ResultFormat::Json), ("csv", ResultFormat::Csv)]
+    {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/").to_owned() + target;
         let mut replayed = 0;
         for entry in std::fs::read_dir(corpus).unwrap() {

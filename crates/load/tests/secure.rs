@@ -11,15 +11,15 @@ use h2::Reason;
 use h2::server::SendResponse;
 use rustls::ServerConfig;
 use seawall_load::clock::{RunClock, nanos};
-use seawall_load::engine::{self, Http2, Outcome, Plan};
-use seawall_load::fault::{CertificateFault, Class, Fault, TlsFault};
-use seawall_load::proxy::Proxies;
-use seawall_load::request::{Request, Style};
-use seawall_load::schedule::Arrivals;
-use seawall_load::stats::Example;
-use seawall_load::supply::{List, Source};
+use seawall_load::engine::{self, Http2Options, RunOutcome, RunPlan};
+use seawall_load::fault::{CertificateFault, OutcomeClass, RequestFault, TlsFault};
+use seawall_load::proxy::ProxyRules;
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::schedule::ArrivalModel;
+use seawall_load::stats::FailureExample;
+use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::{self, Target, Weight};
-use seawall_load::tls::Tls;
+use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::Server;
 use seawall_testkit::tls::{Authority, self_signed};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,20 +27,20 @@ use tokio::io::{AsyncRead, AsyncWrite};
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// A closed loop of so many requests, one at a time.
-fn some(method: &str, url: &str, body: &str, requests: u64) -> Plan {
+fn some(method: &str, url: &str, body: &str, requests: u64) -> RunPlan {
     let target =
         Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
-    let style = Style { http2: true, ..Style::default() };
-    let request = Request::new(&target, &style).unwrap();
-    let list = List::new(vec![(request, Weight::default())]).unwrap();
-    let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-    plan.setup.style = style;
+    let style = RequestFraming { http2: true, ..RequestFraming::default() };
+    let request = PreparedRequest::new(&target, &style).unwrap();
+    let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+    let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
+    plan.setup.framing = style;
     plan.load.until.hits = requests;
-    plan.load.in_flight.most = 1;
+    plan.load.in_flight.limit = 1;
     plan
 }
 
-fn run(plan: Plan) -> Outcome {
+fn run(plan: RunPlan) -> RunOutcome {
     engine::start(plan, None).unwrap().finish()
 }
 
@@ -50,9 +50,9 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn trusting(authority: &Authority) -> (Tls, tempfile::NamedTempFile) {
+fn trusting(authority: &Authority) -> (TlsOptions, tempfile::NamedTempFile) {
     let roots = file(&authority.certificate());
-    (Tls { roots: vec![roots.path().to_owned()], http2: true, ..Tls::default() }, roots)
+    (TlsOptions { roots: vec![roots.path().to_owned()], http2: true, ..TlsOptions::default() }, roots)
 }
 
 fn answering(config: Arc<ServerConfig>) -> Server {
@@ -75,7 +75,7 @@ fn a_trusted_server_is_asked_over_one_handshake() {
     let server = answering(authority.server(&[b"http/1.1"], false).unwrap());
     let mut plan = some("GET", &https(&server), "", 50);
     let (tls, _roots) = trusting(&authority);
-    plan.setup.travel.tls = Some(tls.config().unwrap());
+    plan.setup.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connections()), (50, 1, 1));
 }
@@ -94,12 +94,12 @@ fn a_server_that_ends_without_a_close_notify_has_ended() {
         });
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
-        plan.setup.travel.tls = Some(tls.config().unwrap());
+        plan.setup.transport.tls = Some(tls.config().unwrap());
         run(plan).total
     };
     assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good(), 3);
-    assert_eq!(ended(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut").fault(Fault::Cut), 3);
-    assert_eq!(ended(b"").fault(Fault::ClosedEarly), 3);
+    assert_eq!(ended(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut").fault(RequestFault::Truncated), 3);
+    assert_eq!(ended(b"").fault(RequestFault::ClosedEarly), 3);
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn an_untrusted_server_is_refused_unless_anyone_will_do() {
     let server = answering(authority.server(&[], false).unwrap());
     let (tls, _roots) = trusting(&Authority::new().unwrap());
     let mut plan = some("GET", &https(&server), "", 2);
-    plan.setup.travel.tls = Some(tls.config().unwrap());
+    plan.setup.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
-    assert_eq!(outcome.total.fault(Fault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))), 2);
+    assert_eq!(outcome.total.fault(RequestFault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))), 2);
     let mut plan = some("GET", &https(&server), "", 2);
-    plan.setup.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+    plan.setup.transport.tls = Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
     assert_eq!(run(plan).total.good(), 2);
 }
 
@@ -121,17 +121,17 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
     let (config, certificate) = self_signed("localhost").unwrap();
     let server = answering(config);
     let roots = file(&certificate);
-    let tls = Tls { roots: vec![roots.path().to_owned()], ..Tls::default() };
+    let tls = TlsOptions { roots: vec![roots.path().to_owned()], ..TlsOptions::default() };
     let good = |url: &str| {
         let mut plan = some("GET", url, "", 1);
-        plan.setup.travel.tls = Some(tls.config().unwrap());
+        plan.setup.transport.tls = Some(tls.config().unwrap());
         let outcome = run(plan);
         (outcome.total.good(), outcome.total.examples.into_iter().flatten().next())
     };
     assert_eq!(good(&https(&server)), (1, None));
     let elsewhere = format!("https://{}/", server.address());
-    let name = Fault::Tls(TlsFault::Certificate(CertificateFault::Name));
-    assert_eq!(good(&elsewhere), (0, Some(Example::Seen(name))));
+    let name = RequestFault::Tls(TlsFault::Certificate(CertificateFault::Name));
+    assert_eq!(good(&elsewhere), (0, Some(FailureExample::Observed(name))));
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn a_client_certificate_is_presented() {
     let server = answering(authority.server(&[], true).unwrap());
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("GET", &https(&server), "", 1);
-    plan.setup.travel.tls = Some(tls.config().unwrap());
+    plan.setup.transport.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 0);
     let identity = authority.client().unwrap();
     let both = file(&(identity.certificate + &identity.key));
-    let tls = Tls { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
+    let tls = TlsOptions { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
     let mut plan = some("GET", &https(&server), "", 1);
-    plan.setup.travel.tls = Some(tls.config().unwrap());
+    plan.setup.transport.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 1);
 }
 
@@ -167,8 +167,8 @@ fn sessions_are_resumed_when_wanted() {
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
         let (tls, _roots) = trusting(&authority);
-        plan.setup.travel.tls = Some(Tls { resume, ..tls }.config().unwrap());
-        plan.setup.travel.keep_alive = false;
+        plan.setup.transport.tls = Some(TlsOptions { resume, ..tls }.config().unwrap());
+        plan.setup.transport.keep_alive = false;
         assert_eq!((run(plan).total.good(), server.connections()), (3, 3));
         assert_eq!(resumed.load(Ordering::SeqCst), if resume { 2 } else { 0 });
     }
@@ -188,7 +188,7 @@ fn a_large_body_over_tls_arrives_whole() {
     });
     let server = server.unwrap();
     let mut plan = some("POST", &https(&server), &"y".repeat(1_000_000), 3);
-    plan.setup.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+    plan.setup.transport.tls = Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
     let outcome = run(plan);
     assert_eq!(
         (outcome.total.good(), outcome.total.bytes_in, outcome.total.bytes_out),
@@ -272,10 +272,10 @@ fn answer(
     }
 }
 
-fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> Plan {
+fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> RunPlan {
     let mut plan = some("GET", &format!("http://{}{path}", server.address), "", requests);
-    plan.load.in_flight.most = in_flight;
-    plan.setup.travel.http2 = Http2 { clear: true, ..Http2::default() };
+    plan.load.in_flight.limit = in_flight;
+    plan.setup.transport.http2 = Http2Options { clear: true, ..Http2Options::default() };
     plan
 }
 
@@ -286,8 +286,8 @@ fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many()
     let server = Http2Server::start(Some(config), 100, usize::MAX, answer);
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("POST", &format!("https://localhost:{}/", server.address.port()), "ping", 500);
-    plan.load.in_flight.most = 50;
-    plan.setup.travel.tls = Some(tls.config().unwrap());
+    plan.load.in_flight.limit = 50;
+    plan.setup.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.bytes_in, server.connections()), (500, 2500, 1));
     assert_eq!(outcome.total.in_flight_peak, 50);
@@ -299,7 +299,7 @@ fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are()
     let server = Http2Server::start(None, 100, usize::MAX, answer);
     let outcome = run(h2c(&server, "/missing", 20, 4));
     assert_eq!(outcome.total.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
-    assert_eq!(outcome.total.class(Class::Refused).response.count(), 20);
+    assert_eq!(outcome.total.class(OutcomeClass::BadStatus).response.count(), 20);
 }
 
 #[test]
@@ -323,9 +323,10 @@ fn what_http2_forbids_is_not_sent_over_it() {
         headers: given.iter().filter_map(|line| target::header(line).ok()).collect(),
         ..Target::default()
     };
-    let request = Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap();
+    let request =
+        PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() }).unwrap();
     let mut plan = h2c(&server, "/", 3, 1);
-    plan.setup.source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
+    plan.setup.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (3, 1));
 }
@@ -348,8 +349,8 @@ fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
     };
     let server = Http2Server::start(None, 5, usize::MAX, keep);
     let mut plan = h2c(&server, "/", 100, 20);
-    plan.setup.travel.http2.streams = 5;
-    plan.setup.travel.connections = 4;
+    plan.setup.transport.http2.streams = 5;
+    plan.setup.transport.connections = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (100, 4));
 }
@@ -361,9 +362,12 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, silent_once);
     let mut plan = h2c(&server, "/", 10, 1);
-    plan.setup.travel.timeout = Some(Duration::from_millis(200));
+    plan.setup.transport.timeout = Some(Duration::from_millis(200));
     let outcome = run(plan);
-    assert_eq!((outcome.total.fault(Fault::Timeout), outcome.total.good(), server.connections()), (1, 9, 1));
+    assert_eq!(
+        (outcome.total.fault(RequestFault::Timeout), outcome.total.good(), server.connections()),
+        (1, 9, 1)
+    );
 }
 
 #[test]
@@ -380,9 +384,9 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
     for method in ["GET", "POST"] {
         let all_good = |server: &Http2Server, in_flight: usize, connections: usize| {
             let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
-            plan.load.in_flight.most = in_flight;
-            plan.setup.travel.http2 = Http2 { clear: true, ..Http2::default() };
-            plan.setup.travel.connections = connections;
+            plan.load.in_flight.limit = in_flight;
+            plan.setup.transport.http2 = Http2Options { clear: true, ..Http2Options::default() };
+            plan.setup.transport.connections = connections;
             let outcome = run(plan);
             assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.faults);
         };
@@ -399,8 +403,8 @@ fn requests_per_connection_are_counted_when_they_begin() {
     for keep_alive in [true, false] {
         let server = Http2Server::start(None, 100, usize::MAX, answer);
         let mut plan = h2c(&server, "/", 30, 10);
-        plan.setup.travel.keep_alive = keep_alive;
-        plan.setup.travel.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
+        plan.setup.transport.keep_alive = keep_alive;
+        plan.setup.transport.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
         assert_eq!((run(plan).total.good(), server.connections()), (30, 30), "{keep_alive}");
     }
 }
@@ -421,14 +425,14 @@ fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
     for (age, connections) in [(Some(AGE), 3), (Some(Duration::from_secs(3600)), 1), (None, 1)] {
         let before = (quick.connections(), slow.connections());
         let mut plan = h2c(&quick, "/", 6, 1);
-        let style = plan.setup.style.clone();
+        let style = plan.setup.framing.clone();
         let urls = [&quick, &slow].map(|server| format!("http://{}/", server.address));
         let requests = urls.map(|url| {
             let target = Target { method: "GET".into(), url, ..Target::default() };
-            (Request::new(&target, &style).unwrap(), Weight::default())
+            (PreparedRequest::new(&target, &style).unwrap(), Weight::default())
         });
-        plan.setup.source = Source::List(List::new(requests.into()).unwrap());
-        plan.setup.travel.connection_age = age;
+        plan.setup.source = RequestSource::List(RequestList::new(requests.into()).unwrap());
+        plan.setup.transport.connection_age = age;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0), "{age:?}");
         let opened = (quick.connections() - before.0, slow.connections() - before.1);
@@ -450,7 +454,10 @@ fn a_reset_stream_is_a_failure_of_its_own() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, reset_third);
     let outcome = run(h2c(&server, "/", 10, 1));
-    assert_eq!((outcome.total.fault(Fault::Http2), outcome.total.good(), server.connections()), (1, 9, 1));
+    assert_eq!(
+        (outcome.total.fault(RequestFault::Http2), outcome.total.good(), server.connections()),
+        (1, 9, 1)
+    );
 }
 
 /// Sixteen megabytes were, on each of a hundred streams.
@@ -468,7 +475,7 @@ fn a_head_larger_than_any_over_http1_is_no_answer_over_http2() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, boast);
     let outcome = run(h2c(&server, "/", 3, 1));
-    assert_eq!((outcome.total.fault(Fault::Http2), outcome.total.good()), (1, 2));
+    assert_eq!((outcome.total.fault(RequestFault::Http2), outcome.total.good()), (1, 2));
 }
 
 #[test]
@@ -488,8 +495,8 @@ fn tls_goes_through_the_tunnel_of_a_proxy() {
     let proxy = proxy.unwrap();
     let mut plan = some("GET", &https(&server), "", 3);
     let (tls, _roots) = trusting(&authority);
-    plan.setup.travel.tls = Some(tls.config().unwrap());
-    plan.setup.travel.dial.proxies = Arc::new(Proxies::one(&proxy.url("")).unwrap());
+    plan.setup.transport.tls = Some(tls.config().unwrap());
+    plan.setup.transport.dial.proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), proxy.connections(), server.connections()), (3, 1, 1));
 }

@@ -9,52 +9,52 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND, nanos};
-use seawall_load::collector::Heard;
-use seawall_load::control::{Early, ErrorBudget};
-use seawall_load::dns::Servers;
-use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
-use seawall_load::fault::{Class, Fault, NameFault};
-use seawall_load::interval::Interval;
-use seawall_load::proxy::Proxies;
-use seawall_load::record::{Carriage, Carrier, Record};
-use seawall_load::recorder::WhenFull;
-use seawall_load::request::{Request, Style};
-use seawall_load::resolve::Lifetime;
-use seawall_load::results::{Decoder, EncodeError, Format};
-use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
-use seawall_load::shard::WhenBusy;
-use seawall_load::stats::{After, Stats};
+use seawall_load::collector::CollectorEvent;
+use seawall_load::control::{ErrorBudget, RunStopReason};
+use seawall_load::dns::DnsServers;
+use seawall_load::engine::{self, InFlightLimit, ResultsOutput, RunOutcome, RunPlan};
+use seawall_load::fault::{NameFault, OutcomeClass, RequestFault};
+use seawall_load::interval::IntervalStats;
+use seawall_load::proxy::ProxyRules;
+use seawall_load::record::{ConnectionTimings, Record, RecordedConnection};
+use seawall_load::recorder::SlowOutputPolicy;
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::resolve::AddressLifetime;
+use seawall_load::results::{Decoder, EncodeError, ResultFormat};
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleSlice, StopCondition};
+use seawall_load::shard::SaturationPolicy;
+use seawall_load::stats::{AfterSchedule, LoadStats};
 use seawall_load::summary::Summary;
-use seawall_load::supply::{Intake, List, Source};
-use seawall_load::target::{self, Defaults, Reader, Target, Weight};
-use seawall_load::template::Templates;
-use seawall_load::tls::Tls;
+use seawall_load::supply::{RequestList, RequestReader, RequestSource};
+use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
+use seawall_load::template::TemplateReader;
+use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::{Peer, Server};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
-fn source(method: &str, url: &str, body: &str) -> Source {
+fn source(method: &str, url: &str, body: &str) -> RequestSource {
     let target =
         Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
-    let request = Request::new(&target, &Style::default()).unwrap();
-    Source::List(List::new(vec![(request, Weight::default())]).unwrap())
+    let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+    RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap())
 }
 
 /// A closed loop of one client and so many requests.
-fn some(server: &Server, requests: u64) -> Plan {
-    let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Closed);
-    plan.load.until = Until { hits: requests, ..Until::default() };
-    plan.load.in_flight.most = 1;
+fn some(server: &Server, requests: u64) -> RunPlan {
+    let mut plan = RunPlan::new(source("GET", &server.url("/x"), ""), ArrivalModel::Closed);
+    plan.load.until = StopCondition { hits: requests, ..StopCondition::default() };
+    plan.load.in_flight.limit = 1;
     plan
 }
 
-fn open(server: &Server, rate: &str, length: Duration) -> Plan {
-    let schedule = Schedule::constant(rate.parse().unwrap(), Spacing::Even);
-    let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Open(schedule));
+fn open(server: &Server, rate: &str, length: Duration) -> RunPlan {
+    let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Even);
+    let mut plan = RunPlan::new(source("GET", &server.url("/x"), ""), ArrivalModel::Open(schedule));
     // No test here may depend on how fast this machine is.
-    plan.load.in_flight.most = 10_000;
+    plan.load.in_flight.limit = 10_000;
     plan.load.grace = Duration::from_secs(10);
-    plan.load.until = Until { after: nanos(length), ..Until::default() };
+    plan.load.until = StopCondition { time: nanos(length), ..StopCondition::default() };
     plan
 }
 
@@ -71,32 +71,36 @@ impl Write for Sink {
     }
 }
 
-fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Record>) {
+fn recorded_as(format: ResultFormat, carriage: bool, plan: RunPlan) -> (RunOutcome, Vec<Record>) {
     let (outcome, _, records) = told(format, carriage, plan);
     (outcome, records)
 }
 
-fn recorded(plan: Plan) -> (Outcome, Vec<Record>) {
-    recorded_as(Format::Gob, false, plan)
+fn recorded(plan: RunPlan) -> (RunOutcome, Vec<Record>) {
+    recorded_as(ResultFormat::Gob, false, plan)
 }
 
 /// The same with what was told of it on the way.
-fn told(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Interval>, Vec<Record>) {
+fn told(
+    format: ResultFormat,
+    carriage: bool,
+    plan: RunPlan,
+) -> (RunOutcome, Vec<IntervalStats>, Vec<Record>) {
     let sink = Sink::default();
-    let results = Results {
+    let results = ResultsOutput {
         format,
         output: Box::new(sink.clone()),
         max_body: 1 << 20,
-        carriage,
-        when_full: WhenFull::Wait,
+        connection_timings: carriage,
+        when_full: SlowOutputPolicy::Wait,
     };
     let mut running = engine::start(plan, Some(results)).unwrap();
     let mut intervals = Vec::new();
     loop {
-        match running.next(Duration::from_secs(1)) {
-            Heard::Interval(interval) => intervals.push(interval.clone()),
-            Heard::Nothing => {}
-            Heard::Over => break,
+        match running.next_interval(Duration::from_secs(1)) {
+            CollectorEvent::Interval(interval) => intervals.push(interval.clone()),
+            CollectorEvent::Timeout => {}
+            CollectorEvent::Ended => break,
         }
     }
     let outcome = running.finish();
@@ -111,11 +115,11 @@ fn told(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Interval>, 
     (outcome, intervals, records)
 }
 
-fn run(plan: Plan) -> Outcome {
+fn run(plan: RunPlan) -> RunOutcome {
     engine::start(plan, None).unwrap().finish()
 }
 
-fn statuses(outcome: &Outcome) -> Vec<(u16, u64)> {
+fn statuses(outcome: &RunOutcome) -> Vec<(u16, u64)> {
     outcome.total.statuses.iter().collect()
 }
 
@@ -131,9 +135,9 @@ fn a_connection_is_used_again() {
     assert_eq!((last.body.as_slice(), last.error.as_str()), (&b"hi"[..], ""));
 }
 
-fn carriers(records: &[Record]) -> Vec<Carrier> {
-    let by = |record: &Record| match record.carriage {
-        Carriage::By(carrier) => carrier,
+fn carriers(records: &[Record]) -> Vec<ConnectionTimings> {
+    let by = |record: &Record| match record.connection {
+        RecordedConnection::Timings(carrier) => carrier,
         other => panic!("{other:?}"),
     };
     records.iter().map(by).collect()
@@ -141,10 +145,10 @@ fn carriers(records: &[Record]) -> Vec<Carrier> {
 
 #[test]
 fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
-    for format in [Format::Json, Format::Csv] {
+    for format in [ResultFormat::Json, ResultFormat::Csv] {
         let server = Server::answering(OK).unwrap();
         let mut plan = some(&server, 7);
-        plan.setup.travel.requests_per_connection = 3;
+        plan.setup.transport.requests_per_connection = 3;
         let (_, records) = recorded_as(format, true, plan);
         let carriers = carriers(&records);
         let told: Vec<_> = carriers.iter().map(|carrier| (carrier.number, carrier.before)).collect();
@@ -160,7 +164,7 @@ fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
 #[test]
 fn a_record_says_for_how_long_its_connection_had_been_idle() {
     let server = Server::answering(OK).unwrap();
-    let (_, records) = recorded_as(Format::Json, true, open(&server, "20", Duration::from_millis(150)));
+    let (_, records) = recorded_as(ResultFormat::Json, true, open(&server, "20", Duration::from_millis(150)));
     let ends: Vec<_> = records.iter().map(Record::end_unix_ns).collect();
     for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.before > 0) {
         // What took longer than the distance of two had its connection for itself until then.
@@ -172,9 +176,13 @@ fn a_record_says_for_how_long_its_connection_had_been_idle() {
 
 #[test]
 fn a_hit_that_never_had_a_connection_says_so() {
-    for format in [Format::Json, Format::Csv] {
+    for format in [ResultFormat::Json, ResultFormat::Csv] {
         let (_, records) = recorded_as(format, true, towards("http://127.0.0.1:1/", 2));
-        assert_eq!([0, 1].map(|at: usize| records[at].carriage), [Carriage::None; 2], "{format:?}");
+        assert_eq!(
+            [0, 1].map(|at: usize| records[at].connection),
+            [RecordedConnection::None; 2],
+            "{format:?}"
+        );
     }
 }
 
@@ -199,9 +207,9 @@ fn an_exact_rate_makes_exactly_its_hits() {
 #[test]
 fn the_offered_rate_is_the_one_that_was_asked_for() {
     let server = Server::answering(OK).unwrap();
-    for (spacing, hits) in [(Spacing::Even, 5), (Spacing::Burst(3), 6)] {
+    for (spacing, hits) in [(ArrivalSpacing::Even, 5), (ArrivalSpacing::Burst(3), 6)] {
         let mut plan = open(&server, "50", Duration::from_millis(100));
-        let Arrivals::Open(schedule) = &mut plan.load.arrivals else { unreachable!("an open loop") };
+        let ArrivalModel::Open(schedule) = &mut plan.load.arrivals else { unreachable!("an open loop") };
         *schedule = Schedule::constant("50".parse().unwrap(), spacing);
         let outcome = run(plan);
         assert_eq!(
@@ -210,7 +218,7 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
         );
     }
     let mut plan = open(&server, "50", Duration::from_secs(1));
-    plan.load.until = Until { hits: 4, ..Until::default() };
+    plan.load.until = StopCondition { hits: 4, ..StopCondition::default() };
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.scheduled_for), (Some(4), 4 * SECOND / 50));
 }
@@ -221,14 +229,14 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     let mut plan = open(&silent, "100", Duration::MAX);
     plan.load.until.hits = 10;
     let running = engine::start(plan, None).unwrap();
-    let control = running.steer();
+    let control = running.control();
     while control.elapsed() < SECOND / 5 || control.in_flight() < 10 {
         std::thread::yield_now();
     }
     control.abort();
     let outcome = running.finish();
     assert_eq!((outcome.scheduled, outcome.scheduled_for, outcome.unsent()), (Some(10), SECOND / 10, 0));
-    assert_eq!(outcome.total.after, After { ended: 10, good: 0 });
+    assert_eq!(outcome.total.after, AfterSchedule { ended: 10, good: 0 });
 }
 
 /// It went on sending, with nobody to stop it.
@@ -246,10 +254,15 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
     plan.load.until.hits = 5;
     let sink = Sink::default();
     let output: Box<dyn Write + Send> = Box::new(sink.clone());
-    let results =
-        Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full: WhenFull::Wait };
+    let results = ResultsOutput {
+        format: ResultFormat::Csv,
+        output,
+        max_body: 0,
+        connection_timings: false,
+        when_full: SlowOutputPolicy::Wait,
+    };
     let running = engine::start(plan, Some(results)).unwrap();
-    while running.steer().in_flight() < 5 {
+    while running.control().in_flight() < 5 {
         std::thread::yield_now();
     }
     drop(running);
@@ -272,8 +285,8 @@ fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
     .unwrap();
     let running = engine::start(some(&server, 20), None).unwrap();
     closed.recv().unwrap();
-    let seen = running.steer().elapsed();
-    while running.steer().elapsed() < seen + SECOND / 5 {
+    let seen = running.control().elapsed();
+    while running.control().elapsed() < seen + SECOND / 5 {
         std::thread::yield_now();
     }
     let outcome = running.finish();
@@ -294,24 +307,25 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     })
     .unwrap();
     let running = engine::start(open(&server, "100", Duration::from_millis(100)), None).unwrap();
-    let control = running.steer();
+    let control = running.control();
     while control.elapsed() < SECOND / 5 {
         std::thread::yield_now();
     }
     drop(closed);
     let outcome = running.finish();
-    assert_eq!((outcome.total.good(), outcome.total.after), (10, After { ended: 10, good: 10 }));
+    assert_eq!((outcome.total.good(), outcome.total.after), (10, AfterSchedule { ended: 10, good: 10 }));
     let summary = Summary::new(&outcome);
     assert_eq!((summary.offered_rate, summary.achieved_rate, summary.good_rate), (100.0, 0.0, 0.0));
     let closed = run(some(&Server::answering(OK).unwrap(), 20));
-    assert_eq!((closed.total.ended(), closed.total.after), (20, After::default()));
+    assert_eq!((closed.total.ended(), closed.total.after), (20, AfterSchedule::default()));
 }
 
 #[test]
 fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
-    plan.load.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), Spacing::Poisson(1)));
+    plan.load.arrivals =
+        ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Poisson(1)));
     plan.load.until.hits = 20;
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.unsent()), (Some(20), 0));
@@ -319,11 +333,11 @@ fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
 }
 
 /// Targets that are read during the run: `/0`, `/1` and so on.
-fn lazy(server: &Server, targets: u64) -> Source {
+fn lazy(server: &Server, targets: u64) -> RequestSource {
     let file: String = (0..targets).map(|k| format!("GET {}\n", server.url(&format!("/{k}")))).collect();
     let input = Box::new(std::io::Cursor::new(file));
-    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
-    Source::Lazy(Intake::new(reader, Style::default(), None))
+    let reader = TargetReader::new("t", input, target::TargetFormat::Http, TargetDefaults::default());
+    RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None))
 }
 
 #[test]
@@ -336,9 +350,11 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
         }
     });
     let server = server.unwrap();
-    for (threads, spacing) in [(1, Spacing::Even), (3, Spacing::Even), (2, Spacing::Burst(50))] {
+    for (threads, spacing) in
+        [(1, ArrivalSpacing::Even), (3, ArrivalSpacing::Even), (2, ArrivalSpacing::Burst(50))]
+    {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
-        plan.load.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), spacing));
+        plan.load.arrivals = ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), spacing));
         plan.setup.source = lazy(&server, 20);
         plan.setup.threads = threads;
         let outcome = run(plan);
@@ -356,14 +372,14 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     let plan = |threads| {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
         plan.setup.source = lazy(&server, 50);
-        plan.load.in_flight = InFlight { most: 2, when_busy: WhenBusy::Drop };
-        plan.setup.travel.timeout = Some(Duration::from_millis(200));
+        plan.load.in_flight = InFlightLimit { limit: 2, when_busy: SaturationPolicy::Drop };
+        plan.setup.transport.timeout = Some(Duration::from_millis(200));
         plan.setup.threads = threads;
         plan
     };
     for threads in [1, 2] {
         let outcome = run(plan(threads));
-        let ended = outcome.total.sent + outcome.total.fault(Fault::Dropped);
+        let ended = outcome.total.sent + outcome.total.fault(RequestFault::Dropped);
         assert_eq!((outcome.scheduled, ended, outcome.total.done), (Some(50), 50, 50), "{threads} threads");
         let (outcome, records) = recorded(plan(threads));
         assert_eq!(
@@ -382,9 +398,12 @@ fn a_shed_hit_left_its_target_to_the_next() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
     plan.setup.source = lazy(&server, 20);
-    plan.setup.travel.deadline = Some(Duration::ZERO);
+    plan.setup.transport.deadline = Some(Duration::ZERO);
     let outcome = run(plan);
-    assert_eq!((outcome.scheduled, outcome.total.fault(Fault::Shed), outcome.total.sent), (Some(20), 20, 0));
+    assert_eq!(
+        (outcome.scheduled, outcome.total.fault(RequestFault::Shed), outcome.total.sent),
+        (Some(20), 20, 0)
+    );
 }
 
 #[test]
@@ -405,10 +424,10 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, HITS as u64);
-    (plan.setup.threads, plan.load.in_flight.most) = (2, 2);
-    plan.setup.travel.timeout = Some(Duration::from_secs(5));
+    (plan.setup.threads, plan.load.in_flight.limit) = (2, 2);
+    plan.setup.transport.timeout = Some(Duration::from_secs(5));
     let (outcome, records) = recorded(plan);
-    let timed_out = outcome.total.fault(Fault::Timeout);
+    let timed_out = outcome.total.fault(RequestFault::Timeout);
     // So that the server's thread ends, too.
     answered.store(HITS, Ordering::SeqCst);
     assert_eq!((outcome.threads, outcome.total.good(), timed_out), (2, HITS as u64, 0));
@@ -420,10 +439,10 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
     let server = Server::answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
-        (plan.setup.threads, plan.load.in_flight.when_busy) = (2, WhenBusy::Drop);
-        plan.load.in_flight.most = 2;
+        (plan.setup.threads, plan.load.in_flight.when_busy) = (2, SaturationPolicy::Drop);
+        plan.load.in_flight.limit = 2;
         let running = engine::start(plan, None).unwrap();
-        let control = running.steer();
+        let control = running.control();
         while control.elapsed() < SECOND / 200 {
             std::thread::yield_now();
         }
@@ -459,9 +478,9 @@ fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understoo
 fn an_early_close_is_a_failure_with_its_time_and_never_an_answer() {
     let server = Server::start(|mut peer, _| peer.request().map(|_| ())).unwrap();
     let (outcome, records) = recorded(some(&server, 4));
-    assert_eq!((outcome.total.good(), outcome.total.fault(Fault::ClosedEarly)), (0, 4));
-    assert_eq!(outcome.total.class(Class::Failed).response.count(), 4);
-    assert_eq!(outcome.total.class(Class::Good).response.count(), 0);
+    assert_eq!((outcome.total.good(), outcome.total.fault(RequestFault::ClosedEarly)), (0, 4));
+    assert_eq!(outcome.total.class(OutcomeClass::Failed).response.count(), 4);
+    assert_eq!(outcome.total.class(OutcomeClass::Good).response.count(), 0);
     assert!(records.iter().all(|record| record.code == 0 && record.error == "EOF before the answer"));
 }
 
@@ -477,7 +496,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     let outcome = run(some(&server, 5));
     assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
     let mut plan = some(&server, 4);
-    plan.setup.travel.retries = false;
+    plan.setup.transport.retries = false;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (2, 0), "nobody wants to hear of it again");
     let posting = Server::start(|mut peer, _| {
@@ -491,7 +510,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     plan.setup.source = source("POST", &posting.url("/"), "x");
     let outcome = run(plan);
     assert_eq!(
-        (outcome.total.good(), outcome.total.fault(Fault::ClosedEarly)),
+        (outcome.total.good(), outcome.total.fault(RequestFault::ClosedEarly)),
         (1, 1),
         "a POST is not repeated"
     );
@@ -506,9 +525,9 @@ fn a_reset_within_a_body_and_a_short_body_are_failures() {
     });
     let outcome = run(some(&server.unwrap(), 2));
     assert_eq!(outcome.total.good(), 0);
-    let reset = Fault::Broken(std::io::ErrorKind::ConnectionReset);
+    let reset = RequestFault::Broken(std::io::ErrorKind::ConnectionReset);
     // A reset may overtake the bytes before it; then it is a reset before the first byte, which is broken, too.
-    assert_eq!((outcome.total.fault(reset), outcome.total.fault(Fault::Cut)), (1, 1));
+    assert_eq!((outcome.total.fault(reset), outcome.total.fault(RequestFault::Truncated)), (1, 1));
 }
 
 #[test]
@@ -584,11 +603,16 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
     });
     let server = server.unwrap();
     let mut plan = some(&server, 12);
-    plan.load.evidence = 2;
+    plan.load.samples_per_outcome = 2;
     let sink = Sink::default();
     let output = Box::new(sink.clone());
-    let results =
-        Results { format: Format::Csv, output, max_body: 1, carriage: false, when_full: WhenFull::Wait };
+    let results = ResultsOutput {
+        format: ResultFormat::Csv,
+        output,
+        max_body: 1,
+        connection_timings: false,
+        when_full: SlowOutputPolicy::Wait,
+    };
     let outcome = engine::start(plan, Some(results)).unwrap().finish();
     let told: Vec<_> = outcome
         .total
@@ -596,7 +620,11 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
         .iter()
         .map(|sample| (sample.status, sample.fault, String::from_utf8_lossy(&sample.body).into_owned()))
         .collect();
-    let three = [(200, None, "hi".into()), (503, None, "late".into()), (200, Some(Fault::Cut), "cut".into())];
+    let three = [
+        (200, None, "hi".into()),
+        (503, None, "late".into()),
+        (200, Some(RequestFault::Truncated), "cut".into()),
+    ];
     assert_eq!(told, [three.clone(), three].concat());
     let second = outcome.total.evidence.iter().nth(1).unwrap();
     assert_eq!(second.head, b"Content-Length: 4\r\nRetry-After: 7\r\n");
@@ -618,7 +646,7 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
     let server = Server::answering("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
     assert_eq!(records[0].error, "429 Too Many Requests");
-    assert_eq!((outcome.total.good(), outcome.total.class(Class::Refused).response.count()), (0, 1));
+    assert_eq!((outcome.total.good(), outcome.total.class(OutcomeClass::BadStatus).response.count()), (0, 1));
 }
 
 #[test]
@@ -656,9 +684,9 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 1);
-    plan.setup.travel.timeout = Some(Duration::from_millis(100));
+    plan.setup.transport.timeout = Some(Duration::from_millis(100));
     let (outcome, records) = recorded(plan);
-    assert_eq!(outcome.total.fault(Fault::Timeout), 1);
+    assert_eq!(outcome.total.fault(RequestFault::Timeout), 1);
     assert!(outcome.total.bytes_in > 0);
     assert_eq!((records[0].code, records[0].body.len()), (0, 0));
 }
@@ -667,9 +695,9 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
 fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = some(&server, 2);
-    plan.setup.travel.timeout = Some(Duration::from_millis(50));
+    plan.setup.transport.timeout = Some(Duration::from_millis(50));
     let outcome = run(plan);
-    let times = outcome.total.class(Class::TimedOut);
+    let times = outcome.total.class(OutcomeClass::TimedOut);
     assert_eq!((times.service.count(), outcome.total.done), (2, 2));
     assert!(times.service.min() >= 49_900_000, "{} within the histogram's 0.1 %", times.service.min());
 }
@@ -678,15 +706,15 @@ fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
 fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "2000", Duration::from_millis(300));
-    plan.load.in_flight = InFlight { most: 5, when_busy: WhenBusy::Queue };
-    plan.setup.travel.timeout = Some(Duration::from_millis(100));
+    plan.load.in_flight = InFlightLimit { limit: 5, when_busy: SaturationPolicy::Queue };
+    plan.setup.transport.timeout = Some(Duration::from_millis(100));
     let outcome = run(plan);
     assert_eq!(outcome.total.in_flight_peak, 5);
     assert!(outcome.total.sent >= 5 && outcome.total.sent <= 20, "{}", outcome.total.sent);
     assert_eq!((outcome.scheduled, outcome.total.done), (Some(600), outcome.total.sent));
     assert!(outcome.elapsed < SECOND, "the backlog was not sent after the end");
     assert!(
-        outcome.total.all().response.max() > outcome.total.all().service.max(),
+        outcome.total.all_times().response.max() > outcome.total.all_times().service.max(),
         "waiting for room is in the response time"
     );
 }
@@ -695,18 +723,21 @@ fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
 fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
-    plan.load.in_flight = InFlight { most: 3, when_busy: WhenBusy::Drop };
-    plan.setup.travel.timeout = Some(Duration::from_secs(1));
+    plan.load.in_flight = InFlightLimit { limit: 3, when_busy: SaturationPolicy::Drop };
+    plan.setup.transport.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
-    assert_eq!((outcome.total.sent, outcome.total.fault(Fault::Dropped), records.len()), (3, 197, 200));
-    assert_eq!(outcome.total.all().response.count(), 3, "what was never sent has no latency");
+    assert_eq!(
+        (outcome.total.sent, outcome.total.fault(RequestFault::Dropped), records.len()),
+        (3, 197, 200)
+    );
+    assert_eq!(outcome.total.all_times().response.count(), 3, "what was never sent has no latency");
 }
 
 #[test]
 fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
     let server = Server::answering(OK).unwrap();
     let mut plan = some(&server, 10);
-    plan.load.in_flight.when_busy = WhenBusy::Drop;
+    plan.load.in_flight.when_busy = SaturationPolicy::Drop;
     assert_eq!(statuses(&run(plan)), [(200, 10)]);
 }
 
@@ -715,19 +746,19 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let server = Server::answering(OK).unwrap();
     let plan = open(&server, "1000", Duration::from_secs(60));
     let running = engine::start(plan, None).unwrap();
-    let control = running.steer();
+    let control = running.control();
     while control.elapsed() < SECOND / 20 {
         std::thread::yield_now();
     }
     control.drain();
     let outcome = running.finish();
-    assert!(outcome.early == Some(Early::Commanded) && outcome.total.sent > 0);
+    assert!(outcome.stop_reason == Some(RunStopReason::Commanded) && outcome.total.sent > 0);
     assert_eq!(outcome.total.done, outcome.total.sent);
     assert_eq!(statuses(&outcome), [(200, outcome.total.sent)]);
 
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let running = engine::start(open(&silent, "1000", Duration::from_secs(60)), None).unwrap();
-    let control = running.steer();
+    let control = running.control();
     while control.elapsed() < SECOND / 20 {
         std::thread::yield_now();
     }
@@ -736,7 +767,7 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let outcome = running.finish();
     assert!(outcome.total.sent > 0);
     // Some may not have had their connections yet.
-    assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent + outcome.total.unconnected);
+    assert_eq!(outcome.total.fault(RequestFault::Aborted), outcome.total.sent + outcome.total.unconnected);
 }
 
 /// An output whose reader stands still until the other end is dropped.
@@ -755,12 +786,18 @@ impl Write for Stuck {
 #[test]
 fn an_abort_ends_a_run_whose_results_nobody_reads() {
     let server = Server::answering(OK).unwrap();
-    for when_full in [WhenFull::Wait, WhenFull::Drop] {
+    for when_full in [SlowOutputPolicy::Wait, SlowOutputPolicy::Drop] {
         let (reader, stuck) = channel();
         let output = Box::new(Stuck(stuck));
-        let results = Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full };
+        let results = ResultsOutput {
+            format: ResultFormat::Csv,
+            output,
+            max_body: 0,
+            connection_timings: false,
+            when_full,
+        };
         let running = engine::start(open(&server, "1000", Duration::from_secs(60)), Some(results)).unwrap();
-        let control = running.steer();
+        let control = running.control();
         while control.elapsed() < SECOND / 20 {
             std::thread::yield_now();
         }
@@ -778,12 +815,16 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
 fn hits_that_are_never_sent_count_under_their_own_targets() {
     let server = Server::answering(OK).unwrap();
     let file = format!("GET {}\n\nGET {}\n\nGET {}\n", server.url("/0"), server.url("/1"), server.url("/2"));
-    let reader =
-        Reader::new("x", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
-    let list = Intake::new(reader, Style::default(), None).list().unwrap();
+    let reader = TargetReader::new(
+        "x",
+        Box::new(std::io::Cursor::new(file)),
+        target::TargetFormat::Http,
+        TargetDefaults::default(),
+    );
+    let list = RequestReader::new(reader, RequestFraming::default(), None).list().unwrap();
     let mut plan = open(&server, "100", Duration::from_millis(60));
-    plan.setup.source = Source::List(list);
-    plan.setup.travel.deadline = Some(Duration::ZERO);
+    plan.setup.source = RequestSource::List(list);
+    plan.setup.transport.deadline = Some(Duration::ZERO);
     plan.load.by_outcome = true;
     let outcome = run(plan);
     let counts: Vec<_> = outcome.total.outcomes.iter().map(|(target, one)| (target, one.count)).collect();
@@ -809,11 +850,11 @@ fn redirects_are_followed_counted_and_bounded() {
     assert_eq!((statuses(&outcome), outcome.total.redirects, server.connections()), (vec![(200, 2)], 2, 1));
     let mut plan = some(&server, 1);
     plan.setup.source = source("GET", &server.url("/loop"), "");
-    plan.setup.travel.redirects = Some(3);
+    plan.setup.transport.redirects = Some(3);
     let outcome = run(plan);
-    assert_eq!((outcome.total.fault(Fault::Redirects), outcome.total.redirects), (1, 3));
+    assert_eq!((outcome.total.fault(RequestFault::TooManyRedirects), outcome.total.redirects), (1, 3));
     let mut plan = some(&server, 1);
-    plan.setup.travel.redirects = None;
+    plan.setup.transport.redirects = None;
     assert_eq!(statuses(&run(plan)), [(302, 1)]);
 }
 
@@ -849,10 +890,10 @@ fn a_redirect_to_nowhere_is_the_answer() {
 #[test]
 fn a_refused_connection_names_the_reason() {
     let address = Server::answering(OK).unwrap().address();
-    let mut plan = Plan::new(source("GET", &format!("http://{address}/"), ""), Arrivals::Closed);
+    let mut plan = RunPlan::new(source("GET", &format!("http://{address}/"), ""), ArrivalModel::Closed);
     plan.load.until.hits = 2;
     let (outcome, records) = recorded(plan);
-    let refused = Fault::Connect(std::io::ErrorKind::ConnectionRefused);
+    let refused = RequestFault::Connect(std::io::ErrorKind::ConnectionRefused);
     assert_eq!((outcome.total.fault(refused), outcome.total.connections), (2, 0));
     assert_eq!(records[0].error, "connect: connection refused");
 }
@@ -882,10 +923,10 @@ fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     let server = server.unwrap();
     let mut plan = open(&server, "100", Duration::from_secs(1));
     plan.load.warm_up = Duration::from_millis(995);
-    plan.load.in_flight.most = 1;
+    plan.load.in_flight.limit = 1;
     // The last hit is sent at 0.7 s.
-    plan.setup.travel.timeout = Some(Duration::from_millis(350));
-    let Outcome { total, elapsed, scheduled, .. } = run(plan);
+    plan.setup.transport.timeout = Some(Duration::from_millis(350));
+    let RunOutcome { total, elapsed, scheduled, .. } = run(plan);
     assert!(server.connections() > 1);
     assert_eq!((scheduled, total.done, total.in_flight_peak), (Some(0), 0, 0));
     assert_eq!((total.redirects, total.retried, total.connections), (0, 0, 0));
@@ -909,7 +950,7 @@ fn a_changed_rate_takes_effect_while_running() {
     let mut plan = open(&server, "1", Duration::from_secs(3600));
     plan.load.until.hits = 60;
     let running = engine::start(plan, None).unwrap();
-    assert!(running.steer().set_rate("1000".parse().unwrap()));
+    assert!(running.control().set_rate("1000".parse().unwrap()));
     let outcome = running.finish();
     assert_eq!((outcome.total.good(), outcome.scheduled), (60, Some(60)));
     assert!(outcome.elapsed < 30 * SECOND, "{}", outcome.elapsed);
@@ -919,7 +960,7 @@ fn a_changed_rate_takes_effect_while_running() {
 fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "5000", Duration::from_millis(200));
-    plan.setup.travel.connections = 2;
+    plan.setup.transport.connections = 2;
     plan.setup.threads = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), outcome.threads), (1000, 2, 2));
@@ -936,8 +977,8 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
         });
         let server = server.unwrap();
         let mut plan = open(&server, "22", Duration::from_millis(60));
-        plan.setup.travel.connections = 1;
-        plan.setup.travel.timeout = Some(Duration::from_millis(110));
+        plan.setup.transport.connections = 1;
+        plan.setup.transport.timeout = Some(Duration::from_millis(110));
         let outcome = run(plan);
         assert_eq!(outcome.total.done, 2);
         outcome.total.good() == 1
@@ -949,18 +990,18 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
 fn a_run_ends_when_its_errors_are_spent() {
     let server = Server::answering("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
-    plan.load.errors = Some(ErrorBudget::Share(0.5));
+    plan.load.error_budget = Some(ErrorBudget::Share(0.5));
     let outcome = run(plan);
-    assert_eq!(outcome.early, Some(Early::ErrorBudget));
+    assert_eq!(outcome.stop_reason, Some(RunStopReason::ErrorBudget));
     assert_eq!(outcome.total.done, outcome.total.sent);
     assert!(outcome.total.sent >= 100 && outcome.elapsed < 30 * SECOND);
 }
 
 /// A closed loop of one client towards a URL that is not necessarily a server's own.
-fn towards(url: &str, requests: u64) -> Plan {
-    let mut plan = Plan::new(source("GET", url, ""), Arrivals::Closed);
+fn towards(url: &str, requests: u64) -> RunPlan {
+    let mut plan = RunPlan::new(source("GET", url, ""), ArrivalModel::Closed);
     plan.load.until.hits = requests;
-    plan.load.in_flight.most = 1;
+    plan.load.in_flight.limit = 1;
     plan
 }
 
@@ -969,9 +1010,9 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
     let server =
         Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
     let url = format!("http://localhost:{}/", server.address().port());
-    for (lifetime, lookups) in [(Lifetime::Run, 1), (Lifetime::Connection, 4)] {
+    for (lifetime, lookups) in [(AddressLifetime::Run, 1), (AddressLifetime::Connection, 4)] {
         let mut plan = towards(&url, 4);
-        plan.setup.travel.dial.lifetime = lifetime;
+        plan.setup.transport.dial.lifetime = lifetime;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
     }
@@ -1015,10 +1056,10 @@ fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_
     let server = Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let server = server.unwrap();
     let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
-    plan.load.in_flight.most = 21;
-    plan.setup.travel.dial.lifetime = Lifetime::Connection;
+    plan.load.in_flight.limit = 21;
+    plan.setup.transport.dial.lifetime = AddressLifetime::Connection;
     // The one before the run serves the first connection; the others wait for each other's questions.
-    plan.setup.travel.dial.servers = Arc::new(Servers::new(vec![reluctant(20)], ""));
+    plan.setup.transport.dial.servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
     assert_eq!((outcome.total.connections, server.connections()), (21, 21));
@@ -1027,7 +1068,7 @@ fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_
 #[test]
 fn a_name_that_nobody_knows_is_a_failure_of_its_own() {
     let outcome = run(towards("http://does-not-exist.invalid/", 2));
-    assert_eq!(outcome.total.fault(Fault::Resolve(NameFault::System)), 2);
+    assert_eq!(outcome.total.fault(RequestFault::Resolve(NameFault::System)), 2);
 }
 
 #[test]
@@ -1042,8 +1083,8 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     let (one, two) = (Server::start(play).unwrap(), Server::start(play).unwrap());
     let mut plan = towards("http://shop.example/", 6);
     let places = [&one, &two].map(|server| ("127.0.0.1".to_owned(), server.address().port()));
-    plan.setup.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.setup.travel.requests_per_connection = 1;
+    plan.setup.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.setup.transport.requests_per_connection = 1;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
 }
@@ -1055,8 +1096,8 @@ fn an_address_without_a_route_is_passed_over() {
     let mut plan = towards("http://shop.example/", 6);
     let places = [("255.255.255.255", 80), ("127.0.0.1", server.address().port())]
         .map(|(host, port)| (host.to_owned(), port));
-    plan.setup.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.setup.travel.requests_per_connection = 1;
+    plan.setup.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.setup.transport.requests_per_connection = 1;
     assert_eq!(run(plan).total.good(), 6);
 }
 
@@ -1069,15 +1110,15 @@ fn let_pass(span: Duration) {
 }
 
 /// A closed loop of one client over several URLs in turn.
-fn around(urls: &[String], requests: u64) -> Plan {
+fn around(urls: &[String], requests: u64) -> RunPlan {
     let request = |url: &String| {
         let target = Target { method: "GET".into(), url: url.clone(), ..Target::default() };
-        (Request::new(&target, &Style::default()).unwrap(), Weight::default())
+        (PreparedRequest::new(&target, &RequestFraming::default()).unwrap(), Weight::default())
     };
-    let list = List::new(urls.iter().map(request).collect()).unwrap();
-    let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+    let list = RequestList::new(urls.iter().map(request).collect()).unwrap();
+    let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
     plan.load.until.hits = requests;
-    plan.load.in_flight.most = 1;
+    plan.load.in_flight.limit = 1;
     plan
 }
 
@@ -1091,7 +1132,7 @@ fn a_connection_as_old_as_it_may_become_is_replaced_and_no_request_fails() {
     ] {
         let server = Server::answering(OK).unwrap();
         let mut plan = some(&server, 20);
-        plan.setup.travel.connection_age = age;
+        plan.setup.transport.connection_age = age;
         let outcome = run(plan);
         assert_eq!(
             (statuses(&outcome), outcome.total.connections, outcome.total.retried),
@@ -1117,7 +1158,7 @@ fn slow(mut peer: Peer, _: usize) -> std::io::Result<()> {
 fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
     let server = Server::start(slow).unwrap();
     let mut plan = some(&server, 3);
-    plan.setup.travel.connection_age = Some(AGE);
+    plan.setup.transport.connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (3, 3, 0));
     let outcome = run(some(&server, 3));
@@ -1129,7 +1170,7 @@ fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
 fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
     let (quick, slow) = (Server::answering(OK).unwrap(), Server::start(slow).unwrap());
     let mut plan = around(&[quick.url("/"), slow.url("/")], 6);
-    plan.setup.travel.connection_age = Some(AGE);
+    plan.setup.transport.connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
     assert_eq!((quick.connections(), slow.connections()), (3, 3));
@@ -1160,8 +1201,8 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
     let (server, callers) = witness();
     let mut plan = some(&server, 7);
-    plan.setup.travel.requests_per_connection = 1;
-    plan.setup.travel.sources = vec![loopback(2), loopback(3)];
+    plan.setup.transport.requests_per_connection = 1;
+    plan.setup.transport.sources = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (7, 7));
     let turns = [2, 3, 2, 3, 2, 3, 2].map(loopback);
@@ -1172,8 +1213,8 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
 fn every_thread_sent_from_the_first_source_address() {
     let (server, callers) = witness();
     let mut plan = open(&server, "1000", Duration::from_millis(100));
-    (plan.setup.threads, plan.setup.travel.connections) = (2, 2);
-    plan.setup.travel.sources = vec![loopback(2), loopback(3)];
+    (plan.setup.threads, plan.setup.transport.connections) = (2, 2);
+    plan.setup.transport.sources = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.threads), (100, 2));
     let mut callers = callers.lock().unwrap().clone();
@@ -1185,8 +1226,8 @@ fn every_thread_sent_from_the_first_source_address() {
 fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it() {
     let (server, callers) = witness();
     let mut plan = some(&server, 6);
-    plan.setup.travel.requests_per_connection = 1;
-    plan.setup.travel.sources = vec![NOWHERE, loopback(2)];
+    plan.setup.transport.requests_per_connection = 1;
+    plan.setup.transport.sources = vec![NOWHERE, loopback(2)];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.done), (3, 6));
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
@@ -1206,12 +1247,12 @@ fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
     let (server, callers) = witness();
     let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
     let mut plan = some(&server, 4);
-    plan.setup.travel.requests_per_connection = 1;
-    plan.setup.travel.sources = vec![loopback(2), six, loopback(3)];
+    plan.setup.transport.requests_per_connection = 1;
+    plan.setup.transport.sources = vec![loopback(2), six, loopback(3)];
     assert_eq!(run(plan).total.good(), 4);
     assert_eq!(*callers.lock().unwrap(), [2, 3, 2, 3].map(loopback));
     let mut plan = some(&server, 2);
-    plan.setup.travel.sources = vec![six];
+    plan.setup.transport.sources = vec![six];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
     assert!(records.iter().all(|record| record.error == "no socket to be had from ::1: unsupported"));
@@ -1222,9 +1263,9 @@ fn of_a_host_with_addresses_of_both_families_those_are_tried_that_the_source_add
     let (server, callers) = witness();
     let mut plan = towards("http://shop.example/", 4);
     let places = ["::1", "127.0.0.1"].map(|host| (host.to_owned(), server.address().port()));
-    plan.setup.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.setup.travel.requests_per_connection = 1;
-    plan.setup.travel.sources = vec![loopback(2)];
+    plan.setup.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.setup.transport.requests_per_connection = 1;
+    plan.setup.transport.sources = vec![loopback(2)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (4, 4), "none was tried in vain");
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 4]);
@@ -1244,7 +1285,7 @@ fn a_unix_socket_takes_everything() {
         }
     });
     let mut plan = towards("http://anything/", 2);
-    plan.setup.travel.dial.unix_socket = Some(path);
+    plan.setup.transport.dial.unix_socket = Some(path);
     assert_eq!(run(plan).total.good(), 2);
     thread.join().unwrap();
 }
@@ -1261,19 +1302,24 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
         peer.send(answer.as_bytes())
     });
     let proxy = proxy.unwrap();
-    let proxies = Arc::new(Proxies::one(&proxy.url("")).unwrap());
+    let proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
     for (url, good, refused) in [("http://shop.example/x", 1, 0), ("https://shop.example/", 0, 1)] {
-        let style = Style { proxies: Arc::clone(&proxies), ..Style::default() };
+        let style = RequestFraming { proxies: Arc::clone(&proxies), ..RequestFraming::default() };
         let target = Target { method: "GET".into(), url: url.into(), ..Target::default() };
-        let request = Request::new(&target, &style).unwrap();
-        let list = List::new(vec![(request, Weight::default())]).unwrap();
-        let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+        let request = PreparedRequest::new(&target, &style).unwrap();
+        let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+        let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
         plan.load.until.hits = 1;
-        plan.setup.style = style;
-        plan.setup.travel.dial.proxies = Arc::clone(&proxies);
-        plan.setup.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+        plan.setup.framing = style;
+        plan.setup.transport.dial.proxies = Arc::clone(&proxies);
+        plan.setup.transport.tls =
+            Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
         let outcome = run(plan);
-        assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Proxy(0))), (good, refused), "{url}");
+        assert_eq!(
+            (outcome.total.good(), outcome.total.fault(RequestFault::Proxy(0))),
+            (good, refused),
+            "{url}"
+        );
     }
 }
 
@@ -1283,13 +1329,20 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let mut rows = tempfile::NamedTempFile::new().unwrap();
     rows.write_all(b"fine\nnot\tfine\n").unwrap();
     let file = format!("GET {}/{{{{row {}}}}}\n", server.url(""), rows.path().display());
-    let reader =
-        Reader::new("t", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
-    let intake = Intake::new(reader, Style::default(), Some(Templates::new(1)));
+    let reader = TargetReader::new(
+        "t",
+        Box::new(std::io::Cursor::new(file)),
+        target::TargetFormat::Http,
+        TargetDefaults::default(),
+    );
+    let intake = RequestReader::new(reader, RequestFraming::default(), Some(TemplateReader::new(1)));
     let mut plan = some(&server, 10);
-    plan.setup.source = Source::List(intake.list().unwrap());
+    plan.setup.source = RequestSource::List(intake.list().unwrap());
     let (outcome, records) = recorded(plan);
-    assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Template), records.len()), (5, 5, 10));
+    assert_eq!(
+        (outcome.total.good(), outcome.total.fault(RequestFault::Template), records.len()),
+        (5, 5, 10)
+    );
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
 }
 
@@ -1297,9 +1350,9 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
 fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(420));
-    (plan.setup.threads, plan.load.cadence, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
-    let (outcome, intervals, records) = told(Format::Gob, false, plan);
-    let (mut from, mut sum) = (0, Stats::default());
+    (plan.setup.threads, plan.load.interval, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
+    let (outcome, intervals, records) = told(ResultFormat::Gob, false, plan);
+    let (mut from, mut sum) = (0, LoadStats::default());
     for interval in &intervals {
         assert_eq!(interval.from, from);
         let is_last = interval.to == intervals.last().unwrap().to;
@@ -1309,14 +1362,14 @@ fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
             i128::from(from) <= end && (end < i128::from(interval.to) || is_last)
         });
         assert_eq!(interval.stats.done, ended.count() as u64, "from {from} to {}", interval.to);
-        let read: Interval = serde_json::from_str(&serde_json::to_string(interval).unwrap()).unwrap();
+        let read: IntervalStats = serde_json::from_str(&serde_json::to_string(interval).unwrap()).unwrap();
         assert_eq!(read, *interval);
         sum.add(&interval.stats);
         from = interval.to;
     }
     assert!(intervals.len() > 2 && sum.done == 210, "{} intervals of {}", intervals.len(), sum.done);
     sum.in_flight_peak = outcome.total.in_flight_peak;
-    assert_eq!(sum, Stats { lookup: sum.lookup.clone(), ..outcome.total });
+    assert_eq!(sum, LoadStats { lookup: sum.lookup.clone(), ..outcome.total });
 }
 
 /// What each hit is, of all that were sent.
@@ -1331,7 +1384,8 @@ fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
 fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
     let server = Server::answering(OK).unwrap();
     let now = RunClock::start().unix_ns(0);
-    let slices = [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| Slice::new(number - 1, of).unwrap());
+    let slices =
+        [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| ScheduleSlice::new(number - 1, of).unwrap());
     let start_at = now + 1_000_000_000;
     let generators = slices.map(|slice| {
         let mut plan = open(&server, "500", Duration::from_millis(400));
@@ -1356,13 +1410,13 @@ fn three_generators_that_read_one_input_send_each_line_once() {
         let file: String =
             (0..100).map(|line| format!("GET {}\n", server.url(&format!("/{line}")))).collect();
         let input = Box::new(std::io::Cursor::new(file));
-        let reader = Reader::new("x", input, target::Format::Http, Defaults::default());
+        let reader = TargetReader::new("x", input, target::TargetFormat::Http, TargetDefaults::default());
         let mut plan = some(&server, u64::MAX);
-        plan.setup.source = Source::Lazy(Intake::new(reader, Style::default(), None));
-        (plan.setup.threads, plan.load.in_flight.most, plan.load.slice) =
-            (2, 2, Slice::new(index, 3).unwrap());
+        plan.setup.source = RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None));
+        (plan.setup.threads, plan.load.in_flight.limit, plan.load.slice) =
+            (2, 2, ScheduleSlice::new(index, 3).unwrap());
         let (outcome, records) = recorded(plan);
-        assert!(outcome.mistake.is_none());
+        assert!(outcome.input_error.is_none());
         records
     });
     let mut lines: Vec<_> = sent.map(|record| (record.seq, record.url)).collect();

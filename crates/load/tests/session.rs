@@ -8,48 +8,53 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, RunClock, SECOND};
-use seawall_load::collector::Heard;
+use seawall_load::collector::CollectorEvent;
 use seawall_load::control::Control;
-use seawall_load::engine::{Load, Outcome, Plan, Session, StartError, Trial};
-use seawall_load::fate::Fate;
-use seawall_load::fault::Fault;
-use seawall_load::request::{Request, Style};
-use seawall_load::schedule::{self, Arrivals, Next, Schedule, Slice, Spacing, Until};
-use seawall_load::supply::{Intake, List, Source};
-use seawall_load::target::{self, Defaults, Reader, Target, Weight};
-use seawall_load::tls::Tls;
+use seawall_load::engine::{LoadSession, LoadSpec, LoadTrial, RunOutcome, RunPlan, TrialStartError};
+use seawall_load::fate::CompletedRequest;
+use seawall_load::fault::RequestFault;
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::schedule::{
+    self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleSlice, StopCondition,
+};
+use seawall_load::supply::{RequestList, RequestReader, RequestSource};
+use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
+use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
-fn list(urls: &[String]) -> Source {
+fn list(urls: &[String]) -> RequestSource {
     let request = |url: &String| {
         let target = Target { method: "GET".into(), url: url.clone(), ..Target::default() };
-        (Request::new(&target, &Style::default()).unwrap(), Weight::default())
+        (PreparedRequest::new(&target, &RequestFraming::default()).unwrap(), Weight::default())
     };
-    Source::List(List::new(urls.iter().map(request).collect()).unwrap())
+    RequestSource::List(RequestList::new(urls.iter().map(request).collect()).unwrap())
 }
 
 /// Of two threads.
-fn open(source: Source) -> Session {
-    let mut plan = Plan::new(source, Arrivals::Closed);
+fn open(source: RequestSource) -> LoadSession {
+    let mut plan = RunPlan::new(source, ArrivalModel::Closed);
     plan.setup.threads = 2;
-    Session::open(plan.split().0).unwrap()
+    LoadSession::open(plan.split().0).unwrap()
 }
 
 /// So many hits by so many clients.
-fn closed(hits: u64, clients: usize) -> Load {
-    Load { until: Until { hits, ..Until::default() }, ..Load::new(Arrivals::Closed, clients) }
+fn closed(hits: u64, clients: usize) -> LoadSpec {
+    LoadSpec {
+        until: StopCondition { hits, ..StopCondition::default() },
+        ..LoadSpec::new(ArrivalModel::Closed, clients)
+    }
 }
 
 /// So many hits, of which nothing that takes long is the generator's fault.
-fn paced(hits: u64, rate: &str) -> Load {
-    let schedule = Schedule::constant(rate.parse().unwrap(), Spacing::Even);
-    let until = Until { hits, ..Until::default() };
-    Load { until, grace: Duration::from_secs(10), ..Load::new(Arrivals::Open(schedule), 64) }
+fn paced(hits: u64, rate: &str) -> LoadSpec {
+    let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Even);
+    let until = StopCondition { hits, ..StopCondition::default() };
+    LoadSpec { until, grace: Duration::from_secs(10), ..LoadSpec::new(ArrivalModel::Open(schedule), 64) }
 }
 
-fn run(session: &mut Session, load: &Load) -> Outcome {
+fn run(session: &mut LoadSession, load: &LoadSpec) -> RunOutcome {
     session.trial(load, None).unwrap().finish()
 }
 
@@ -68,7 +73,7 @@ fn every_trial_begins_anew_on_what_the_ones_before_have_opened() {
     let mut began = 0;
     for load in [closed(10, 1), paced(20, "2000"), closed(10, 1)] {
         let outcome = run(&mut session, &load);
-        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.early), (load.until.hits, 0, None));
+        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.stop_reason), (load.until.hits, 0, None));
         assert!(outcome.began_unix_ns > began, "each has a beginning of its own");
         began = outcome.began_unix_ns;
         assert!(outcome.elapsed < 10 * SECOND, "time counts from there");
@@ -103,9 +108,9 @@ fn gated(gate: &Arc<RwLock<()>>) -> Server {
 }
 
 /// A trial on a server whose gate is closed.
-fn with_five_unanswered(session: &mut Session) -> Trial<'_> {
+fn with_five_unanswered(session: &mut LoadSession) -> LoadTrial<'_> {
     let trial = session.trial(&paced(5, "1000"), None).unwrap();
-    until(|| trial.steer().in_flight() == 5);
+    until(|| trial.control().in_flight() == 5);
     trial
 }
 
@@ -116,7 +121,7 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     let mut session = open(list(&[server.url("/")]));
     let closed_gate = gate.write().unwrap();
     let trial = with_five_unanswered(&mut session);
-    trial.steer().abort();
+    trial.control().abort();
     let first = trial.finish();
     let boundary = first.boundary();
     assert_eq!((boundary.aborted, boundary.backlog, boundary.late.ended), (5, 0, 5));
@@ -124,7 +129,7 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     let second = run(&mut session, &paced(7, "1000"));
     assert_eq!((second.total.done, second.total.good()), (7, 7));
     assert_eq!(second.boundary().aborted, 0);
-    assert_eq!((session.total().done, session.total().fault(Fault::Aborted)), (12, 5));
+    assert_eq!((session.total().done, session.total().fault(RequestFault::Aborted)), (12, 5));
 }
 
 /// Hits that nobody was left to send were blamed on the generator.
@@ -132,10 +137,10 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
 fn a_rate_that_is_changed_after_the_last_hit_makes_no_more_of_them() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let until_end = Until { after: 3600 * SECOND, ..Until::default() };
-    let trial = session.trial(&Load { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
-    until(|| trial.steer().is_over());
-    assert!(!trial.steer().set_rate("1000".parse().unwrap()), "the next would be due at the end");
+    let until_end = StopCondition { time: 3600 * SECOND, ..StopCondition::default() };
+    let trial = session.trial(&LoadSpec { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
+    until(|| trial.control().is_over());
+    assert!(!trial.control().set_rate("1000".parse().unwrap()), "the next would be due at the end");
     let outcome = trial.finish();
     assert_eq!((outcome.scheduled, outcome.unsent(), outcome.total.good()), (Some(1), 0, 1));
 }
@@ -146,9 +151,9 @@ fn late_answers_are_waited_for_as_long_as_the_load_says() {
     let server = gated(&gate);
     let mut session = open(list(&[server.url("/")]));
     let _closed = gate.write().unwrap();
-    let load = Load { patience: Some(Duration::from_millis(100)), ..paced(5, "1000") };
+    let load = LoadSpec { drain_timeout: Some(Duration::from_millis(100)), ..paced(5, "1000") };
     let outcome = run(&mut session, &load);
-    assert_eq!((outcome.boundary().aborted, outcome.early, outcome.scheduled), (5, None, Some(5)));
+    assert_eq!((outcome.boundary().aborted, outcome.stop_reason, outcome.scheduled), (5, None, Some(5)));
     assert!(outcome.elapsed < 20 * SECOND, "not for the timeout of a request");
 }
 
@@ -160,7 +165,7 @@ fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
     let closed_gate = gate.write().unwrap();
     let trial = with_five_unanswered(&mut session);
     drop(trial);
-    assert_eq!(session.total().fault(Fault::Aborted), 5);
+    assert_eq!(session.total().fault(RequestFault::Aborted), 5);
     drop(closed_gate);
     assert_eq!(run(&mut session, &closed(10, 2)).total.good(), 10);
 }
@@ -171,7 +176,7 @@ fn a_trial_that_was_heard_to_its_end_and_dropped_is_in_the_total_of_its_session(
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let mut trial = session.trial(&closed(10, 2), None).unwrap();
-    while !matches!(trial.next(Duration::from_secs(20)), Heard::Over) {}
+    while !matches!(trial.next_interval(Duration::from_secs(20)), CollectorEvent::Ended) {}
     drop(trial);
     assert_eq!(session.total().good(), 10);
     run(&mut session, &closed(5, 1));
@@ -221,10 +226,10 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
         Ok(())
     });
     let server = server.unwrap();
-    let mut plan = Plan::new(list(&[server.url("/")]), Arrivals::Closed);
+    let mut plan = RunPlan::new(list(&[server.url("/")]), ArrivalModel::Closed);
     plan.setup.threads = 1;
-    plan.setup.travel.connections = 1;
-    let mut session = Session::open(plan.split().0).unwrap();
+    plan.setup.transport.connections = 1;
+    let mut session = LoadSession::open(plan.split().0).unwrap();
     let first = run(&mut session, &closed(PLACES as u64, 1));
     assert_eq!(
         (first.total.done, first.total.redirects),
@@ -252,11 +257,11 @@ fn warming_counts_what_stands_beside_a_server_that_lets_connections_wait() {
     let server = Server::answering(OK).unwrap();
     // A handshake that nobody answers, as long as its step may take.
     let source = list(&[format!("https://{}/", silent.address()), server.url("/")]);
-    let mut plan = Plan::new(source, Arrivals::Closed);
+    let mut plan = RunPlan::new(source, ArrivalModel::Closed);
     plan.setup.threads = 2;
-    plan.setup.travel.timeout = Some(Duration::from_secs(1));
-    plan.setup.travel.tls = Some(Tls::default().config().unwrap());
-    let mut session = Session::open(plan.split().0).unwrap();
+    plan.setup.transport.timeout = Some(Duration::from_secs(1));
+    plan.setup.transport.tls = Some(TlsOptions::default().config().unwrap());
+    let mut session = LoadSession::open(plan.split().0).unwrap();
     assert_eq!(session.warm(4).unwrap(), 4, "those that are still being opened do not stand");
 }
 
@@ -285,14 +290,14 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
 }
 
 /// The outcome of a trial, and the hits of all of its intervals, each of which has those that ended in it.
-fn with_hits(session: &mut Session, load: &Load) -> (Outcome, Vec<Fate>) {
+fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<CompletedRequest>) {
     let mut trial = session.trial(load, None).unwrap();
     let mut hits = Vec::new();
-    while !matches!(trial.next(Duration::from_secs(20)), Heard::Over) {
+    while !matches!(trial.next_interval(Duration::from_secs(20)), CollectorEvent::Ended) {
         let interval = trial.interval();
         let own = interval.stats.fates.clone();
-        assert!(load.by_hit || own.is_empty(), "only who asks for hits gets them");
-        assert_eq!(own.len() as u64, if load.by_hit { interval.stats.done } else { 0 });
+        assert!(load.per_request_outcomes || own.is_empty(), "only who asks for hits gets them");
+        assert_eq!(own.len() as u64, if load.per_request_outcomes { interval.stats.done } else { 0 });
         assert!(own.iter().all(|fate| fate.due <= fate.end && fate.end <= interval.to));
         hits.extend(own);
     }
@@ -303,7 +308,7 @@ fn with_hits(session: &mut Session, load: &Load) -> (Outcome, Vec<Fate>) {
 fn each_hit_is_told_with_the_place_of_its_target() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/a"), server.url("/b"), server.url("/c")]));
-    let asking = Load { by_hit: true, ..paced(9, "1000") };
+    let asking = LoadSpec { per_request_outcomes: true, ..paced(9, "1000") };
     let (_, mut hits) = with_hits(&mut session, &asking);
     hits.sort_by_key(|fate| fate.due);
     let targets: Vec<_> = hits.iter().map(|fate| fate.target).collect();
@@ -314,7 +319,8 @@ fn each_hit_is_told_with_the_place_of_its_target() {
 fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let asking = Load { by_hit: true, cadence: Duration::from_millis(50), ..paced(300, "1000") };
+    let asking =
+        LoadSpec { per_request_outcomes: true, interval: Duration::from_millis(50), ..paced(300, "1000") };
     let (outcome, mut hits) = with_hits(&mut session, &asking);
     assert_eq!((hits.len() as u64, outcome.total.good(), outcome.total.fates.len()), (300, 300, 0));
     assert_eq!(session.total().fates.len(), 0);
@@ -322,8 +328,9 @@ fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
     let due: Vec<_> = hits.iter().map(|fate| fate.due).collect();
     assert_eq!(due, (0..300).map(|seq| seq * SECOND / 1000).collect::<Vec<_>>(), "in the time of the trial");
     assert!(hits.iter().all(|fate| fate.is_good() && fate.bytes_in == 2 && fate.sent >= Some(fate.due)));
-    let carried =
-        |fate: &Fate| fate.carrier.is_some_and(|carrier| carrier.number > 0 && carrier.first_byte.is_some());
+    let carried = |fate: &CompletedRequest| {
+        fate.carrier.is_some_and(|carrier| carrier.number > 0 && carrier.first_byte.is_some())
+    };
     assert!(hits.iter().all(carried), "although nothing is recorded");
     assert!(hits.iter().any(|fate| fate.carrier.is_some_and(|carrier| carrier.before > 0)));
     assert!(hits.iter().all(|fate| fate.sent >= Some(fate.launched())), "its own lag is part of that");
@@ -336,11 +343,11 @@ fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
 fn what_waits_for_room_has_no_lag_of_its_own() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let by_hit = Load { by_hit: true, ..closed(20, 2) };
+    let by_hit = LoadSpec { per_request_outcomes: true, ..closed(20, 2) };
     let (_, hits) = with_hits(&mut session, &by_hit);
     assert!(hits.len() == 20 && hits.iter().all(|fate| fate.own_lag == 0), "clients are never late");
-    let mut crowded = Load { by_hit: true, ..paced(200, "1000000") };
-    crowded.in_flight.most = 1;
+    let mut crowded = LoadSpec { per_request_outcomes: true, ..paced(200, "1000000") };
+    crowded.in_flight.limit = 1;
     let (outcome, hits) = with_hits(&mut session, &crowded);
     let own = hits.iter().filter(|fate| fate.own_lag > 0).count() as u64;
     let late = hits.iter().filter(|fate| fate.sent > Some(fate.due)).count() as u64;
@@ -351,17 +358,18 @@ fn what_waits_for_room_has_no_lag_of_its_own() {
 fn hits_that_found_nobody_are_told_with_the_reason_and_without_a_carrier() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let mut session = open(list(&[format!("http://{nobody}/")]));
-    let (outcome, hits) = with_hits(&mut session, &Load { by_hit: true, ..paced(5, "1000") });
+    let (outcome, hits) =
+        with_hits(&mut session, &LoadSpec { per_request_outcomes: true, ..paced(5, "1000") });
     assert_eq!((outcome.total.done, hits.len()), (5, 5));
-    let refused = Err(Fault::Connect(std::io::ErrorKind::ConnectionRefused));
+    let refused = Err(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused));
     assert!(hits.iter().all(|fate| fate.outcome == refused && fate.sent.is_none() && fate.carrier.is_none()));
 }
 
 /// So many requests that are read during the run.
-fn lazy(server: &Server, requests: usize) -> Source {
+fn lazy(server: &Server, requests: usize) -> RequestSource {
     let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(requests)));
-    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
-    Source::Lazy(Intake::new(reader, Style::default(), None))
+    let reader = TargetReader::new("t", input, target::TargetFormat::Http, TargetDefaults::default());
+    RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None))
 }
 
 #[test]
@@ -369,7 +377,7 @@ fn targets_that_are_read_during_the_run_serve_one_trial() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(lazy(&server, 3));
     assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
-    assert!(matches!(session.trial(&closed(1, 1), None), Err(StartError::Spent)));
+    assert!(matches!(session.trial(&closed(1, 1), None), Err(TrialStartError::TargetsUsedUp)));
 }
 
 /// They were used up by a trial that was refused.
@@ -377,8 +385,8 @@ fn targets_that_are_read_during_the_run_serve_one_trial() {
 fn targets_that_are_read_during_the_run_are_there_for_a_trial_after_one_that_came_too_late() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(lazy(&server, 3));
-    let late = Load { start_at: Some(1), ..closed(3, 1) };
-    assert!(matches!(session.trial(&late, None), Err(StartError::Late(_))));
+    let late = LoadSpec { start_at: Some(1), ..closed(3, 1) };
+    assert!(matches!(session.trial(&late, None), Err(TrialStartError::Late(_))));
     assert_eq!(run(&mut session, &closed(3, 1)).total.good(), 3);
 }
 
@@ -418,13 +426,13 @@ fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
     let server = crowd.server();
     let mut session = open(list(&[server.url("/")]));
     let trial = session.trial(&closed(2000, 2), None).unwrap();
-    assert!(!trial.steer().set_rate("10".parse().unwrap()), "it has no rate");
-    assert!(trial.steer().set_concurrency(8.try_into().unwrap()));
+    assert!(!trial.control().set_rate("10".parse().unwrap()), "it has no rate");
+    assert!(trial.control().set_concurrency(8.try_into().unwrap()));
     until(|| crowd.most.load(Ordering::SeqCst) > 2);
     // The second thread has no share of it.
-    assert!(trial.steer().set_concurrency(1.try_into().unwrap()) && trial.steer().concurrency() == 1);
-    let told = trial.steer().elapsed();
-    until(|| trial.steer().elapsed() > told + SECOND / 2 && trial.steer().in_flight() <= 1);
+    assert!(trial.control().set_concurrency(1.try_into().unwrap()) && trial.control().concurrency() == 1);
+    let told = trial.control().elapsed();
+    until(|| trial.control().elapsed() > told + SECOND / 2 && trial.control().in_flight() <= 1);
     crowd.most.store(0, Ordering::SeqCst);
     let answered = crowd.answered.load(Ordering::SeqCst);
     let outcome = trial.finish();
@@ -439,7 +447,7 @@ fn a_client_that_was_refused_waits_before_it_asks_again() {
     let mut session = open(list(&[server.url("/")]));
     let pause = Duration::from_millis(20);
     let clock = RunClock::start();
-    let outcome = run(&mut session, &Load { pause, ..closed(12, 2) });
+    let outcome = run(&mut session, &LoadSpec { failure_pause: pause, ..closed(12, 2) });
     assert_eq!((outcome.total.done, outcome.total.good()), (12, 0));
     // Two of them send six each, and wait five times between.
     assert!(clock.now() >= 5 * 20 * SECOND / 1000, "{}", clock.now());
@@ -452,7 +460,7 @@ fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
         let server = crowd.server();
         let mut session = open(list(&[server.url("/")]));
         let trial = session.trial(&load, None).unwrap();
-        let steer = trial.steer();
+        let steer = trial.control();
         until(|| crowd.answered.load(Ordering::SeqCst) > 10);
         steer.pause();
         let told = steer.elapsed();
@@ -463,7 +471,7 @@ fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
         assert_eq!((steer.outcomes().0, steer.is_paused()), (done, true));
         steer.resume();
         let outcome = trial.finish();
-        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.early), (2000, 0, None));
+        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.stop_reason), (2000, 0, None));
     }
 }
 
@@ -472,15 +480,15 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let stopped = session.trial(&paced(u64::MAX, "1000"), None).unwrap();
-    stopped.steer().pause();
-    stopped.steer().drain();
-    assert!(stopped.finish().early.is_some());
+    stopped.control().pause();
+    stopped.control().drain();
+    assert!(stopped.finish().stop_reason.is_some());
     for load in [closed(u64::MAX, 2), paced(u64::MAX, "1000")] {
-        let until = Until { after: SECOND / 5, ..load.until };
-        let trial = session.trial(&Load { until, ..load }, None).unwrap();
-        trial.steer().pause();
+        let until = StopCondition { time: SECOND / 5, ..load.until };
+        let trial = session.trial(&LoadSpec { until, ..load }, None).unwrap();
+        trial.control().pause();
         let outcome = trial.finish();
-        assert_eq!((outcome.scheduled_for, outcome.early, outcome.unsent()), (SECOND / 5, None, 0));
+        assert_eq!((outcome.scheduled_for, outcome.stop_reason, outcome.unsent()), (SECOND / 5, None, 0));
     }
 }
 
@@ -488,17 +496,23 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
 fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bool) -> Vec<Nanos> {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let load = Load { slice: Slice::new(index, 2).unwrap(), by_hit: true, ..paced(700, "500") };
+    let load = LoadSpec {
+        slice: ScheduleSlice::new(index, 2).unwrap(),
+        per_request_outcomes: true,
+        ..paced(700, "500")
+    };
     let mut trial = session.trial(&load, None).unwrap();
-    let steer = trial.steer();
+    let steer = trial.control();
     until(|| hears(&steer));
     assert!(steer.set_rate_from(from, to.parse().unwrap()));
     let mut dues = Vec::new();
     loop {
-        match trial.next(Duration::from_secs(1)) {
-            Heard::Interval(interval) => dues.extend(interval.stats.fates.iter().map(|fate| fate.due)),
-            Heard::Nothing => {}
-            Heard::Over => break,
+        match trial.next_interval(Duration::from_secs(1)) {
+            CollectorEvent::Interval(interval) => {
+                dues.extend(interval.stats.fates.iter().map(|fate| fate.due))
+            }
+            CollectorEvent::Timeout => {}
+            CollectorEvent::Ended => break,
         }
     }
     assert_eq!(trial.finish().unsent(), 0);
@@ -507,7 +521,7 @@ fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bo
 
 #[test]
 fn slices_whose_rate_changes_at_one_instant_stay_slices_of_one_schedule() {
-    let schedule = Schedule::constant("500".parse().unwrap(), Spacing::Even);
+    let schedule = Schedule::constant("500".parse().unwrap(), ArrivalSpacing::Even);
     // Far enough ahead for whoever starts two threads on a busy machine.
     let from = SECOND;
     for to in ["2000", "250"] {
@@ -517,12 +531,16 @@ fn slices_whose_rate_changes_at_one_instant_stay_slices_of_one_schedule() {
         };
         let mut dues: Vec<_> = (0..2).flat_map(|index| dues_of(index, (from, to), in_time)).collect();
         dues.sort_unstable();
-        let changed = schedule.changed(from, to.parse().unwrap());
-        let mut cursor =
-            schedule::Cursor::new(Arc::new(Arrivals::Open(changed)), paced(700, "500").until, 0, 1);
+        let changed = schedule.with_rate_from(from, to.parse().unwrap());
+        let mut cursor = schedule::ScheduleCursor::new(
+            Arc::new(ArrivalModel::Open(changed)),
+            paced(700, "500").until,
+            0,
+            1,
+        );
         let expected = std::iter::from_fn(|| match cursor.next(Nanos::MAX) {
-            Next::Due(hit) => Some(hit.due),
-            Next::Later(_) | Next::Over => None,
+            NextArrival::Due(hit) => Some(hit.due),
+            NextArrival::Later(_) | NextArrival::Over => None,
         });
         assert_eq!(dues, expected.collect::<Vec<_>>());
     }

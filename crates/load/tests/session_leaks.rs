@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::engine::{Load, Outcome, Plan, Results, Session};
-use seawall_load::recorder::WhenFull;
-use seawall_load::request::{Request, Style};
-use seawall_load::results::Format;
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
-use seawall_load::stats::Stats;
-use seawall_load::supply::{List, Source};
+use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunOutcome, RunPlan};
+use seawall_load::recorder::SlowOutputPolicy;
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::results::ResultFormat;
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
+use seawall_load::stats::LoadStats;
+use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::{Target, Weight};
 use seawall_testkit::server::Server;
 
@@ -50,49 +50,54 @@ fn counting() -> (Server, Arc<AtomicU64>) {
     (server.unwrap(), answered)
 }
 
-fn open(server: &Server) -> Session {
+fn open(server: &Server) -> LoadSession {
     let target = Target { method: "GET".into(), url: server.url("/"), ..Target::default() };
-    let request = Request::new(&target, &Style::default()).unwrap();
-    let source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
-    let mut plan = Plan::new(source, Arrivals::Closed);
+    let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+    let source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
+    let mut plan = RunPlan::new(source, ArrivalModel::Closed);
     plan.setup.threads = 2;
-    plan.load.in_flight.most = CONNECTIONS;
-    plan.setup.travel.connections = CONNECTIONS;
-    Session::open(plan.split().0).unwrap()
+    plan.load.in_flight.limit = CONNECTIONS;
+    plan.setup.transport.connections = CONNECTIONS;
+    LoadSession::open(plan.split().0).unwrap()
 }
 
 /// Closed loops and rates take turns.
-fn load(trial: usize, until: impl Fn(bool) -> Until) -> Load {
+fn load(trial: usize, until: impl Fn(bool) -> StopCondition) -> LoadSpec {
     let closed = trial.is_multiple_of(2);
-    let rate = || Schedule::constant("4000".parse().unwrap(), Spacing::Even);
-    let arrivals = if closed { Arrivals::Closed } else { Arrivals::Open(rate()) };
+    let rate = || Schedule::constant("4000".parse().unwrap(), ArrivalSpacing::Even);
+    let arrivals = if closed { ArrivalModel::Closed } else { ArrivalModel::Open(rate()) };
     // No test here may depend on how fast this machine is.
     let grace = Duration::from_secs(10);
-    Load { until: until(closed), grace, ..Load::new(arrivals, CONNECTIONS) }
+    LoadSpec { until: until(closed), grace, ..LoadSpec::new(arrivals, CONNECTIONS) }
 }
 
 /// One trial in ten is recorded.
-fn results(trial: usize) -> Option<Results> {
+fn results(trial: usize) -> Option<ResultsOutput> {
     let output = Box::new(sink());
-    let results =
-        Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full: WhenFull::Wait };
+    let results = ResultsOutput {
+        format: ResultFormat::Csv,
+        output,
+        max_body: 0,
+        connection_timings: false,
+        when_full: SlowOutputPolicy::Wait,
+    };
     trial.is_multiple_of(10).then_some(results)
 }
 
 /// What must be the same, added up.
-fn figures(stats: &Stats) -> [u64; 7] {
-    let Stats { sent, done, bytes_in, retried, lag, .. } = stats;
-    [*sent, *done, stats.good(), *bytes_in, *retried, lag.count(), stats.all().response.count()]
+fn figures(stats: &LoadStats) -> [u64; 7] {
+    let LoadStats { sent, done, bytes_in, retried, lag, .. } = stats;
+    [*sent, *done, stats.good(), *bytes_in, *retried, lag.count(), stats.all_times().response.count()]
 }
 
-fn sum(outcomes: &[Outcome]) -> [u64; 7] {
+fn sum(outcomes: &[RunOutcome]) -> [u64; 7] {
     outcomes.iter().map(|outcome| figures(&outcome.total)).fold([0; 7], |mut sum, figures| {
         sum.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
         sum
     })
 }
 
-fn keeps_its_connections(until: impl Fn(bool) -> Until) {
+fn keeps_its_connections(until: impl Fn(bool) -> StopCondition) {
     let (server, answered) = counting();
     let before = held();
     let mut session = open(&server);
@@ -114,12 +119,15 @@ fn keeps_its_connections(until: impl Fn(bool) -> Until) {
 
 #[test]
 fn two_hundred_trials_on_warm_connections_open_none_and_leave_nothing_behind() {
-    keeps_its_connections(|closed| Until { hits: if closed { 256 } else { 80 }, ..Until::default() });
+    keeps_its_connections(|closed| StopCondition {
+        hits: if closed { 256 } else { 80 },
+        ..StopCondition::default()
+    });
 }
 
 /// Takes more than 200 s: `cargo test --release -p seawall-load --test session_leaks -- --ignored`.
 #[test]
 #[ignore = "takes more than three minutes"]
 fn two_hundred_trials_of_a_second_on_warm_connections_open_none_and_leave_nothing_behind() {
-    keeps_its_connections(|_| Until { after: SECOND, ..Until::default() });
+    keeps_its_connections(|_| StopCondition { time: SECOND, ..StopCondition::default() });
 }

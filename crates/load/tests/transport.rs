@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use seawall_load::clock::{SECOND, nanos};
-use seawall_load::collector::Heard;
-use seawall_load::engine::{self, Http2, Outcome, Plan, Session};
-use seawall_load::fault::{Class, Fault};
-use seawall_load::request::{Request, Style};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
-use seawall_load::supply::{List, Source};
+use seawall_load::collector::CollectorEvent;
+use seawall_load::engine::{self, Http2Options, LoadSession, RunOutcome, RunPlan};
+use seawall_load::fault::{OutcomeClass, RequestFault};
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
+use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::{Target, Weight};
-use seawall_load::tls::Tls;
+use seawall_load::tls::TlsOptions;
 use seawall_testkit::frames::{self, Frame, Frames};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::Authority;
@@ -98,28 +98,30 @@ impl Protocol {
     }
 
     /// A closed loop of so many clients and requests.
-    fn plan(self, server: &Server, requests: u64, clients: usize) -> Plan {
+    fn plan(self, server: &Server, requests: u64, clients: usize) -> RunPlan {
         let scheme = if self.tls { "https" } else { "http" };
         let url = format!("{scheme}://localhost:{}/", server.address().port());
-        let style = Style { http2: true, ..Style::default() };
+        let style = RequestFraming { http2: true, ..RequestFraming::default() };
         let target = Target { method: "GET".into(), url, ..Target::default() };
-        let request = Request::new(&target, &style).unwrap();
-        let list = List::new(vec![(request, Weight::default())]).unwrap();
-        let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-        plan.setup.style = style;
+        let request = PreparedRequest::new(&target, &style).unwrap();
+        let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+        let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
+        plan.setup.framing = style;
         plan.load.until.hits = requests;
-        plan.load.in_flight.most = clients;
-        plan.setup.travel.http2 = Http2 { over_tls: self.http2, clear: self.http2, ..Http2::default() };
-        plan.setup.travel.tls =
-            Some(Tls { insecure: true, http2: self.http2, ..Tls::default() }.config().unwrap());
+        plan.load.in_flight.limit = clients;
+        plan.setup.transport.http2 =
+            Http2Options { over_tls: self.http2, clear: self.http2, ..Http2Options::default() };
+        plan.setup.transport.tls =
+            Some(TlsOptions { insecure: true, http2: self.http2, ..TlsOptions::default() }.config().unwrap());
         plan
     }
 
     /// The same, where requests are due at a rate for a time.
-    fn open(self, server: &Server, rate: &str, length: Duration) -> Plan {
+    fn open(self, server: &Server, rate: &str, length: Duration) -> RunPlan {
         let mut plan = self.plan(server, u64::MAX, 10_000);
-        plan.load.arrivals = Arrivals::Open(Schedule::constant(rate.parse().unwrap(), Spacing::Even));
-        plan.load.until = Until { after: nanos(length), ..Until::default() };
+        plan.load.arrivals =
+            ArrivalModel::Open(Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Even));
+        plan.load.until = StopCondition { time: nanos(length), ..StopCondition::default() };
         plan.load.grace = Duration::from_secs(10);
         plan
     }
@@ -206,22 +208,22 @@ impl Streams {
     }
 }
 
-fn run(plan: Plan) -> Outcome {
+fn run(plan: RunPlan) -> RunOutcome {
     engine::start(plan, None).unwrap().finish()
 }
 
 /// What went wrong, and how often.
-fn faults(outcome: &Outcome) -> Vec<(&'static str, u64)> {
+fn faults(outcome: &RunOutcome) -> Vec<(&'static str, u64)> {
     let all = outcome.total.faults.iter().enumerate().filter(|(_, count)| **count > 0);
-    all.map(|(kind, count)| (Fault::name(kind), *count)).collect()
+    all.map(|(kind, count)| (RequestFault::name(kind), *count)).collect()
 }
 
 /// Most connections at any time of a run, as far as they are told of.
-fn most_connections(plan: Plan) -> (usize, Outcome) {
+fn most_connections(plan: RunPlan) -> (usize, RunOutcome) {
     let mut running = engine::start(plan, None).unwrap();
-    let control = running.steer();
+    let control = running.control();
     let mut most = 0;
-    while !matches!(running.next(Duration::from_millis(10)), Heard::Over) {
+    while !matches!(running.next_interval(Duration::from_millis(10)), CollectorEvent::Ended) {
         most = most.max(control.connections());
     }
     (most, running.finish())
@@ -232,9 +234,9 @@ fn connections_are_warm_before_the_first_hit_and_of_http2_no_more_than_streams_a
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let mut plan = protocol.plan(&server, 20, 3);
-        plan.setup.travel.http2.connections = 2;
+        plan.setup.transport.http2.connections = 2;
         let (setup, load) = plan.split();
-        let mut session = Session::open(setup).unwrap();
+        let mut session = LoadSession::open(setup).unwrap();
         let warm = if protocol.http2 { 2 } else { 3 };
         assert_eq!(session.warm(3).unwrap(), warm, "{protocol:?}");
         let outcome = session.trial(&load, None).unwrap().finish();
@@ -286,9 +288,9 @@ fn a_connection_that_retires_makes_way_once_its_last_request_is_given_up() {
         };
         let server = protocol.server(first);
         let mut plan = protocol.plan(&server, 160, 8);
-        plan.setup.travel.requests_per_connection = 5;
-        plan.setup.travel.connections = 1;
-        plan.setup.travel.timeout = Some(Duration::from_millis(300));
+        plan.setup.transport.requests_per_connection = 5;
+        plan.setup.transport.connections = 1;
+        plan.setup.transport.timeout = Some(Duration::from_millis(300));
         let outcome = run(plan);
         let lost = 160 - outcome.total.good();
         assert!((1..=8).contains(&lost), "{protocol:?}: {lost} of those that waited beside it at most");
@@ -302,10 +304,10 @@ fn a_connection_for_one_request_ends_when_that_is_given_up() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Silence);
         let mut plan = protocol.plan(&server, 60, 6);
-        plan.setup.travel.keep_alive = false;
-        plan.setup.travel.timeout = Some(Duration::from_millis(60));
+        plan.setup.transport.keep_alive = false;
+        plan.setup.transport.timeout = Some(Duration::from_millis(60));
         let (most, outcome) = most_connections(plan);
-        assert_eq!(outcome.total.class(Class::TimedOut).response.count(), 60, "{protocol:?}");
+        assert_eq!(outcome.total.class(OutcomeClass::TimedOut).response.count(), 60, "{protocol:?}");
         assert!(most <= 12, "{protocol:?}: {most} connections for 6 in flight");
     }
 }
@@ -317,10 +319,10 @@ fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
         let server = protocol
             .server(move |_, _| if first.swap(false, Ordering::SeqCst) { Act::Endless } else { Act::Answer });
         let mut plan = protocol.plan(&server, 20, 2);
-        plan.setup.travel.timeout = Some(Duration::from_secs(1));
+        plan.setup.transport.timeout = Some(Duration::from_secs(1));
         // A connection for each of the two.
-        plan.setup.travel.http2.connections = 2;
-        plan.setup.travel.http2.streams = 1;
+        plan.setup.transport.http2.connections = 2;
+        plan.setup.transport.http2.streams = 1;
         let outcome = run(plan);
         assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
         assert!(outcome.total.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
@@ -339,9 +341,9 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
         let path = folder.path().join("socket");
         let server = Server::start_unix(&path, protocol.config(), play).unwrap();
         let mut plan = protocol.open(&server, "200", Duration::from_millis(100));
-        plan.setup.travel.dial.unix_socket = Some(path);
-        plan.setup.travel.timeout = None;
-        plan.setup.travel.http2.streams = 1;
+        plan.setup.transport.dial.unix_socket = Some(path);
+        plan.setup.transport.timeout = None;
+        plan.setup.transport.http2.streams = 1;
         let (tell, told) = channel();
         std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
         let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
@@ -352,13 +354,13 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
 }
 
 /// Aborts a run once its schedule is over and one hit is under way, as far as it tells.
-fn aborted_with_one_left(plan: Plan) -> Outcome {
-    let over = plan.load.until.after;
+fn aborted_with_one_left(plan: RunPlan) -> RunOutcome {
+    let over = plan.load.until.time;
     let mut running = engine::start(plan, None).unwrap();
-    let control = running.steer();
+    let control = running.control();
     // What is told is up to a tenth of a second old.
     while control.elapsed() < over + SECOND / 5 || control.in_flight() != 1 {
-        running.next(Duration::from_millis(10));
+        running.next_interval(Duration::from_millis(10));
     }
     control.abort();
     running.finish()
@@ -370,16 +372,16 @@ fn hits_that_waited_for_a_connection_that_never_came_were_not_sent() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Silence);
         let mut plan = protocol.open(&server, "100", Duration::from_millis(200));
-        plan.setup.travel.connections = 1;
-        plan.setup.travel.http2.streams = 1;
-        plan.setup.travel.timeout = Some(Duration::from_millis(400));
+        plan.setup.transport.connections = 1;
+        plan.setup.transport.http2.streams = 1;
+        plan.setup.transport.timeout = Some(Duration::from_millis(400));
         let outcome = run(plan);
         let total = &outcome.total;
-        let waited = total.fault(Fault::Unconnected);
+        let waited = total.fault(RequestFault::NoConnection);
         assert_eq!((total.done, total.unconnected, outcome.unsent()), (20, waited, 0), "{protocol:?}");
         assert_eq!(total.sent + waited, 20, "{protocol:?}");
         assert!(waited >= 10, "{protocol:?}: {waited}");
-        let times = total.class(Class::TimedOut);
+        let times = total.class(OutcomeClass::TimedOut);
         assert_eq!((times.service.count(), times.response.count()), (total.sent, 20), "{protocol:?}");
         assert_eq!(total.lag.count(), 20, "{protocol:?}");
         assert!(total.lag.max() >= SECOND / 5, "{protocol:?}: {}", total.lag.max());
@@ -392,7 +394,7 @@ fn a_handshake_that_never_ends_is_no_answer_that_never_came() {
     let mute = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     for protocol in FOUR {
         let mut plan = protocol.plan(&mute, 3, 3);
-        plan.setup.travel.timeout = Some(Duration::from_millis(50));
+        plan.setup.transport.timeout = Some(Duration::from_millis(50));
         let outcome = run(plan);
         let name = if protocol.tls { "unconnected" } else { "timeout" };
         assert_eq!((faults(&outcome), outcome.total.done), (vec![(name, 3)], 3), "{protocol:?}");
@@ -406,7 +408,7 @@ fn whoever_waits_takes_the_connection_that_is_there_first() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let mut plan = protocol.open(&server, "2000", Duration::from_millis(100));
-        plan.setup.travel.connections = 3;
+        plan.setup.transport.connections = 3;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.done), (200, 200), "{protocol:?}");
         assert!(server.connections() <= 3, "{protocol:?}");

@@ -4,41 +4,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_load::engine::{self, Outcome, Plan};
-use seawall_load::fault::Fault;
-use seawall_load::proxy::Proxies;
-use seawall_load::request::Style;
-use seawall_load::schedule::{Arrivals, Schedule, Spacing};
-use seawall_load::shard::WhenBusy;
-use seawall_load::supply::{Intake, Source};
-use seawall_load::target::{Defaults, Format, Reader};
-use seawall_load::tls::Tls;
+use seawall_load::engine::{self, RunOutcome, RunPlan};
+use seawall_load::fault::RequestFault;
+use seawall_load::proxy::ProxyRules;
+use seawall_load::request::RequestFraming;
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule};
+use seawall_load::shard::SaturationPolicy;
+use seawall_load::supply::{RequestReader, RequestSource};
+use seawall_load::target::{TargetDefaults, TargetFormat, TargetReader};
+use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::Server;
 use seawall_testkit::tls::Authority;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// One client that asks for these in turn, each a URL and what is said of its variant.
-fn plan(targets: &[(&str, &str)], requests: u64) -> Plan {
-    styled(targets, requests, &Style::default())
+fn plan(targets: &[(&str, &str)], requests: u64) -> RunPlan {
+    styled(targets, requests, &RequestFraming::default())
 }
 
-fn styled(targets: &[(&str, &str)], requests: u64, style: &Style) -> Plan {
+fn styled(targets: &[(&str, &str)], requests: u64, style: &RequestFraming) -> RunPlan {
     let line = |(url, variant): &(&str, &str)| {
         let variant = if variant.is_empty() { String::new() } else { format!(",\"variant\":{variant}") };
         format!("{{\"method\":\"GET\",\"url\":\"{url}\"{variant}}}\n")
     };
     let text: String = targets.iter().map(line).collect();
     let input = Box::new(std::io::Cursor::new(text.into_bytes()));
-    let reader = Reader::new("targets", input, Format::Json, Defaults::default());
-    let list = Intake::new(reader, style.clone(), None).list().unwrap();
-    let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+    let reader = TargetReader::new("targets", input, TargetFormat::Json, TargetDefaults::default());
+    let list = RequestReader::new(reader, style.clone(), None).list().unwrap();
+    let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
     plan.load.until.hits = requests;
-    plan.load.in_flight.most = 1;
+    plan.load.in_flight.limit = 1;
     plan
 }
 
-fn run(plan: Plan) -> Outcome {
+fn run(plan: RunPlan) -> RunOutcome {
     engine::start(plan, None).unwrap().finish()
 }
 
@@ -58,12 +58,12 @@ fn variants_of_one_url_share_no_connection() {
 fn what_was_never_sent_is_among_the_requests_of_its_variant() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = plan(&[(&server.url("/"), r#"{"name":"slow"}"#)], 10);
-    let schedule = Schedule::constant("1000".parse().unwrap(), Spacing::Even);
-    plan.load.arrivals = Arrivals::Open(schedule);
-    plan.load.in_flight.when_busy = WhenBusy::Drop;
-    plan.setup.travel.timeout = Some(Duration::from_millis(500));
+    let schedule = Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Even);
+    plan.load.arrivals = ArrivalModel::Open(schedule);
+    plan.load.in_flight.when_busy = SaturationPolicy::Drop;
+    plan.setup.transport.timeout = Some(Duration::from_millis(500));
     let total = run(plan).total;
-    assert!(total.fault(Fault::Dropped) > 0);
+    assert!(total.fault(RequestFault::Dropped) > 0);
     let told: Vec<_> = total.variants.iter().map(|(name, figures)| (name, figures.done)).collect();
     assert_eq!((told, total.done), (vec![("slow", 10)], 10));
 }
@@ -75,8 +75,8 @@ fn a_variant_keeps_connections_where_the_run_does_not() {
     let url = server.url("/");
     let own =
         [(&*url, ""), (&url, r#"{"name":"kept","keepalive":true}"#), (&url, r#"{"name":"as the run"}"#)];
-    let mut plan = styled(&own, 9, &Style { close: true, ..Style::default() });
-    plan.setup.travel.keep_alive = false;
+    let mut plan = styled(&own, 9, &RequestFraming { close: true, ..RequestFraming::default() });
+    plan.setup.transport.keep_alive = false;
     assert_eq!((run(plan).total.good(), server.connections()), (9, 3 + 1 + 3));
 }
 
@@ -108,7 +108,7 @@ fn a_variant_goes_around_the_proxy_or_through_one_of_its_own() {
     let url = server.url("/");
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"around","proxy":"none"}"#), (&url, &through)], 3);
     // Nobody is there.
-    plan.setup.travel.dial.proxies = Arc::new(Proxies::one("http://127.0.0.1:1").unwrap());
+    plan.setup.transport.dial.proxies = Arc::new(ProxyRules::for_all("http://127.0.0.1:1").unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), proxy.connections()), (2, 1, 1));
 }
@@ -125,8 +125,8 @@ fn what_a_certificate_must_be_is_the_variants_to_say() {
     let server = server.unwrap();
     let url = format!("https://localhost:{}/", server.address().port());
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"blind","insecure":true}"#)], 4);
-    plan.setup.travel.tls = Some(Tls::default().config().unwrap());
+    plan.setup.transport.tls = Some(TlsOptions::default().config().unwrap());
     let outcome = run(plan);
-    let tls = (0..Fault::KINDS).find(|kind| Fault::name(*kind) == "tls").unwrap();
+    let tls = (0..RequestFault::KINDS).find(|kind| RequestFault::name(*kind) == "tls").unwrap();
     assert_eq!((outcome.total.good(), outcome.total.faults[tls]), (2, 2));
 }

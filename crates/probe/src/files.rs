@@ -16,7 +16,7 @@ const LONGEST_TEXT: u64 = 16 << 20;
 const MOST_NAMES: usize = 16_384;
 
 /// A machine's files: the real ones, or those of a test.
-pub trait Files {
+pub trait HostFiles {
     /// The text of a regular file.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub trait Files {
     fn size(&self, path: &str) -> io::Result<u64>;
 }
 
-impl<F: Files + ?Sized> Files for &F {
+impl<F: HostFiles + ?Sized> HostFiles for &F {
     fn read(&self, path: &str) -> io::Result<String> {
         F::read(self, path)
     }
@@ -52,9 +52,9 @@ impl<F: Files + ?Sized> Files for &F {
 
 /// The machine that this program runs on.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct System;
+pub struct LocalFiles;
 
-impl Files for System {
+impl HostFiles for LocalFiles {
     fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::new();
         // Looked at before it is opened, for to open a device may act (a watchdog begins to count, a tape winds), and once more when it
@@ -84,11 +84,11 @@ impl Files for System {
 }
 
 /// A value, or why there is none.
-pub type Reading<T> = Result<T, Unread>;
+pub type ProbeResult<T> = Result<T, ProbeError>;
 
 /// Why something is not known. [`fmt::Display`] continues the sentence "could not be tested: ...".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unread {
+pub enum ProbeError {
     /// The file is not there: another kernel, a feature that is off, or a sandbox.
     Missing(String),
     /// The system refuses it.
@@ -101,7 +101,7 @@ pub enum Unread {
     Absent(&'static str),
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(path) => write!(f, "{path} does not exist here"),
@@ -113,7 +113,7 @@ impl fmt::Display for Unread {
     }
 }
 
-impl Unread {
+impl ProbeError {
     /// Why a file could not be read.
     #[must_use]
     pub fn new(path: &str, error: &io::Error) -> Self {
@@ -130,9 +130,13 @@ impl Unread {
 ///
 /// # Errors
 /// It cannot be read, or is not in the form that is known.
-pub fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
-    let text = files.read(path).map_err(|error| Unread::new(path, &error))?;
-    parse(&text).ok_or_else(|| Unread::Malformed(path.to_owned()))
+pub fn read_parsed<T>(
+    files: &dyn HostFiles,
+    path: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> ProbeResult<T> {
+    let text = files.read(path).map_err(|error| ProbeError::new(path, &error))?;
+    parse(&text).ok_or_else(|| ProbeError::Malformed(path.to_owned()))
 }
 
 #[cfg(test)]
@@ -153,11 +157,11 @@ mod tests {
     fn what_is_no_regular_file_is_named_and_neither_waited_for_nor_read() {
         let fifo = fifo("named");
         for path in [&fifo, "/dev/zero", "/tmp"] {
-            let told = parsed(&System, path, |_| Some(())).unwrap_err();
-            assert_eq!(told, Unread::Irregular(path.to_owned()));
+            let told = read_parsed(&LocalFiles, path, |_| Some(())).unwrap_err();
+            assert_eq!(told, ProbeError::Irregular(path.to_owned()));
         }
         std::fs::remove_file(&fifo).unwrap();
-        assert!(System.read("/proc/self/stat").is_ok());
+        assert!(LocalFiles.read("/proc/self/stat").is_ok());
     }
 
     /// Of devices some act when they are opened; a FIFO is one that a test may have.
@@ -166,7 +170,7 @@ mod tests {
         let fifo = fifo("closed");
         let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
         inotify::add_watch(&watch, &fifo, WatchFlags::OPEN).unwrap();
-        assert!(System.read(&fifo).is_err());
+        assert!(LocalFiles.read(&fifo).is_err());
         let mut events = [0; 256];
         assert_eq!(rustix::io::read(&watch, &mut events).unwrap_err(), rustix::io::Errno::AGAIN);
         std::fs::remove_file(&fifo).unwrap();
@@ -215,7 +219,7 @@ pub mod fake {
         }
     }
 
-    impl Files for Texts {
+    impl HostFiles for Texts {
         fn read(&self, path: &str) -> io::Result<String> {
             let text = self.0.borrow().get(path).cloned().ok_or(ErrorKind::NotFound)?;
             text.ok_or_else(|| ErrorKind::PermissionDenied.into())

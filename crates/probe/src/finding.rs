@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::files::Unread;
+use crate::files::ProbeError;
 
 /// What a check came to, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Grade {
+pub enum FindingGrade {
     /// Nothing wrong.
     Fine,
     /// Worth knowing, and not the generator's doing.
@@ -22,12 +22,12 @@ pub enum Grade {
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
+pub struct MachineFinding {
     /// A stable name.
     pub id: &'static str,
     /// What it means.
     #[serde(rename = "verdict")]
-    pub grade: Grade,
+    pub grade: FindingGrade,
     /// What was measured, in `unit`.
     pub measured: Option<f64>,
     /// The value above which the grade would be worse than fine, in `unit`.
@@ -40,7 +40,7 @@ pub struct Finding {
 
 /// A check: its name, and the value up to which nothing is wrong.
 #[derive(Debug, Clone, Copy)]
-pub struct Check {
+pub struct CheckDefinition {
     /// A stable name.
     pub id: &'static str,
     /// Of what is measured.
@@ -49,15 +49,15 @@ pub struct Check {
     pub limit: f64,
 }
 
-impl Check {
-    pub(crate) fn finding(&self, grade: Grade, measured: f64, text: String) -> Finding {
+impl CheckDefinition {
+    pub(crate) fn finding(&self, grade: FindingGrade, measured: f64, text: String) -> MachineFinding {
         let Self { id, unit, limit } = *self;
-        Finding { id, grade, measured: Some(measured), limit: Some(limit), unit, text }
+        MachineFinding { id, grade, measured: Some(measured), limit: Some(limit), unit, text }
     }
 
-    pub(crate) fn untested(&self, why: &Unread) -> Finding {
+    pub(crate) fn untested(&self, why: &ProbeError) -> MachineFinding {
         let Self { id, unit, limit } = *self;
         let text = format!("could not be tested: {why}");
-        Finding { id, grade: Grade::Untested, measured: None, limit: Some(limit), unit, text }
+        MachineFinding { id, grade: FindingGrade::Untested, measured: None, limit: Some(limit), unit, text }
     }
 }

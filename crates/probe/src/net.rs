@@ -35,7 +35,7 @@ impl Softnet {
 
 /// TCP's troubles in this network namespace: the generator's and, on loopback, the target's as well.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tcp {
+pub struct TcpStackCounters {
     /// Connections dropped by a listener for any reason.
     pub listen_drops: u64,
     /// Of these, because nobody accepted in time.
@@ -48,7 +48,7 @@ pub struct Tcp {
     pub retransmits: u64,
 }
 
-impl Tcp {
+impl TcpStackCounters {
     /// Reads `/proc/net/netstat` and `/proc/net/snmp`.
     #[must_use]
     pub fn parse(netstat: &str, snmp: &str) -> Option<Self> {
@@ -128,11 +128,16 @@ mod tests {
         let netstat = "TcpExt: TW ListenOverflows ListenDrops TCPTimeouts TCPSynRetrans New\n\
                        TcpExt: 548719 1 2 3 4 5\nIpExt: ListenDrops\nIpExt: 99\n";
         let snmp = "Ip: Forwarding RetransSegs\nIp: 1 77\nTcp: MaxConn RetransSegs InErrs\nTcp: -1 17 0\n";
-        let expected =
-            Tcp { listen_drops: 2, listen_overflows: 1, syn_retransmits: 4, timeouts: 3, retransmits: 17 };
-        assert_eq!(Tcp::parse(netstat, snmp), Some(expected));
-        assert_eq!(Tcp::parse("TcpExt: ListenDrops\n", snmp), None, "values are missing");
-        assert_eq!(Tcp::parse("", ""), None);
+        let expected = TcpStackCounters {
+            listen_drops: 2,
+            listen_overflows: 1,
+            syn_retransmits: 4,
+            timeouts: 3,
+            retransmits: 17,
+        };
+        assert_eq!(TcpStackCounters::parse(netstat, snmp), Some(expected));
+        assert_eq!(TcpStackCounters::parse("TcpExt: ListenDrops\n", snmp), None, "values are missing");
+        assert_eq!(TcpStackCounters::parse("", ""), None);
     }
 
     #[test]

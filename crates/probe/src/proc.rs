@@ -50,14 +50,14 @@ impl SchedStat {
 
 /// Limits of open files; no limit is [`u64::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenFiles {
+pub struct OpenFileLimits {
     /// What holds now.
     pub soft: u64,
     /// How far the program itself may raise it.
     pub hard: u64,
 }
 
-impl OpenFiles {
+impl OpenFileLimits {
     /// Reads `/proc/self/limits`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -140,8 +140,8 @@ mod tests {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max processes             96365                96365                processes \n\
                       Max open files            1024                 unlimited            files     \n";
-        assert_eq!(OpenFiles::parse(limits), Some(OpenFiles { soft: 1024, hard: u64::MAX }));
-        assert_eq!(OpenFiles::parse("Max processes 1 1\n"), None);
+        assert_eq!(OpenFileLimits::parse(limits), Some(OpenFileLimits { soft: 1024, hard: u64::MAX }));
+        assert_eq!(OpenFileLimits::parse("Max processes 1 1\n"), None);
     }
 
     #[test]

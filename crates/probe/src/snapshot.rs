@@ -2,43 +2,43 @@
 
 use std::time::Duration;
 
-use crate::files::{Files, Reading, Unread, parsed};
-use crate::net::{PORT_RANGE, Softnet, Tcp, number, ports, speed, time_wait};
-use crate::proc::{OpenFiles, stalled};
-use seawall_cgroup::{Home, Quota, Throttling, Version, memory_limit, reclaimable};
+use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use crate::net::{PORT_RANGE, Softnet, TcpStackCounters, number, ports, speed, time_wait};
+use crate::proc::{OpenFileLimits, stalled};
+use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, Throttling, memory_limit, reclaimable};
 
 /// What the machine said at one instant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
+pub struct MachineSnapshot {
     /// When, on any clock that does not jump.
     pub at: Duration,
     /// The groups around this process, innermost first, that have a CPU quota.
-    pub quotas: Reading<Vec<Level>>,
+    pub quotas: ProbeResult<Vec<GroupQuota>>,
     /// The groups around this process, innermost first, that have a memory limit.
-    pub memory: Reading<Vec<Memory>>,
+    pub memory: ProbeResult<Vec<GroupMemory>>,
     /// Time that tasks waited for a CPU.
-    pub cpu_pressure: Reading<Pressure>,
+    pub cpu_pressure: ProbeResult<Pressure>,
     /// Time that tasks waited for memory.
-    pub memory_pressure: Reading<Pressure>,
+    pub memory_pressure: ProbeResult<Pressure>,
     /// Packets dropped before the stack saw them.
-    pub softnet: Reading<Softnet>,
+    pub softnet: ProbeResult<Softnet>,
     /// TCP's troubles.
-    pub tcp: Reading<Tcp>,
+    pub tcp: ProbeResult<TcpStackCounters>,
     /// Sockets in TIME_WAIT.
-    pub time_wait: Reading<u64>,
+    pub time_wait: ProbeResult<u64>,
     /// Ports for connections from one address to one destination.
-    pub ports: Reading<u64>,
+    pub ports: ProbeResult<u64>,
     /// Limits of open files.
-    pub open_files: Reading<OpenFiles>,
+    pub open_files: ProbeResult<OpenFileLimits>,
     /// Tracked connections.
-    pub conntrack: Reading<Conntrack>,
+    pub conntrack: ProbeResult<Conntrack>,
     /// Links.
-    pub links: Reading<Vec<Link>>,
+    pub links: ProbeResult<Vec<NetworkLink>>,
 }
 
 /// A group with a CPU quota.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Level {
+pub struct GroupQuota {
     /// Its directory.
     pub directory: String,
     /// Its quota in cores.
@@ -49,7 +49,7 @@ pub struct Level {
 
 /// A group with a memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory {
+pub struct GroupMemory {
     /// Its directory.
     pub directory: String,
     /// Bytes in use, without file pages that can go at any moment.
@@ -78,7 +78,7 @@ pub struct Conntrack {
 
 /// A network link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct NetworkLink {
     /// Its name.
     pub name: String,
     /// Bytes received.
@@ -93,10 +93,10 @@ pub struct Link {
 /// Links beyond this are those of a node's pods, and their traffic goes through one of the first as well.
 const MOST_LINKS: usize = 64;
 
-impl Snapshot {
+impl MachineSnapshot {
     /// Reads everything: some thirty small files, about a millisecond.
     #[must_use]
-    pub fn take(files: &dyn Files, at: Duration) -> Self {
+    pub fn take(files: &dyn HostFiles, at: Duration) -> Self {
         let groups = Groups::of(files, OWN);
         Self {
             at,
@@ -104,11 +104,11 @@ impl Snapshot {
             memory: groups.memory(files),
             cpu_pressure: groups.pressure(files, "cpu"),
             memory_pressure: groups.pressure(files, "memory"),
-            softnet: parsed(files, "/proc/net/softnet_stat", Softnet::parse),
+            softnet: read_parsed(files, "/proc/net/softnet_stat", Softnet::parse),
             tcp: tcp(files),
-            time_wait: parsed(files, "/proc/net/sockstat", time_wait),
-            ports: parsed(files, PORT_RANGE, ports),
-            open_files: parsed(files, "/proc/self/limits", OpenFiles::parse),
+            time_wait: read_parsed(files, "/proc/net/sockstat", time_wait),
+            ports: read_parsed(files, PORT_RANGE, ports),
+            open_files: read_parsed(files, "/proc/self/limits", OpenFileLimits::parse),
             conntrack: conntrack(files),
             links: links(files),
         }
@@ -119,11 +119,11 @@ impl Snapshot {
 ///
 /// # Errors
 /// Its groups cannot be read, or are none that this process is shown.
-pub fn quotas(files: &dyn Files, process: u32) -> Reading<Vec<Level>> {
+pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota>> {
     let own = format!("/proc/{process}/cgroup");
     // From within a namespace of groups, those beside it are shown as ways out of it (cgroup_namespaces(7)).
-    if parsed(files, &own, |text| Some(text.contains("/..")))? {
-        return Err(Unread::Absent("its control group is outside of what is shown here"));
+    if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
+        return Err(ProbeError::Absent("its control group is outside of what is shown here"));
     }
     Groups::of(files, &own).quotas(files)
 }
@@ -133,122 +133,125 @@ const OWN: &str = "/proc/self/cgroup";
 
 /// Where a process's groups are.
 struct Groups {
-    cpu: Reading<Home>,
-    memory: Reading<Home>,
-    unified: Option<Home>,
+    cpu: ProbeResult<ProcessCgroup>,
+    memory: ProbeResult<ProcessCgroup>,
+    unified: Option<ProcessCgroup>,
 }
 
 impl Groups {
-    fn of(files: &dyn Files, memberships: &str) -> Self {
-        let text = |path| parsed(files, path, |text| Some(text.to_owned()));
+    fn of(files: &dyn HostFiles, memberships: &str) -> Self {
+        let text = |path| read_parsed(files, path, |text| Some(text.to_owned()));
         let texts =
             text(memberships).and_then(|memberships| Ok((memberships, text("/proc/self/mountinfo")?)));
         let home = |controller| {
-            let (memberships, mounts) = texts.as_ref().map_err(Unread::clone)?;
-            let home = Home::find(memberships, mounts, controller)
-                .ok_or(Unread::Absent("the control group is not mounted here"))?;
+            let (memberships, mounts) = texts.as_ref().map_err(ProbeError::clone)?;
+            let home = ProcessCgroup::find(memberships, mounts, controller)
+                .ok_or(ProbeError::Absent("the control group is not mounted here"))?;
             // Missing files below mean that there is no limit, so the directory itself must be there.
-            files.size(&home.directory).map_err(|error| Unread::new(&home.directory, &error))?;
+            files.size(&home.directory).map_err(|error| ProbeError::new(&home.directory, &error))?;
             Ok(home)
         };
         let unified = texts.as_ref().ok();
         Self {
             cpu: home("cpu"),
             memory: home("memory"),
-            unified: unified.and_then(|(memberships, mounts)| Home::in_version_two(memberships, mounts)),
+            unified: unified.and_then(|(memberships, mounts)| ProcessCgroup::find_v2(memberships, mounts)),
         }
     }
 
-    fn quotas(&self, files: &dyn Files) -> Reading<Vec<Level>> {
-        let home = self.cpu.as_ref().map_err(Unread::clone)?;
-        let levels = home.levels().map(|directory| level(files, home.version, directory));
+    fn quotas(&self, files: &dyn HostFiles) -> ProbeResult<Vec<GroupQuota>> {
+        let home = self.cpu.as_ref().map_err(ProbeError::clone)?;
+        let levels = home.ancestors().map(|directory| level(files, home.version, directory));
         levels.filter_map(Result::transpose).collect()
     }
 
-    fn memory(&self, files: &dyn Files) -> Reading<Vec<Memory>> {
-        let home = self.memory.as_ref().map_err(Unread::clone)?;
-        let levels = home.levels().map(|directory| memory(files, home.version, directory));
+    fn memory(&self, files: &dyn HostFiles) -> ProbeResult<Vec<GroupMemory>> {
+        let home = self.memory.as_ref().map_err(ProbeError::clone)?;
+        let levels = home.ancestors().map(|directory| memory(files, home.version, directory));
         levels.filter_map(Result::transpose).collect()
     }
 
     /// The group's own pressure, or the machine's where the group has none (version 1, or the root).
-    fn pressure(&self, files: &dyn Files, of: &str) -> Reading<Pressure> {
-        let own = self.unified.as_ref().filter(|home| home.levels().nth(1).is_some());
-        let own =
-            own.and_then(|home| parsed(files, &format!("{}/{of}.pressure", home.directory), stalled).ok());
+    fn pressure(&self, files: &dyn HostFiles, of: &str) -> ProbeResult<Pressure> {
+        let own = self.unified.as_ref().filter(|home| home.ancestors().nth(1).is_some());
+        let own = own
+            .and_then(|home| read_parsed(files, &format!("{}/{of}.pressure", home.directory), stalled).ok());
         if let Some(stalled) = own {
             return Ok(Pressure { stalled, whole_machine: false });
         }
-        let stalled = parsed(files, &format!("/proc/pressure/{of}"), stalled)?;
+        let stalled = read_parsed(files, &format!("/proc/pressure/{of}"), stalled)?;
         Ok(Pressure { stalled, whole_machine: true })
     }
 }
 
 /// A group's quota, if it has one. Files that are not there mean that none can be set at this level.
-fn level(files: &dyn Files, version: Version, directory: &str) -> Reading<Option<Level>> {
+fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> ProbeResult<Option<GroupQuota>> {
     let path = |name| format!("{directory}/{name}");
     let quota = match version {
-        Version::Two => parsed(files, &path("cpu.max"), Quota::parse_two),
-        Version::One => {
-            parsed(files, &path("cpu.cfs_period_us"), |text| Some(text.to_owned())).and_then(|period| {
-                parsed(files, &path("cpu.cfs_quota_us"), |quota| Quota::parse_one(quota, &period))
-            })
-        }
+        CgroupVersion::V2 => read_parsed(files, &path("cpu.max"), CpuQuota::parse_v2),
+        CgroupVersion::V1 => read_parsed(files, &path("cpu.cfs_period_us"), |text| Some(text.to_owned()))
+            .and_then(|period| {
+                read_parsed(files, &path("cpu.cfs_quota_us"), |quota| CpuQuota::parse_v1(quota, &period))
+            }),
     };
     let cores = match quota {
-        Ok(Quota::Cores(cores)) => cores,
-        Ok(Quota::Unlimited) | Err(Unread::Missing(_)) => return Ok(None),
+        Ok(CpuQuota::Cores(cores)) => cores,
+        Ok(CpuQuota::Unlimited) | Err(ProbeError::Missing(_)) => return Ok(None),
         Err(unread) => return Err(unread),
     };
-    let throttling = parsed(files, &path("cpu.stat"), Throttling::parse)?;
-    Ok(Some(Level { directory: directory.to_owned(), cores, throttling }))
+    let throttling = read_parsed(files, &path("cpu.stat"), Throttling::parse)?;
+    Ok(Some(GroupQuota { directory: directory.to_owned(), cores, throttling }))
 }
 
 /// A group's memory, if it has a limit.
-fn memory(files: &dyn Files, version: Version, directory: &str) -> Reading<Option<Memory>> {
+fn memory(
+    files: &dyn HostFiles,
+    version: CgroupVersion,
+    directory: &str,
+) -> ProbeResult<Option<GroupMemory>> {
     let (used, limit) = match version {
-        Version::One => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
-        Version::Two => ("memory.current", "memory.max"),
+        CgroupVersion::V1 => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+        CgroupVersion::V2 => ("memory.current", "memory.max"),
     };
     let path = |name| format!("{directory}/{name}");
-    let limit = match parsed(files, &path(limit), memory_limit) {
+    let limit = match read_parsed(files, &path(limit), memory_limit) {
         Ok(Some(limit)) => limit,
-        Ok(None) | Err(Unread::Missing(_)) => return Ok(None),
+        Ok(None) | Err(ProbeError::Missing(_)) => return Ok(None),
         Err(unread) => return Err(unread),
     };
-    let reclaimable = parsed(files, &path("memory.stat"), reclaimable).unwrap_or(0);
-    let used = parsed(files, &path(used), number)?.saturating_sub(reclaimable);
-    Ok(Some(Memory { directory: directory.to_owned(), used, limit }))
+    let reclaimable = read_parsed(files, &path("memory.stat"), reclaimable).unwrap_or(0);
+    let used = read_parsed(files, &path(used), number)?.saturating_sub(reclaimable);
+    Ok(Some(GroupMemory { directory: directory.to_owned(), used, limit }))
 }
 
-fn tcp(files: &dyn Files) -> Reading<Tcp> {
-    let snmp = parsed(files, "/proc/net/snmp", |text| Some(text.to_owned()))?;
-    parsed(files, "/proc/net/netstat", |netstat| Tcp::parse(netstat, &snmp))
+fn tcp(files: &dyn HostFiles) -> ProbeResult<TcpStackCounters> {
+    let snmp = read_parsed(files, "/proc/net/snmp", |text| Some(text.to_owned()))?;
+    read_parsed(files, "/proc/net/netstat", |netstat| TcpStackCounters::parse(netstat, &snmp))
 }
 
-fn conntrack(files: &dyn Files) -> Reading<Conntrack> {
-    let read = |name| parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
+fn conntrack(files: &dyn HostFiles) -> ProbeResult<Conntrack> {
+    let read = |name| read_parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
     Ok(Conntrack { count: read("count")?, max: read("max")? })
 }
 
-fn links(files: &dyn Files) -> Reading<Vec<Link>> {
+fn links(files: &dyn HostFiles) -> ProbeResult<Vec<NetworkLink>> {
     let classes = "/sys/class/net";
-    let mut names = files.names(classes).map_err(|error| Unread::new(classes, &error))?;
+    let mut names = files.names(classes).map_err(|error| ProbeError::new(classes, &error))?;
     names.sort_unstable();
     Ok(names.into_iter().take(MOST_LINKS).filter_map(|name| link(files, name)).collect())
 }
 
 /// One link; none if it has gone while the others were read, or is the loopback, which no card limits.
-fn link(files: &dyn Files, name: String) -> Option<Link> {
+fn link(files: &dyn HostFiles, name: String) -> Option<NetworkLink> {
     if name == "lo" {
         return None;
     }
     let path = |rest| format!("/sys/class/net/{name}/{rest}");
-    let count = |rest| parsed(files, &path(rest), number).ok();
+    let count = |rest| read_parsed(files, &path(rest), number).ok();
     let (received, sent) = (count("statistics/rx_bytes")?, count("statistics/tx_bytes")?);
     let is_device = files.size(&path("device")).is_ok();
-    let speed = is_device.then(|| parsed(files, &path("speed"), speed).ok()).flatten();
-    Some(Link { received, sent, speed, name })
+    let speed = is_device.then(|| read_parsed(files, &path("speed"), speed).ok()).flatten();
+    Some(NetworkLink { received, sent, speed, name })
 }
 
 #[cfg(test)]
@@ -256,8 +259,8 @@ mod tests {
     use super::*;
     use crate::files::fake::Texts;
 
-    fn take(texts: &Texts) -> Snapshot {
-        Snapshot::take(texts, Duration::ZERO)
+    fn take(texts: &Texts) -> MachineSnapshot {
+        MachineSnapshot::take(texts, Duration::ZERO)
     }
 
     fn pod() -> Texts {
@@ -297,10 +300,11 @@ mod tests {
     #[test]
     fn a_pods_quota_and_memory_are_its_own() {
         let snapshot = take(&pod());
-        let throttling = Throttling { periods: 40, throttled: 3, stopped: Duration::from_micros(9) };
+        let throttling =
+            Throttling { periods: 40, throttled_periods: 3, throttled_time: Duration::from_micros(9) };
         let directory = "/sys/fs/cgroup/pod7/c1".to_owned();
-        let memory = Memory { directory: directory.clone(), used: 200, limit: 1000 };
-        assert_eq!(snapshot.quotas, Ok(vec![Level { directory, cores: 0.1, throttling }]));
+        let memory = GroupMemory { directory: directory.clone(), used: 200, limit: 1000 };
+        assert_eq!(snapshot.quotas, Ok(vec![GroupQuota { directory, cores: 0.1, throttling }]));
         assert_eq!(snapshot.memory, Ok(vec![memory]));
     }
 
@@ -344,14 +348,14 @@ mod tests {
     fn a_group_that_cannot_be_seen_is_not_taken_for_one_without_limits() {
         let texts = pod();
         texts.set("/proc/self/cgroup", "0::/pod8/c1\n");
-        let hidden = Unread::Missing("/sys/fs/cgroup/pod8/c1".into());
+        let hidden = ProbeError::Missing("/sys/fs/cgroup/pod8/c1".into());
         assert_eq!(take(&texts).quotas, Err(hidden.clone()));
         assert_eq!(take(&texts).memory, Err(hidden));
     }
 
     #[test]
     fn nothing_is_fine_on_a_machine_that_says_nothing() {
-        let Snapshot { quotas, memory, softnet, tcp, conntrack, links, .. } = take(&Texts::new(&[]));
+        let MachineSnapshot { quotas, memory, softnet, tcp, conntrack, links, .. } = take(&Texts::new(&[]));
         assert!(quotas.is_err() && memory.is_err() && softnet.is_err() && tcp.is_err());
         assert!(conntrack.is_err() && links.is_err());
     }
@@ -378,7 +382,7 @@ mod tests {
     /// The only test that looks at the machine it runs on: every file that is there must be in the form that is known.
     #[test]
     fn the_files_of_this_machine_are_in_the_form_that_is_known() {
-        let Snapshot {
+        let MachineSnapshot {
             at: _,
             quotas,
             memory,
@@ -391,7 +395,7 @@ mod tests {
             open_files,
             conntrack,
             links,
-        } = Snapshot::take(&crate::System, Duration::ZERO);
+        } = MachineSnapshot::take(&crate::LocalFiles, Duration::ZERO);
         assert!(open_files.is_ok());
         let failures = [
             quotas.err(),
@@ -405,7 +409,7 @@ mod tests {
             conntrack.err(),
             links.err(),
         ];
-        let malformed = failures.into_iter().flatten().filter(|why| matches!(why, Unread::Malformed(_)));
+        let malformed = failures.into_iter().flatten().filter(|why| matches!(why, ProbeError::Malformed(_)));
         assert_eq!(malformed.collect::<Vec<_>>(), []);
     }
 }

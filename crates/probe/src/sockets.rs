@@ -5,11 +5,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::files::{Files, Reading, Unread, parsed};
+use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 
 /// What a socket is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum TcpState {
     /// It waits for connections (10).
     Listen,
     /// It is closed, and its port stays taken for a minute (6).
@@ -20,25 +20,25 @@ pub enum State {
 
 /// One socket. An IPv4 address in IPv6's form is given as IPv4's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Socket {
+pub struct TcpSocket {
     /// This side.
     pub local: SocketAddr,
     /// The other side; all zeros where there is none.
     pub remote: SocketAddr,
     /// What it is in.
-    pub state: State,
+    pub state: TcpState,
     /// Of a listener, connections that wait to be accepted; of another, bytes that nobody has read.
     pub waiting: u32,
 }
 
-impl Socket {
+impl TcpSocket {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
         let state = match u8::from_str_radix(fields.next()?, 16).ok()? {
-            10 => State::Listen,
-            6 => State::TimeWait,
-            _ => State::Other,
+            10 => TcpState::Listen,
+            6 => TcpState::TimeWait,
+            _ => TcpState::Other,
         };
         let (_, waiting) = fields.next()?.split_once(':')?;
         Some(Self { local, remote, state, waiting: u32::from_str_radix(waiting, 16).ok()? })
@@ -64,26 +64,26 @@ fn address(field: &str) -> Option<SocketAddr> {
 
 /// The sockets of both tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sockets {
+pub struct TcpSockets {
     /// In no order.
-    pub all: Vec<Socket>,
+    pub all: Vec<TcpSocket>,
     /// A table was longer than what is read of a file: there are more.
     pub is_cut: bool,
 }
 
-impl Sockets {
+impl TcpSockets {
     /// Reads both tables; a machine without IPv6 has only one.
     ///
     /// # Errors
     /// A table cannot be read, or is not in the form that is known.
-    pub fn read(files: &dyn Files) -> Reading<Self> {
-        let mut sockets = parsed(files, "/proc/net/tcp", Self::parse)?;
-        match parsed(files, "/proc/net/tcp6", Self::parse) {
+    pub fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
+        let mut sockets = read_parsed(files, "/proc/net/tcp", Self::parse)?;
+        match read_parsed(files, "/proc/net/tcp6", Self::parse) {
             Ok(mut six) => {
                 sockets.all.append(&mut six.all);
                 sockets.is_cut |= six.is_cut;
             }
-            Err(Unread::Missing(_)) => {}
+            Err(ProbeError::Missing(_)) => {}
             Err(why) => return Err(why),
         }
         Ok(sockets)
@@ -97,7 +97,7 @@ impl Sockets {
         if is_cut {
             lines.next_back();
         }
-        Some(Self { all: lines.map(Socket::parse).collect::<Option<_>>()?, is_cut })
+        Some(Self { all: lines.map(TcpSocket::parse).collect::<Option<_>>()?, is_cut })
     }
 }
 
@@ -117,10 +117,10 @@ mod tests {
     /// The figures are of a little-endian machine, as all are that this is built for.
     #[test]
     fn a_table_of_sockets_is_read() {
-        let table = Sockets::parse(&[NAMES, LISTENER, WAITING].concat()).unwrap();
+        let table = TcpSockets::parse(&[NAMES, LISTENER, WAITING].concat()).unwrap();
         let expected = [
-            ("127.0.0.1:8080", "0.0.0.0:0", State::Listen, 3),
-            ("127.0.0.1:32768", "127.0.0.2:443", State::TimeWait, 0),
+            ("127.0.0.1:8080", "0.0.0.0:0", TcpState::Listen, 3),
+            ("127.0.0.1:32768", "127.0.0.2:443", TcpState::TimeWait, 0),
         ];
         let found: Vec<_> = table
             .all
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_address_in_ipv6s_form_is_ipv4s() {
-        let table = Sockets::parse(&[NAMES, SIX].concat()).unwrap();
+        let table = TcpSockets::parse(&[NAMES, SIX].concat()).unwrap();
         assert_eq!(table.all[0].local, "127.0.0.1:50000".parse().unwrap());
         assert_eq!(table.all[0].remote, "[::1]:80".parse().unwrap());
     }
@@ -149,22 +149,22 @@ mod tests {
     #[test]
     fn a_table_that_was_cut_says_so() {
         let whole = [NAMES, LISTENER, WAITING].concat();
-        let cut = Sockets::parse(&whole[..whole.len() - 20]).unwrap();
+        let cut = TcpSockets::parse(&whole[..whole.len() - 20]).unwrap();
         assert_eq!((cut.all.len(), cut.is_cut), (1, true));
     }
 
     #[test]
     fn what_is_no_table_is_not_taken_for_an_empty_one() {
-        assert_eq!(Sockets::parse(""), None);
-        assert_eq!(Sockets::parse("nonsense\n"), None);
-        assert_eq!(Sockets::parse(&[NAMES, "0: x y z\n"].concat()), None);
-        assert_eq!(Sockets::parse(NAMES), Some(Sockets::default()));
+        assert_eq!(TcpSockets::parse(""), None);
+        assert_eq!(TcpSockets::parse("nonsense\n"), None);
+        assert_eq!(TcpSockets::parse(&[NAMES, "0: x y z\n"].concat()), None);
+        assert_eq!(TcpSockets::parse(NAMES), Some(TcpSockets::default()));
     }
 
     proptest! {
         #[test]
         fn no_table_is_too_strange(text in any::<String>()) {
-            let _ = Sockets::parse(&[NAMES, &text].concat());
+            let _ = TcpSockets::parse(&[NAMES, &text].concat());
         }
     }
 }

@@ -3,28 +3,28 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::files::{Files, Reading, Unread, parsed};
+use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use crate::proc::{SchedStat, ThreadStat};
 
 /// Threads beyond this are not followed.
 const MOST_THREADS: usize = 1024;
 
 /// Shorter than this, a share says more about one scheduling decision than about a run.
-pub const SHORTEST: Duration = Duration::from_millis(500);
+pub const MIN_SPAN: Duration = Duration::from_millis(500);
 
 const TASKS: &str = "/proc/self/task";
 
 /// The threads of this process whose name begins with a prefix.
 #[derive(Debug)]
-pub struct Threads {
+pub struct ThreadTracker {
     prefix: &'static str,
     tracks: BTreeMap<String, Track>,
-    unread: Option<Unread>,
+    unread: Option<ProbeError>,
 }
 
 /// What one thread came to between its first and its last sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thread {
+pub struct ThreadUsage {
     /// Its name.
     pub name: String,
     /// The time between the samples.
@@ -50,7 +50,7 @@ struct Track {
     last: Sample,
 }
 
-impl Threads {
+impl ThreadTracker {
     /// Follows none so far.
     #[must_use]
     pub fn named(prefix: &'static str) -> Self {
@@ -64,17 +64,17 @@ impl Threads {
     }
 
     /// Looks at every thread that lives.
-    pub fn sample(&mut self, files: &dyn Files, at: Duration) {
+    pub fn sample(&mut self, files: &dyn HostFiles, at: Duration) {
         match files.names(TASKS) {
             Ok(ids) => ids.into_iter().take(MOST_THREADS).for_each(|id| self.follow(files, at, id)),
-            Err(error) => self.unread = Some(Unread::new(TASKS, &error)),
+            Err(error) => self.unread = Some(ProbeError::new(TASKS, &error)),
         }
     }
 
-    fn follow(&mut self, files: &dyn Files, at: Duration, id: String) {
+    fn follow(&mut self, files: &dyn HostFiles, at: Duration, id: String) {
         // The thread may have ended since it was listed.
-        let Ok(stat) = parsed(files, &format!("{TASKS}/{id}/stat"), ThreadStat::parse) else { return };
-        let sched = parsed(files, &format!("{TASKS}/{id}/schedstat"), SchedStat::parse).ok();
+        let Ok(stat) = read_parsed(files, &format!("{TASKS}/{id}/stat"), ThreadStat::parse) else { return };
+        let sched = read_parsed(files, &format!("{TASKS}/{id}/schedstat"), SchedStat::parse).ok();
         let sample = Sample { name: stat.name, at, cpu: stat.cpu, sched };
         if let Some(track) = self.tracks.get_mut(&id) {
             track.last = sample;
@@ -87,24 +87,24 @@ impl Threads {
     ///
     /// # Errors
     /// None was seen, or none for long enough.
-    pub fn seen(&self) -> Reading<Vec<Thread>> {
+    pub fn usage(&self) -> ProbeResult<Vec<ThreadUsage>> {
         // A thread is listed a moment before it gives itself its name, so the last one counts.
         let named = self.tracks.values().filter(|track| track.last.name.starts_with(self.prefix));
-        let seen: Vec<_> = named.map(Track::thread).filter(|thread| thread.span >= SHORTEST).collect();
+        let seen: Vec<_> = named.map(Track::thread).filter(|thread| thread.span >= MIN_SPAN).collect();
         match &self.unread {
             _ if !seen.is_empty() => Ok(seen),
             Some(unread) => Err(unread.clone()),
-            None => Err(Unread::Absent("the run was too short to watch its threads")),
+            None => Err(ProbeError::Absent("the run was too short to watch its threads")),
         }
     }
 }
 
 impl Track {
-    fn thread(&self) -> Thread {
+    fn thread(&self) -> ThreadUsage {
         let Self { first, last } = self;
         let ticks = last.cpu.saturating_sub(first.cpu);
         let sched = last.counted().zip(first.sched);
-        Thread {
+        ThreadUsage {
             name: last.name.clone(),
             span: last.at.saturating_sub(first.at),
             on_cpu: sched.map_or(ticks, |(last, first)| last.on_cpu.saturating_sub(first.on_cpu)),
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_thread_that_has_ended_counts_until_its_last_sample() {
         let texts = Texts::default();
-        let mut threads = Threads::named("sender ");
+        let mut threads = ThreadTracker::named("sender ");
         thread(&texts, "7", "seawall", 0, Some("1000000 0 1"));
         threads.sample(&texts, SECOND);
         thread(&texts, "7", "sender 0", 150, Some("1501000000 300000000 9"));
@@ -146,25 +146,25 @@ mod tests {
         threads.sample(&texts, SECOND * 3);
         texts.remove("/proc/self/task/7/stat");
         threads.sample(&texts, SECOND * 9);
-        let expected = Thread {
+        let expected = ThreadUsage {
             name: "sender 0".into(),
             span: SECOND * 2,
             on_cpu: Duration::from_millis(1500),
             waited: Some(Duration::from_millis(300)),
         };
-        assert_eq!(threads.seen(), Ok(vec![expected]));
+        assert_eq!(threads.usage(), Ok(vec![expected]));
     }
 
     #[test]
     fn ticks_stand_in_where_the_kernel_counts_no_queue() {
         for sched in [None, Some("0 0 0")] {
             let texts = Texts::default();
-            let mut threads = Threads::named("sender ");
+            let mut threads = ThreadTracker::named("sender ");
             thread(&texts, "7", "sender 0", 5, sched);
             threads.sample(&texts, SECOND);
             thread(&texts, "7", "sender 0", 55, sched);
             threads.sample(&texts, SECOND * 2);
-            let seen = threads.seen().unwrap();
+            let seen = threads.usage().unwrap();
             assert_eq!((seen[0].on_cpu, seen[0].waited), (SECOND / 2, None));
         }
     }
@@ -172,12 +172,12 @@ mod tests {
     #[test]
     fn nothing_is_said_of_a_run_that_was_seen_once() {
         let texts = Texts::default();
-        let mut threads = Threads::named("sender ");
+        let mut threads = ThreadTracker::named("sender ");
         threads.sample(&texts, SECOND);
-        assert_eq!(threads.seen(), Err(Unread::Missing(TASKS.into())));
+        assert_eq!(threads.usage(), Err(ProbeError::Missing(TASKS.into())));
         thread(&texts, "7", "sender 0", 5, None);
-        let mut threads = Threads::named("sender ");
+        let mut threads = ThreadTracker::named("sender ");
         threads.sample(&texts, SECOND);
-        assert!(matches!(threads.seen(), Err(Unread::Absent(_))));
+        assert!(matches!(threads.usage(), Err(ProbeError::Absent(_))));
     }
 }

@@ -8,18 +8,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use seawall_search::compare::{Change, Comparison, Run, Unlike, compare};
-use seawall_search::goal::{Goal, Lateness};
+use seawall_search::compare::{ComparedRun, Comparison, IncomparableRuns, LimitChange, compare};
+use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::profile::Profile;
-use seawall_search::simulated::plants::{Class, Plant, Truth};
-use seawall_search::simulated::scores::{ClosedScore, Score, percent, quantile};
+use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
+use seawall_search::simulated::scores::{ClosedScore, SearchScore, percent, quantile};
 
 struct Asked {
     plants: usize,
     searches: usize,
     seed: u64,
     profile: Profile,
-    goal: Goal,
+    goal: SearchGoal,
     class: Option<String>,
     detail: bool,
 }
@@ -48,13 +48,13 @@ fn main() {
 fn asked(words: &[String]) -> Option<Asked> {
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
     let said = |word: &str| words.iter().any(|said| said == word);
-    let late = Lateness { share: 0.01, than: Duration::from_millis(250) };
+    let late = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
     Some(Asked {
         plants: usize::try_from(number(0)?).ok()?,
         searches: usize::try_from(number(1)?).ok()?,
         seed: number(2)?,
         profile: if said("thorough") { Profile::THOROUGH } else { Profile::QUICK },
-        goal: Goal { late: said("knee").then_some(late), ..Goal::CLIFF },
+        goal: SearchGoal { late: said("knee").then_some(late), ..SearchGoal::CLIFF },
         class: words.iter().find_map(|word| word.strip_prefix("class=").map(str::to_owned)),
         detail: said("detail"),
     })
@@ -67,10 +67,11 @@ fn compared(asked: &Asked) {
     );
     println!("|---|---|---|---|---|---|---|");
     for (share, name) in [(1.0, "the same"), (0.9, "10 % less"), (0.95, "5 % less"), (0.97, "3 % less")] {
-        let plants = plants(asked, |class| class != Class::Credits);
+        let plants = plants(asked, |class| class != SimulatedClass::Credits);
         let said = each(&plants, |(class, plant)| vec![pair(asked, *class, *plant, share)]);
         let told = |change| percent(said.iter().map(|said| said.is_ok_and(|said| said.change == change)));
-        let [better, worse, unknown] = [Change::Better, Change::Worse, Change::CannotTell].map(told);
+        let [better, worse, unknown] =
+            [LimitChange::Better, LimitChange::Worse, LimitChange::CannotTell].map(told);
         let refused = percent(said.iter().map(Result::is_err));
         let stated = said.iter().flatten().map(|said| said.ratio);
         let holds = percent(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
@@ -81,13 +82,18 @@ fn compared(asked: &Asked) {
     }
 }
 
-fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Result<Comparison, Unlike> {
+fn pair(
+    asked: &Asked,
+    class: SimulatedClass,
+    index: usize,
+    share: f64,
+) -> Result<Comparison, IncomparableRuns> {
     let seed = seed(asked, class, index);
-    let plant = Plant::draw(class, seed);
-    let truth = Truth { cliff: plant.capacity, knee: plant.capacity };
+    let plant = SimulatedTargetSpec::draw(class, seed);
+    let truth = TrueLimits { cliff: plant.capacity, knee: plant.capacity };
     let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)].map(|(plant, nth)| {
-        let score = Score::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
-        Run::of(&score.report, "as the plant has it", "none")
+        let score = SearchScore::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
+        ComparedRun::of(&score.report, "as the plant has it", "none")
     });
     compare(&before, &after)
 }
@@ -97,9 +103,9 @@ const CLIENTS: (u32, u32) = (4096, 150_000);
 
 /// Searches for a number of clients. Rates are held to the planted capacity, which is what more clients do not raise.
 fn clients(asked: &Asked) {
-    let scores = each(&plants(asked, Class::is_steady), |(class, index)| {
+    let scores = each(&plants(asked, SimulatedClass::is_steady), |(class, index)| {
         let seed = seed(asked, *class, *index);
-        let plant = Plant::draw(*class, seed);
+        let plant = SimulatedTargetSpec::draw(*class, seed);
         let of = |nth: u64| ClosedScore::of(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48));
         (1..=asked.searches as u64).map(of).collect()
     });
@@ -109,7 +115,7 @@ fn clients(asked: &Asked) {
     println!(
         "| class | searches | limit held % (stated %) | error p50/p90 % | width p50 % | most good answers a second, of the capacity, p10/p50/p90 | time p50/p90 s |\n|---|---|---|---|---|---|---|"
     );
-    for class in Class::ALL {
+    for class in SimulatedClass::ALL {
         closed_row(&format!("{class:?}"), &scores.iter().filter(|of| of.class == class).collect::<Vec<_>>());
     }
     closed_row("all", &scores.iter().collect::<Vec<_>>());
@@ -150,7 +156,7 @@ fn closed_detail(score: &ClosedScore) {
         report.limit,
         score.covers(),
         report.outcome,
-        report.kind,
+        report.failure_mode,
         report.service,
         report.saturation,
         report.took.as_secs_f64()
@@ -160,11 +166,11 @@ fn closed_detail(score: &ClosedScore) {
         println!(
             "  {:6.1} {:9?} {:6} {:5.1}s {:?} {:?} err {:.4}of{:.0}x{:.1} late {:.4}of{:.0}x{:.1} X {:.1} R {:.4}",
             trial.began.as_secs_f64(),
-            trial.offer.purpose,
-            trial.offer.clients,
+            trial.spec.purpose,
+            trial.spec.clients,
             trial.seen.took.as_secs_f64(),
-            trial.vote,
-            trial.kind,
+            trial.verdict,
+            trial.failure_mode,
             e.errors.value(),
             e.errors.of,
             e.errors.inflation,
@@ -177,19 +183,23 @@ fn closed_detail(score: &ClosedScore) {
     }
 }
 
-fn seed(asked: &Asked, class: Class, index: usize) -> u64 {
+fn seed(asked: &Asked, class: SimulatedClass, index: usize) -> u64 {
     asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64)
 }
 
 /// The classes and numbers of all plants that are asked for.
-fn plants(asked: &Asked, wanted: impl Fn(Class) -> bool) -> Vec<(Class, usize)> {
-    let named = |class: &&Class| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
-    let classes = Class::ALL.iter().filter(named).filter(|class| wanted(**class));
+fn plants(asked: &Asked, wanted: impl Fn(SimulatedClass) -> bool) -> Vec<(SimulatedClass, usize)> {
+    let named =
+        |class: &&SimulatedClass| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
+    let classes = SimulatedClass::ALL.iter().filter(named).filter(|class| wanted(**class));
     classes.flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant))).collect()
 }
 
 /// What comes of each plant, on two threads; in any order.
-fn each<T: Send>(plants: &[(Class, usize)], of: impl Fn(&(Class, usize)) -> Vec<T> + Sync) -> Vec<T> {
+fn each<T: Send>(
+    plants: &[(SimulatedClass, usize)],
+    of: impl Fn(&(SimulatedClass, usize)) -> Vec<T> + Sync,
+) -> Vec<T> {
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -206,32 +216,34 @@ fn each<T: Send>(plants: &[(Class, usize)], of: impl Fn(&(Class, usize)) -> Vec<
     all.into_inner().unwrap_or_default()
 }
 
-fn run(asked: &Asked) -> Vec<Score> {
+fn run(asked: &Asked) -> Vec<SearchScore> {
     each(&plants(asked, |_| true), |(class, plant)| of_plant(asked, *class, *plant))
 }
 
-fn of_plant(asked: &Asked, class: Class, index: usize) -> Vec<Score> {
+fn of_plant(asked: &Asked, class: SimulatedClass, index: usize) -> Vec<SearchScore> {
     let seed = seed(asked, class, index);
-    let plant = Plant::draw(class, seed);
+    let plant = SimulatedTargetSpec::draw(class, seed);
     let truth = plant.truth(&asked.goal, 150_000);
     (0..asked.searches)
-        .map(|search| Score::of(&plant, truth, asked.goal, asked.profile, seed ^ ((search as u64 + 1) << 48)))
+        .map(|search| {
+            SearchScore::of(&plant, truth, asked.goal, asked.profile, seed ^ ((search as u64 + 1) << 48))
+        })
         .collect()
 }
 
-fn detail(score: &Score) {
-    let Score { class, truth, report, .. } = score;
+fn detail(score: &SearchScore) {
+    let SearchScore { class, truth, report, .. } = score;
     let seconds = report.took.as_secs_f64();
     println!(
         "\n{class:?} truth {:.1}/{:.1} cliff {:?} {:?} {:.0}s {:?}",
-        truth.cliff, truth.knee, report.cliff.bracket, report.kind, seconds, report.outcome
+        truth.cliff, truth.knee, report.cliff.bracket, report.failure_mode, seconds, report.outcome
     );
     println!(
         "  covers {} {:?} knee {:?} depletion {:?} recovery {:?}",
         score.covers_cliff(),
         score.covers_knee(),
         report.knee.map(|knee| knee.bracket),
-        report.depletion,
+        report.quota_exhaustion,
         report.recovery
     );
     for trial in &report.trials {
@@ -239,12 +251,12 @@ fn detail(score: &Score) {
         println!(
             "  {:6.1} {:9?} {:9.1} ({:.3}) {:5.1}s {:?} {:?} w{} d={:.4} from {:.0} to {:.0} err {:.4} late {:.4}x{:.1} disp {:.2} held {:.1}",
             trial.began.as_secs_f64(),
-            trial.offer.purpose,
-            trial.offer.rate,
-            trial.offer.rate / truth.cliff,
+            trial.spec.purpose,
+            trial.spec.rate,
+            trial.spec.rate / truth.cliff,
             trial.seen.took.as_secs_f64(),
-            trial.vote,
-            trial.kind,
+            trial.verdict,
+            trial.failure_mode,
             trial.weight,
             e.growth(),
             e.from,
@@ -258,12 +270,12 @@ fn detail(score: &Score) {
     }
 }
 
-fn table(scores: &[Score]) {
+fn table(scores: &[SearchScore]) {
     println!(
         "| class or capacity | searches | cliff held % | error p50/p90 % | width % | knee held % (stated %) | error p50/p90 % | time p50/p90 s | over p50/p90 s | failed p50 |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    for class in Class::ALL {
+    for class in SimulatedClass::ALL {
         let of: Vec<_> = scores.iter().filter(|score| score.class == class).collect();
         row(&format!("{class:?}"), &of);
     }
@@ -276,11 +288,11 @@ fn table(scores: &[Score]) {
     row("all", &scores.iter().collect::<Vec<_>>());
 }
 
-fn row(name: &str, scores: &[&Score]) {
+fn row(name: &str, scores: &[&SearchScore]) {
     if scores.is_empty() {
         return;
     }
-    let both = |of: &dyn Fn(&Score) -> f64, scale: f64| {
+    let both = |of: &dyn Fn(&SearchScore) -> f64, scale: f64| {
         let of = |share| scale * quantile(scores.iter().map(|score| of(score)), share);
         format!("{:.2}/{:.1}", of(0.5), of(0.9))
     };
@@ -291,7 +303,7 @@ fn row(name: &str, scores: &[&Score]) {
         "| {name} | {} | {:.1} | {} | {:.1} | {:.1} ({stated:.0}) | {:.1}/{:.1} | {} | {} | {:.0} |",
         scores.len(),
         percent(scores.iter().map(|score| score.covers_cliff())),
-        both(&Score::cliff_error, 100.0),
+        both(&SearchScore::cliff_error, 100.0),
         100.0
             * quantile(
                 scores.iter().filter_map(|score| score.report.cliff.bracket.map(|cliff| cliff.width())),

@@ -3,18 +3,18 @@
 //! Three limits are searched apart: *growth* (what is in flight is work that arrives and is done: Brownian motion reflected at
 //! nothing, whose drift is the rate less the capacity), *errors* (above the limit what is too much fails, as at a rate limiter, or
 //! errors rise with the rate, as where places are lost by chance) and *lateness* (rises with the rate). The cliff is the lower of
-//! the first two, the knee the lower of all three. Pure: trials reduced to [`Evidence`] come in.
+//! the first two, the knee the lower of all three. Pure: trials reduced to [`TrialEvidence`] come in.
 
-use crate::evidence::{Evidence, Share, Spread};
-use crate::goal::Goal;
-use crate::normal::Reflected;
-use crate::shapes::{self, Shape};
+use crate::evidence::{Dispersion, Proportion, TrialEvidence};
+use crate::goal::SearchGoal;
+use crate::normal::ReflectedBrownian;
+use crate::shapes::{self, FailureCurve};
 
 /// What a trial contributes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Witness {
+pub struct WeightedEvidence {
     /// What it says.
-    pub evidence: Evidence,
+    pub evidence: TrialEvidence,
     /// Between 0 and 1: how much it counts for growth and errors.
     pub weight: f64,
     /// The same for lateness.
@@ -29,7 +29,7 @@ pub struct Bracket {
     /// Requests a second.
     pub lower: f64,
     /// Requests a second.
-    pub point: f64,
+    pub estimate: f64,
     /// Requests a second.
     pub upper: f64,
 }
@@ -71,7 +71,7 @@ const PARTS: [(f64, f64); 3] = [(0.5, 0.005), (0.333, 0.005), (0.2, 0.005)];
 
 /// The line before the limit.
 #[derive(Debug, Clone, Copy)]
-struct Line {
+struct QueueModel {
     /// How what is answered varies, variance over mean.
     dispersion: f64,
     /// Of the capacity, from trial to trial, as a share.
@@ -82,11 +82,11 @@ struct Line {
 
 /// Everything that is known.
 #[derive(Debug, Clone)]
-pub struct Belief<'w> {
-    curves: &'w Curves,
-    witnesses: &'w [Witness],
+pub struct LimitPosterior<'w> {
+    curves: &'w FailureCurves,
+    witnesses: &'w [WeightedEvidence],
     /// How what is answered varied in overload.
-    answers: Spread,
+    answers: Dispersion,
     /// In flight a second of rate without a queue.
     service: f64,
     /// Late answers that come together.
@@ -95,7 +95,7 @@ pub struct Belief<'w> {
 
 /// Which limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum LimitKind {
     /// Growth and errors.
     Cliff,
     /// Those and lateness.
@@ -109,7 +109,7 @@ pub enum Of {
     },
 }
 
-impl Of {
+impl LimitKind {
     /// Whether growth, errors and lateness are part of it.
     fn parts(self) -> [bool; 3] {
         match self {
@@ -120,18 +120,18 @@ impl Of {
     }
 }
 
-impl<'w> Belief<'w> {
+impl<'w> LimitPosterior<'w> {
     /// Of these trials of a target that answers in so many seconds when it has nothing to do.
     #[must_use]
-    pub fn new(curves: &'w Curves, service: f64, witnesses: &'w [Witness]) -> Self {
+    pub fn new(curves: &'w FailureCurves, service: f64, witnesses: &'w [WeightedEvidence]) -> Self {
         let busy = witnesses.iter().filter(|witness| witness.busy && witness.weight > 0.0);
-        let answers = busy.fold(Spread::default(), |sum, witness| sum.and(witness.evidence.answers));
+        let answers = busy.fold(Dispersion::default(), |sum, witness| sum.combine(witness.evidence.answers));
         Self { curves, witnesses, answers, service, burst: burst(witnesses) }
     }
 
     /// The bracket of a limit that lies somewhere about this range; wider than the range if it must be.
     #[must_use]
-    pub fn bracket(&self, of: Of, range: (f64, f64)) -> Bracket {
+    pub fn bracket(&self, of: LimitKind, range: (f64, f64)) -> Bracket {
         // Where nothing was answered at all a rate has no logarithm, and a queue's rest may be answered faster than was offered.
         let most = range.1.max(f64::MIN_POSITIVE);
         let (mut low, mut high) = (range.0.clamp(most / WIDEST, most).ln(), most.ln());
@@ -158,7 +158,8 @@ impl<'w> Belief<'w> {
     /// An even grid, with points where a single trial has the limit: a likelihood may be sharper than the grid.
     fn grid(&self, low: f64, high: f64) -> Vec<f64> {
         let mut grid = even(low, high);
-        for Witness { evidence, .. } in self.witnesses.iter().filter(|witness| witness.weight > 0.0) {
+        for WeightedEvidence { evidence, .. } in self.witnesses.iter().filter(|witness| witness.weight > 0.0)
+        {
             for share in [evidence.errors.value(), evidence.growth()].into_iter().filter(|share| *share > 0.0)
             {
                 let limit = evidence.rate.ln() + (-share.min(0.99)).ln_1p();
@@ -170,12 +171,12 @@ impl<'w> Belief<'w> {
         grid
     }
 
-    fn posterior(&self, of: Of, grid: Vec<f64>) -> Posterior {
+    fn posterior(&self, of: LimitKind, grid: Vec<f64>) -> Posterior {
         let [grows, fails, is_late] = of.parts();
         let growth = grows.then(|| cumulated(&grid, &self.growth(&grid)));
-        let errors = fails.then(|| cumulated(&grid, &self.rising(&grid, Limit::Errors)));
+        let errors = fails.then(|| cumulated(&grid, &self.rising(&grid, RisingFailureShare::Errors)));
         let is_late = is_late && !self.curves.lateness.is_empty();
-        let late = is_late.then(|| cumulated(&grid, &self.rising(&grid, Limit::Lateness)));
+        let late = is_late.then(|| cumulated(&grid, &self.rising(&grid, RisingFailureShare::Lateness)));
         let limits = [growth, errors, late].into_iter().flatten();
         let lower = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| either(*a, *b)).collect();
         let below = limits.reduce(lower).unwrap_or_else(|| vec![0.0; grid.len()]);
@@ -197,7 +198,7 @@ impl<'w> Belief<'w> {
         };
         let of = |theta: f64| {
             ln_mean(lines().map(|((dispersion, ln), noise, (part, prior))| {
-                ln + prior.ln() + self.growth_at(theta, Line { dispersion, noise, part })
+                ln + prior.ln() + self.growth_at(theta, QueueModel { dispersion, noise, part })
             }))
         };
         grid.iter().map(|theta| of(theta.exp())).collect()
@@ -209,22 +210,22 @@ impl<'w> Belief<'w> {
         -(self.answers.of * dispersion.ln() + self.answers.sum / dispersion + guess * guess) / 2.0
     }
 
-    fn growth_at(&self, theta: f64, line: Line) -> f64 {
+    fn growth_at(&self, theta: f64, line: QueueModel) -> f64 {
         let all = self.witnesses.iter().filter(|witness| witness.weight > 0.0 && witness.evidence.sent > 0.0);
         all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, line).ln()).sum()
     }
 
     /// Density of what was left in flight, as a share of what was sent.
-    fn grown(&self, evidence: &Evidence, theta: f64, line: Line) -> f64 {
-        let Line { dispersion, noise, part } = line;
-        let Evidence { rate, seconds, sent, .. } = *evidence;
+    fn grown(&self, evidence: &TrialEvidence, theta: f64, line: QueueModel) -> f64 {
+        let QueueModel { dispersion, noise, part } = line;
+        let TrialEvidence { rate, seconds, sent, .. } = *evidence;
         let working = (rate.min(theta) * self.service).min(evidence.from.min(evidence.to));
         // In flight is an average of three looks, and what is without a queue is not known exactly.
         let blur = 1.0 + (0.15 * working).powi(2);
         let variance = dispersion * rate.min(theta) + (noise * theta).powi(2) * seconds + blur / seconds;
         // A queue that is empty says no more of the capacity than that blur lets through.
         let drift = (part * (rate - theta)).max(-variance / (2.0 * blur));
-        let motion = Reflected { from: evidence.from - working, drift, variance };
+        let motion = ReflectedBrownian { from: evidence.from - working, drift, variance };
         let plain = sent * motion.density(evidence.to - working, seconds);
         let least = part * (1.0 - theta / rate);
         let (share, collapse) = match least > 0.0 {
@@ -235,26 +236,26 @@ impl<'w> Belief<'w> {
         (1.0 - LAPSE) * ((1.0 - share) * plain + share * collapse) + LAPSE
     }
 
-    fn rising(&self, grid: &[f64], limit: Limit) -> Vec<f64> {
+    fn rising(&self, grid: &[f64], limit: RisingFailureShare) -> Vec<f64> {
         let shapes = match limit {
-            Limit::Errors => &self.curves.errors,
-            Limit::Lateness => &self.curves.lateness,
+            RisingFailureShare::Errors => &self.curves.errors,
+            RisingFailureShare::Lateness => &self.curves.lateness,
         };
         let all: Vec<Vec<f64>> = shapes.iter().map(|shape| self.shaped(grid, limit, shape)).collect();
         (0..grid.len()).map(|at| ln_mean(all.iter().map(|shape| shape[at]))).collect()
     }
 
-    fn shaped(&self, grid: &[f64], limit: Limit, shape: &Shape) -> Vec<f64> {
+    fn shaped(&self, grid: &[f64], limit: RisingFailureShare, shape: &FailureCurve) -> Vec<f64> {
         let mut ln = vec![shape.weight.ln(); grid.len()];
         for witness in self.witnesses {
             let (weight, mut share) = limit.of(witness);
-            if limit == Limit::Lateness {
+            if limit == RisingFailureShare::Lateness {
                 share.inflation = share.inflation.max(self.burst);
             }
             if weight > 0.0 && share.of > 0.0 {
                 // A curve that promises less precision must not win by that: quasi-likelihood with its own normaliser.
-                let doubted = share.doubted(shape.doubt);
-                let (most, rate) = (share.ln_most(), witness.evidence.rate.ln());
+                let doubted = share.inflated_by(shape.doubt);
+                let (most, rate) = (share.max_ln_likelihood(), witness.evidence.rate.ln());
                 for (ln, theta) in ln.iter_mut().zip(grid) {
                     let (is, is_not) = shape.at(rate - theta);
                     let off = share.count * is + (share.of - share.count) * is_not - most;
@@ -267,7 +268,7 @@ impl<'w> Belief<'w> {
 }
 
 /// Late answers come together: how many at once, over all trials. One that saw none may have missed one such burst.
-fn burst(witnesses: &[Witness]) -> f64 {
+fn burst(witnesses: &[WeightedEvidence]) -> f64 {
     let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.busy);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
         (late + witness.evidence.late.count, bursts + witness.evidence.bursts)
@@ -277,13 +278,13 @@ fn burst(witnesses: &[Witness]) -> f64 {
 
 /// Which share rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Limit {
+enum RisingFailureShare {
     Errors,
     Lateness,
 }
 
-impl Limit {
-    fn of(self, witness: &Witness) -> (f64, Share) {
+impl RisingFailureShare {
+    fn of(self, witness: &WeightedEvidence) -> (f64, Proportion) {
         match self {
             Self::Errors => (witness.weight, witness.evidence.errors),
             Self::Lateness => (witness.late_weight, witness.evidence.late),
@@ -293,22 +294,22 @@ impl Limit {
 
 /// The curves by which errors and lateness rise.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Curves {
-    errors: Vec<Shape>,
-    lateness: Vec<Shape>,
+pub struct FailureCurves {
+    errors: Vec<FailureCurve>,
+    lateness: Vec<FailureCurve>,
 }
 
-impl Curves {
+impl FailureCurves {
     /// For a goal.
     #[must_use]
-    pub fn new(goal: &Goal) -> Self {
+    pub fn new(goal: &SearchGoal) -> Self {
         let lateness = goal.late.map(|late| shapes::lateness(late.share)).unwrap_or_default();
         Self { errors: shapes::errors(goal.errors), lateness }
     }
 
     /// The same over a number of clients, where one client more may be the one that finds no place.
     #[must_use]
-    pub fn closed(goal: &Goal) -> Self {
+    pub fn closed(goal: &SearchGoal) -> Self {
         let lateness = goal.late.map(|late| shapes::clients(late.share)).unwrap_or_default();
         Self { errors: shapes::clients(goal.errors), lateness }
     }
@@ -368,7 +369,7 @@ impl Posterior {
 
     fn bracket(&self) -> Bracket {
         let of = |share| self.quantile(share).exp();
-        Bracket { lower: of(BOUNDS.0), point: of(0.5), upper: of(BOUNDS.1) }
+        Bracket { lower: of(BOUNDS.0), estimate: of(0.5), upper: of(BOUNDS.1) }
     }
 }
 
@@ -376,23 +377,30 @@ impl Posterior {
 mod tests {
     use super::*;
 
-    fn failing(rate: f64, errors: f64, of: f64) -> Witness {
-        let errors = Share { count: errors * of, of, inflation: 1.2 };
-        let evidence =
-            Evidence { rate, seconds: 2.0, sent: of, from: 7.0, to: 8.0, errors, ..Evidence::default() };
-        Witness { evidence, weight: 1.0, late_weight: 0.0, busy: false }
+    fn failing(rate: f64, errors: f64, of: f64) -> WeightedEvidence {
+        let errors = Proportion { count: errors * of, of, inflation: 1.2 };
+        let evidence = TrialEvidence {
+            rate,
+            seconds: 2.0,
+            sent: of,
+            from: 7.0,
+            to: 8.0,
+            errors,
+            ..TrialEvidence::default()
+        };
+        WeightedEvidence { evidence, weight: 1.0, late_weight: 0.0, busy: false }
     }
 
     /// A target that held and then answered nobody left a range that began at nothing, and one that answered what it had held up a range
     /// upside down: the grid was empty.
     #[test]
     fn a_range_from_nothing_or_upside_down_has_a_bracket_too() {
-        let curves = Curves::new(&Goal::CLIFF);
+        let curves = FailureCurves::new(&SearchGoal::CLIFF);
         for range in [(0.0, 5000.0), (5000.0, 5000.0), (9000.0, 5000.0), (0.0, 0.0)] {
-            let bracket =
-                Belief::new(&curves, 0.002, &[failing(6116.0, 0.4924, 14_600.0)]).bracket(Of::Cliff, range);
+            let bracket = LimitPosterior::new(&curves, 0.002, &[failing(6116.0, 0.4924, 14_600.0)])
+                .bracket(LimitKind::Cliff, range);
             assert!(
-                bracket.lower <= bracket.point && bracket.point <= bracket.upper,
+                bracket.lower <= bracket.estimate && bracket.estimate <= bracket.upper,
                 "{range:?}: {bracket:?}"
             );
         }
@@ -400,14 +408,15 @@ mod tests {
 
     #[test]
     fn what_fails_at_a_limiter_is_what_is_too_much() {
-        let curves = Curves::new(&Goal::CLIFF);
+        let curves = FailureCurves::new(&SearchGoal::CLIFF);
         let all = [
             failing(6116.0, 0.4924, 14_600.0),
             failing(5042.0, 0.3845, 12_000.0),
             failing(3280.0, 0.0538, 7700.0),
         ];
         for count in 1..=3 {
-            let bracket = Belief::new(&curves, 0.002, &all[..count]).bracket(Of::Cliff, (100.0, 13_000.0));
+            let bracket = LimitPosterior::new(&curves, 0.002, &all[..count])
+                .bracket(LimitKind::Cliff, (100.0, 13_000.0));
             assert!(bracket.lower < 3104.0 && bracket.upper > 3104.0, "{bracket:?}");
         }
     }

@@ -1,17 +1,17 @@
 //! Two runs beside each other: better, worse, or nothing that can be said.
 //!
-//! A [`Run`] is what a comparison needs of a search, as plain data, so that it can be made of a report or read from a file. What
+//! A [`ComparedRun`] is what a comparison needs of a search, as plain data, so that it can be made of a report or read from a file. What
 //! makes requests arrive and how connections are kept is the caller's: it is compared letter by letter and not understood.
 
 use crate::belief::Bracket;
-use crate::goal::Goal;
-use crate::report::{Outcome, Report};
+use crate::goal::SearchGoal;
+use crate::report::{SearchOutcome, SearchReport};
 
 /// What is compared of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct ComparedRun {
     /// What it was held to.
-    pub goal: Goal,
+    pub goal: SearchGoal,
     /// Name of its profile.
     pub profile: String,
     /// Highest rate that might be offered, requests a second.
@@ -21,17 +21,17 @@ pub struct Run {
     /// What was done about connections, in the caller's words.
     pub connections: String,
     /// How it ended; none where it has not.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<SearchOutcome>,
     /// Whether the target had something that is used up.
     pub depleted: bool,
     /// The cliff's bracket, as stated.
     pub cliff: Option<Bracket>,
 }
 
-impl Run {
+impl ComparedRun {
     /// Of a search that made requests arrive and kept connections as these words say.
     #[must_use]
-    pub fn of(report: &Report, arrivals: &str, connections: &str) -> Self {
+    pub fn of(report: &SearchReport, arrivals: &str, connections: &str) -> Self {
         Self {
             goal: report.goal,
             profile: report.profile.to_owned(),
@@ -39,20 +39,20 @@ impl Run {
             arrivals: arrivals.to_owned(),
             connections: connections.to_owned(),
             outcome: report.outcome,
-            depleted: report.depletion.is_some(),
+            depleted: report.quota_exhaustion.is_some(),
             cliff: report.cliff.bracket,
         }
     }
 
-    fn found(&self) -> Result<Bracket, Unlike> {
-        let found = matches!(self.outcome, Some(Outcome::Found | Outcome::Metastable));
-        self.cliff.filter(|_| found).ok_or(Unlike::NotFound)
+    fn found(&self) -> Result<Bracket, IncomparableRuns> {
+        let found = matches!(self.outcome, Some(SearchOutcome::Found | SearchOutcome::Metastable));
+        self.cliff.filter(|_| found).ok_or(IncomparableRuns::NotFound)
     }
 }
 
 /// What a comparison says of the cliff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum LimitChange {
     /// The cliff is higher.
     Better,
     /// The cliff is lower.
@@ -65,14 +65,14 @@ pub enum Change {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
     /// What it is.
-    pub change: Change,
+    pub change: LimitChange,
     /// Cliff after over cliff before. The interval leaves one out where there is a change, and else does not.
     pub ratio: Bracket,
 }
 
 /// Why two runs cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unlike {
+pub enum IncomparableRuns {
     /// They were held to different goals.
     Goal,
     /// One was more thorough than the other.
@@ -101,16 +101,16 @@ const RUNS: f64 = 0.06;
 /// are hardly ever told apart; what they come to on others stands in docs/find-search.md.
 ///
 /// # Errors
-/// [`Unlike`].
-pub fn compare(before: &Run, after: &Run) -> Result<Comparison, Unlike> {
+/// [`IncomparableRuns`].
+pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, IncomparableRuns> {
     alike(before, after)?;
     let ratio = ratio(&before.found()?, &after.found()?);
     let change = if ratio.upper < 1.0 {
-        Change::Worse
+        LimitChange::Worse
     } else if ratio.lower > 1.0 {
-        Change::Better
+        LimitChange::Better
     } else {
-        Change::CannotTell
+        LimitChange::CannotTell
     };
     Ok(Comparison { change, ratio })
 }
@@ -118,24 +118,24 @@ pub fn compare(before: &Run, after: &Run) -> Result<Comparison, Unlike> {
 /// The interval of the ratio of two limits, from the intervals of both: what each may be off to a side adds up as independent errors do
 /// (Donner and Zou, "Closed-form confidence intervals for functions of the normal mean and standard deviation", 2012).
 fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
-    let point = after.point / before.point;
+    let point = after.estimate / before.estimate;
     let share = if before.width().max(after.width()) > WIDE { 1.0 } else { SHARE };
     let off = |first: f64, second: f64| (share * first.ln().hypot(second.ln())).hypot(RUNS).exp();
     Bracket {
-        lower: point / off(after.point / after.lower, before.upper / before.point),
-        point,
-        upper: point * off(after.upper / after.point, before.point / before.lower),
+        lower: point / off(after.estimate / after.lower, before.upper / before.estimate),
+        estimate: point,
+        upper: point * off(after.upper / after.estimate, before.estimate / before.lower),
     }
 }
 
-fn alike(before: &Run, after: &Run) -> Result<(), Unlike> {
+fn alike(before: &ComparedRun, after: &ComparedRun) -> Result<(), IncomparableRuns> {
     let refused = [
-        (before.goal != after.goal, Unlike::Goal),
-        (before.profile != after.profile, Unlike::Profile),
-        (before.max_rate != after.max_rate, Unlike::MaxRate),
-        (before.arrivals != after.arrivals, Unlike::Arrivals),
-        (before.connections != after.connections, Unlike::Connections),
-        (before.depleted || after.depleted, Unlike::Depleted),
+        (before.goal != after.goal, IncomparableRuns::Goal),
+        (before.profile != after.profile, IncomparableRuns::Profile),
+        (before.max_rate != after.max_rate, IncomparableRuns::MaxRate),
+        (before.arrivals != after.arrivals, IncomparableRuns::Arrivals),
+        (before.connections != after.connections, IncomparableRuns::Connections),
+        (before.depleted || after.depleted, IncomparableRuns::Depleted),
     ];
     refused.into_iter().find(|(unlike, _)| *unlike).map_or(Ok(()), |(_, why)| Err(why))
 }
@@ -144,16 +144,16 @@ fn alike(before: &Run, after: &Run) -> Result<(), Unlike> {
 mod tests {
     use super::*;
 
-    fn run(lower: f64, point: f64, upper: f64) -> Run {
-        Run {
-            goal: Goal::CLIFF,
+    fn run(lower: f64, point: f64, upper: f64) -> ComparedRun {
+        ComparedRun {
+            goal: SearchGoal::CLIFF,
             profile: "quick".to_owned(),
             max_rate: None,
             arrivals: "constant".to_owned(),
             connections: "kept".to_owned(),
-            outcome: Some(Outcome::Found),
+            outcome: Some(SearchOutcome::Found),
             depleted: false,
-            cliff: Some(Bracket { lower, point, upper }),
+            cliff: Some(Bracket { lower, estimate: point, upper }),
         }
     }
 
@@ -161,14 +161,14 @@ mod tests {
     fn a_change_is_told_by_an_interval_that_leaves_one_out() {
         let before = run(950.0, 1000.0, 1050.0);
         for (point, change) in
-            [(1000.0, Change::CannotTell), (900.0, Change::Worse), (1120.0, Change::Better)]
+            [(1000.0, LimitChange::CannotTell), (900.0, LimitChange::Worse), (1120.0, LimitChange::Better)]
         {
             let after = run(0.95 * point, point, 1.05 * point);
             let told = compare(&before, &after).unwrap();
             assert_eq!(told.change, change, "{point}");
             let ratio = told.ratio;
             let holds_one = ratio.lower <= 1.0 && ratio.upper >= 1.0;
-            assert_eq!(holds_one, change == Change::CannotTell, "{ratio:?}");
+            assert_eq!(holds_one, change == LimitChange::CannotTell, "{ratio:?}");
             assert!(ratio.lower < point / 1000.0 && point / 1000.0 < ratio.upper, "{ratio:?}");
         }
     }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn of_a_wide_bracket_all_counts() {
         let before = run(950.0, 1000.0, 1050.0);
-        for (after, change) in [(900.0, Change::CannotTell), (400.0, Change::Worse)] {
+        for (after, change) in [(900.0, LimitChange::CannotTell), (400.0, LimitChange::Worse)] {
             let told = compare(&before, &run(0.8 * after, after, 1.3 * after)).unwrap();
             assert_eq!(told.change, change, "{after}: {:?}", told.ratio);
         }
@@ -186,14 +186,23 @@ mod tests {
     fn runs_that_differ_in_what_was_asked_are_refused() {
         let before = run(950.0, 1000.0, 1050.0);
         let refused = [
-            (Run { goal: Goal { errors: 0.01, late: None }, ..before.clone() }, Unlike::Goal),
-            (Run { profile: "thorough".to_owned(), ..before.clone() }, Unlike::Profile),
-            (Run { max_rate: Some(1e4), ..before.clone() }, Unlike::MaxRate),
-            (Run { arrivals: "poisson".to_owned(), ..before.clone() }, Unlike::Arrivals),
-            (Run { connections: "one each".to_owned(), ..before.clone() }, Unlike::Connections),
-            (Run { outcome: Some(Outcome::Capped), ..before.clone() }, Unlike::NotFound),
-            (Run { cliff: None, ..before.clone() }, Unlike::NotFound),
-            (Run { depleted: true, ..before.clone() }, Unlike::Depleted),
+            (
+                ComparedRun { goal: SearchGoal { errors: 0.01, late: None }, ..before.clone() },
+                IncomparableRuns::Goal,
+            ),
+            (ComparedRun { profile: "thorough".to_owned(), ..before.clone() }, IncomparableRuns::Profile),
+            (ComparedRun { max_rate: Some(1e4), ..before.clone() }, IncomparableRuns::MaxRate),
+            (ComparedRun { arrivals: "poisson".to_owned(), ..before.clone() }, IncomparableRuns::Arrivals),
+            (
+                ComparedRun { connections: "one each".to_owned(), ..before.clone() },
+                IncomparableRuns::Connections,
+            ),
+            (
+                ComparedRun { outcome: Some(SearchOutcome::Capped), ..before.clone() },
+                IncomparableRuns::NotFound,
+            ),
+            (ComparedRun { cliff: None, ..before.clone() }, IncomparableRuns::NotFound),
+            (ComparedRun { depleted: true, ..before.clone() }, IncomparableRuns::Depleted),
         ];
         for (after, why) in refused {
             assert_eq!(compare(&before, &after), Err(why));

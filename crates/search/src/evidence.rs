@@ -2,19 +2,19 @@
 //!
 //! Pure sums over blocks. What they mean for a limit is [`crate::belief`]'s, which way they point [`crate::vote`]'s.
 
-use crate::seen::{BLOCK, Block, CHUNK, SECOND, mean_latency, sum};
-use crate::vote::Standard;
+use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum};
+use crate::vote::TrialCriteria;
 
 /// Counts that vary: their squared deviations from what is expected, over it, and of how many.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spread {
+pub struct Dispersion {
     /// Sum of squared deviations, each over its expectation.
     pub sum: f64,
     /// Degrees of freedom.
     pub of: f64,
 }
 
-impl Spread {
+impl Dispersion {
     /// Variance over mean, drawn towards a guess that weighs so many observations.
     #[must_use]
     pub fn shrunk(self, guess: f64, weight: f64) -> f64 {
@@ -23,14 +23,14 @@ impl Spread {
 
     /// Both.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combine(self, other: Self) -> Self {
         Self { sum: self.sum + other.sum, of: self.of + other.of }
     }
 }
 
 /// So many of so many, and how much more than by chance that varies from half second to half second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Share {
+pub struct Proportion {
     /// How many.
     pub count: f64,
     /// Of how many.
@@ -39,20 +39,21 @@ pub struct Share {
     pub inflation: f64,
 }
 
-impl Share {
+impl Proportion {
     /// Counted block by block.
     fn counted(
-        blocks: &[Block],
-        count: impl Fn(&Block) -> u32 + Copy,
-        of: impl Fn(&Block) -> u32 + Copy,
+        blocks: &[BlockCounts],
+        count: impl Fn(&BlockCounts) -> u32 + Copy,
+        of: impl Fn(&BlockCounts) -> u32 + Copy,
     ) -> Self {
         let (all, whole) = (sum(blocks, count), sum(blocks, of));
         let share = if whole > 0.0 { all / whole } else { 0.0 };
-        let mut spread = Spread { sum: 0.0, of: -1.0 };
-        for chunk in blocks.chunks_exact(CHUNK).filter(|chunk| sum(chunk, of) > 0.0) {
+        let mut spread = Dispersion { sum: 0.0, of: -1.0 };
+        for chunk in blocks.chunks_exact(BLOCKS_PER_CHUNK).filter(|chunk| sum(chunk, of) > 0.0) {
             let (part, of) = (sum(chunk, count), sum(chunk, of));
             let expected = of * share * (1.0 - share);
-            spread = spread.and(Spread { sum: (part - of * share).powi(2) / expected.max(1e-9), of: 1.0 });
+            spread =
+                spread.combine(Dispersion { sum: (part - of * share).powi(2) / expected.max(1e-9), of: 1.0 });
         }
         let known = all > 0.0 && all < whole && spread.of > 0.0;
         // Prior 2 with the weight of three half seconds, as in the study that this follows.
@@ -68,21 +69,21 @@ impl Share {
 
     /// By how many standard deviations it is above a bound.
     #[must_use]
-    pub fn above(self, bound: f64) -> f64 {
+    pub fn deviations_above(self, bound: f64) -> f64 {
         let deviation = (self.inflation * self.of * bound * (1.0 - bound)).sqrt();
         if deviation > 0.0 { (self.count - self.of * bound) / deviation } else { 0.0 }
     }
 
     /// Logarithm of the likelihood of the share itself: no other is likelier.
     #[must_use]
-    pub fn ln_most(self) -> f64 {
+    pub fn max_ln_likelihood(self) -> f64 {
         let value = self.value().clamp(1e-9, 1.0 - 1e-9);
         self.count * value.ln() + (self.of - self.count) * (-value).ln_1p()
     }
 
     /// The inflation for who compares it with a curve about which the logarithm of the odds varies by so much.
     #[must_use]
-    pub fn doubted(self, doubt: f64) -> f64 {
+    pub fn inflated_by(self, doubt: f64) -> f64 {
         let value = self.value();
         self.inflation + doubt * self.of * value * (1.0 - value)
     }
@@ -90,7 +91,7 @@ impl Share {
 
 /// What a trial says.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Evidence {
+pub struct TrialEvidence {
     /// Requests a second, as sent.
     pub rate: f64,
     /// From when it had settled to its end, in seconds.
@@ -104,13 +105,13 @@ pub struct Evidence {
     /// How much in flight it gained a second, as the median of all slopes (Theil 1950, Sen 1968), in requests.
     pub slope: f64,
     /// How answers vary from half second to half second.
-    pub answers: Spread,
+    pub answers: Dispersion,
     /// Good answers a second.
     pub goodput: f64,
     /// Of all that ended.
-    pub errors: Share,
+    pub errors: Proportion,
     /// Of all of which it is known whether they were in time, once two thirds of the trial are left.
-    pub late: Share,
+    pub late: Proportion,
     /// Stretches of half seconds in which some were late, one after the other.
     pub bursts: f64,
     /// Mean response time of the last 0.3 s's good answers, in seconds.
@@ -128,28 +129,28 @@ pub struct Evidence {
 /// Blocks over which what is in flight is averaged.
 const ENDS: usize = 3;
 
-impl Evidence {
+impl TrialEvidence {
     /// What these blocks of a trial at this rate say; little, if it had hardly settled.
     #[must_use]
-    pub fn of(rate: f64, blocks: &[Block], standard: &Standard) -> Self {
+    pub fn of(rate: f64, blocks: &[BlockCounts], standard: &TrialCriteria) -> Self {
         // What was stopped before it had settled was much too much: then its begin says enough.
-        let settled = ((standard.settle / BLOCK).ceil() as usize).min(blocks.len() / 3);
-        let held = held(blocks, standard.calm(rate));
+        let settled = ((standard.settle / BLOCK_SECONDS).ceil() as usize).min(blocks.len() / 3);
+        let held = held(blocks, standard.max_unqueued_in_flight(rate));
         if blocks.len() < settled + ENDS + 1 {
             // Too short for growth; what failed failed.
-            let errors = Share::counted(blocks, |block| block.errors, Block::ended);
-            let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK);
+            let errors = Proportion::counted(blocks, |block| block.errors, BlockCounts::ended);
+            let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
             let (latency, first, slowest, slow) =
                 (mean_latency(blocks), first(blocks), slowest(blocks), slow(blocks));
             return Self { rate, held, errors, goodput, latency, first, slowest, slow, ..Self::default() };
         }
         let (begin, rest) = (&blocks[settled..settled + ENDS], &blocks[settled..]);
         let between = &rest[ENDS.div_ceil(2)..rest.len() - ENDS / 2];
-        let seconds = between.len() as f64 * BLOCK;
+        let seconds = between.len() as f64 * BLOCK_SECONDS;
         let sent = sum(between, |block| block.sent);
         // Limiters that count in windows fail in part of each: whole seconds, not parts of them.
         let late = &blocks[settled.max(blocks.len() / 3)..];
-        let whole = rest.len() % SECOND * usize::from(rest.len() > SECOND);
+        let whole = rest.len() % BLOCKS_PER_SECOND * usize::from(rest.len() > BLOCKS_PER_SECOND);
         Self {
             rate: sent / seconds,
             seconds,
@@ -158,9 +159,9 @@ impl Evidence {
             to: in_flight(&rest[rest.len() - ENDS..]),
             slope: slope(rest),
             answers: answers(rest),
-            goodput: sum(rest, |block| block.good) / (rest.len() as f64 * BLOCK),
-            errors: Share::counted(&rest[whole..], |block| block.errors, Block::ended),
-            late: Share::counted(late, |block| block.late, |block| block.late + block.timely),
+            goodput: sum(rest, |block| block.good) / (rest.len() as f64 * BLOCK_SECONDS),
+            errors: Proportion::counted(&rest[whole..], |block| block.errors, BlockCounts::ended),
+            late: Proportion::counted(late, |block| block.late, |block| block.late + block.timely),
             bursts: bursts(late),
             latency: mean_latency(&rest[rest.len() - ENDS..]),
             first: first(blocks),
@@ -177,59 +178,61 @@ impl Evidence {
     }
 }
 
-fn in_flight(blocks: &[Block]) -> f64 {
+fn in_flight(blocks: &[BlockCounts]) -> f64 {
     sum(blocks, |block| block.in_flight) / blocks.len().max(1) as f64
 }
 
-fn slowest(blocks: &[Block]) -> f64 {
+fn slowest(blocks: &[BlockCounts]) -> f64 {
     let mut last: Vec<_> = blocks.iter().rev().take(ENDS).map(|block| block.slowest).collect();
     last.sort_by(f64::total_cmp);
     last.get(last.len() / 2).copied().unwrap_or_default()
 }
 
-fn first(blocks: &[Block]) -> Option<f64> {
+fn first(blocks: &[BlockCounts]) -> Option<f64> {
     let first: Vec<_> = blocks.iter().filter(|block| block.good > 0).take(ENDS).copied().collect();
     mean_latency(&first)
 }
 
-fn slow(blocks: &[Block]) -> f64 {
-    let mut last: Vec<_> = blocks.iter().rev().take(SECOND).map(|block| block.slowest).collect();
+fn slow(blocks: &[BlockCounts]) -> f64 {
+    let mut last: Vec<_> = blocks.iter().rev().take(BLOCKS_PER_SECOND).map(|block| block.slowest).collect();
     last.sort_by(|one, other| other.total_cmp(one));
     last.get(1).copied().unwrap_or_default()
 }
 
-fn held(blocks: &[Block], calm: f64) -> f64 {
+fn held(blocks: &[BlockCounts], calm: f64) -> f64 {
     let last = blocks.iter().rposition(|block| f64::from(block.in_flight) <= calm);
-    last.map_or(0.0, |at| (at + 1) as f64 * BLOCK)
+    last.map_or(0.0, |at| (at + 1) as f64 * BLOCK_SECONDS)
 }
 
 /// How often lateness began.
-fn bursts(blocks: &[Block]) -> f64 {
-    let late: Vec<_> = blocks.chunks(CHUNK).map(|chunk| sum(chunk, |block| block.late) > 0.0).collect();
+fn bursts(blocks: &[BlockCounts]) -> f64 {
+    let late: Vec<_> =
+        blocks.chunks(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, |block| block.late) > 0.0).collect();
     let begins = (0..late.len()).filter(|at| late[*at] && (*at == 0 || !late[at - 1]));
     begins.count() as f64
 }
 
 /// Dispersion of what ends in half a second.
-fn answers(blocks: &[Block]) -> Spread {
-    let counts: Vec<_> = blocks.chunks_exact(CHUNK).map(|chunk| sum(chunk, Block::ended)).collect();
+fn answers(blocks: &[BlockCounts]) -> Dispersion {
+    let counts: Vec<_> =
+        blocks.chunks_exact(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, BlockCounts::ended)).collect();
     let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
     if counts.len() < 2 || mean <= 0.0 {
-        return Spread::default();
+        return Dispersion::default();
     }
     let sum = counts.iter().map(|count| (count - mean).powi(2) / mean).sum();
-    Spread { sum, of: counts.len() as f64 - 1.0 }
+    Dispersion { sum, of: counts.len() as f64 - 1.0 }
 }
 
 /// Points of which slopes are taken: more would cost their square.
 const POINTS: usize = 24;
 
-fn slope(blocks: &[Block]) -> f64 {
+fn slope(blocks: &[BlockCounts]) -> f64 {
     let step = blocks.len().div_ceil(POINTS).max(1);
     let points: Vec<_> = blocks.chunks_exact(step).map(in_flight).collect();
     let mut slopes: Vec<_> = (0..points.len())
         .flat_map(|to| (0..to).map(move |from| (from, to)))
-        .map(|(from, to)| (points[to] - points[from]) / ((to - from) as f64 * step as f64 * BLOCK))
+        .map(|(from, to)| (points[to] - points[from]) / ((to - from) as f64 * step as f64 * BLOCK_SECONDS))
         .collect();
     slopes.sort_by(f64::total_cmp);
     slopes.get(slopes.len() / 2).copied().unwrap_or_default()

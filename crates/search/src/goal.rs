@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The greatest share of answers that may be later than a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Lateness {
+pub struct LatencyGoal {
     /// Share of all requests that were due, between 0 and 1: 0.01 where the 99th percentile is held to the bound.
     pub share: f64,
     /// From the intended instant.
@@ -14,14 +14,14 @@ pub struct Lateness {
 /// Two limits follow of it: the *cliff*, above which errors are too many or what is in flight grows without end, and the *knee*,
 /// above which the lateness does not hold either.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Goal {
+pub struct SearchGoal {
     /// Greatest share of errors, between 0 and 1.
     pub errors: f64,
     /// None: only the cliff is searched.
-    pub late: Option<Lateness>,
+    pub late: Option<LatencyGoal>,
 }
 
-impl Goal {
+impl SearchGoal {
     /// Errors in one answer of a thousand, and nothing of latency.
     pub const CLIFF: Self = Self { errors: 0.001, late: None };
 

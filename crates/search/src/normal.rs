@@ -8,9 +8,9 @@ pub fn density(z: f64) -> f64 {
 
 /// Probability that a standard normal draw is below `z`; absolute error below 1.5e-7, relative error below 1e-4 in the lower tail.
 #[must_use]
-pub fn below(z: f64) -> f64 {
+pub fn cdf(z: f64) -> f64 {
     if z > 0.0 {
-        1.0 - below(-z)
+        1.0 - cdf(-z)
     } else if z > -3.0 {
         body(-z)
     } else {
@@ -18,10 +18,10 @@ pub fn below(z: f64) -> f64 {
     }
 }
 
-/// Logarithm of [`below`], also where that is no number any more.
+/// Logarithm of [`cdf`], also where that is no number any more.
 #[must_use]
-pub fn ln_below(z: f64) -> f64 {
-    if z > -3.0 { below(z).ln() } else { -z * z / 2.0 - 0.918_938_533_204_672_7 + mills(-z).ln() }
+pub fn ln_cdf(z: f64) -> f64 {
+    if z > -3.0 { cdf(z).ln() } else { -z * z / 2.0 - 0.918_938_533_204_672_7 + mills(-z).ln() }
 }
 
 /// Upper tail for 0 ≤ z < 3 (Abramowitz and Stegun, 26.2.17).
@@ -38,7 +38,7 @@ fn mills(z: f64) -> f64 {
 
 /// Work that arrives and is done with some randomness, and is never less than nothing: Brownian motion reflected at zero.
 #[derive(Debug, Clone, Copy)]
-pub struct Reflected {
+pub struct ReflectedBrownian {
     /// Where it begins, in requests.
     pub from: f64,
     /// What it gains a second on average, in requests.
@@ -47,7 +47,7 @@ pub struct Reflected {
     pub variance: f64,
 }
 
-impl Reflected {
+impl ReflectedBrownian {
     /// Density of its place after so many seconds (Harrison, "Brownian Motion and Stochastic Flow Systems", 1985, section 1.8,
     /// differentiated).
     #[must_use]
@@ -59,7 +59,7 @@ impl Reflected {
         let mirrored = (-at - from - drift * seconds) / deviation;
         let ln_density = tilt - mirrored * mirrored / 2.0;
         let image = ln_density.exp() * 0.398_942_280_401_432_7 / deviation;
-        let held = 2.0 * drift / variance * (tilt + ln_below(mirrored)).exp();
+        let held = 2.0 * drift / variance * (tilt + ln_cdf(mirrored)).exp();
         (direct + image - held).max(0.0)
     }
 }
@@ -89,11 +89,11 @@ mod tests {
             (-3.1, 9.676_03e-4),
             (-6.0, 9.865_88e-10),
         ] {
-            assert!((below(z) / expected - 1.0).abs() < 1e-4, "{z}: {}", below(z));
-            assert!((ln_below(z) - expected.ln()).abs() < 1e-4, "{z}");
+            assert!((cdf(z) / expected - 1.0).abs() < 1e-4, "{z}: {}", cdf(z));
+            assert!((ln_cdf(z) - expected.ln()).abs() < 1e-4, "{z}");
         }
-        assert!((below(2.0) - 0.977_249_87).abs() < 1e-6);
-        assert!((ln_below(-40.0) + 804.608_442).abs() < 1e-3);
+        assert!((cdf(2.0) - 0.977_249_87).abs() < 1e-6);
+        assert!((ln_cdf(-40.0) + 804.608_442).abs() < 1e-3);
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         for (from, drift, variance, seconds) in
             [(0.0, 0.0, 1.0, 1.0), (3.0, -2.0, 4.0, 5.0), (1.0, 20.0, 9.0, 3.0), (0.0, -50.0, 4.0, 8.0)]
         {
-            let motion = Reflected { from, drift, variance };
+            let motion = ReflectedBrownian { from, drift, variance };
             let width = 1e-3;
             let total: f64 = (0..400_000)
                 .map(|step| motion.density((f64::from(step) + 0.5) * width, seconds) * width)

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::evidence::Evidence;
-use crate::seen::{BLOCK, Block, CHUNK, SECOND, sum};
-use crate::vote::{Standard, Vote};
+use crate::evidence::TrialEvidence;
+use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, sum};
+use crate::vote::{TrialCriteria, TrialVerdict};
 
 /// What an offer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum TrialPurpose {
     /// How quick the target is with next to nothing to do.
     Baseline,
     /// Doubling until it breaks.
@@ -35,11 +35,11 @@ pub enum Purpose {
 
 /// When an offer was long enough, between its least and its most.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rule {
+pub enum StopRule {
     /// At its end, unless it does damage.
-    Whole(Standard),
+    Whole(TrialCriteria),
     /// As soon as it is decided.
-    Decided(Standard),
+    Decided(TrialCriteria),
     /// As soon as this share of half a second's requests fails, or hangs.
     Fails(f64),
     /// As soon as the last three answers were there within so many seconds.
@@ -48,9 +48,9 @@ pub enum Rule {
 
 /// Load at one rate, or with one number of requests in flight.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offer {
+pub struct TrialSpec {
     /// What for.
-    pub purpose: Purpose,
+    pub purpose: TrialPurpose,
     /// Requests a second, evenly or as the run's arrival process has it.
     pub rate: f64,
     /// No shorter, unless it does damage.
@@ -58,7 +58,7 @@ pub struct Offer {
     /// No longer.
     pub most: Duration,
     /// When it is enough.
-    pub rule: Rule,
+    pub rule: StopRule,
     /// More requests in flight are damage: stop.
     pub most_in_flight: f64,
     /// How long to wait for what is outstanding at its end; then it is closed.
@@ -68,62 +68,65 @@ pub struct Offer {
 /// Answers of which a share is told from chance: fewer do no damage that counts.
 const FEW: f64 = 50.0;
 
-impl Offer {
+impl TrialSpec {
     /// Whether to stop sending now. Asked whenever a block is complete, and by nobody who wants a search to be right before.
     #[must_use]
-    pub fn enough(&self, blocks: &[Block]) -> bool {
-        let seconds = blocks.len() as f64 * BLOCK;
-        if seconds + BLOCK / 2.0 >= self.most.as_secs_f64() || self.damages(blocks) {
+    pub fn is_enough(&self, blocks: &[BlockCounts]) -> bool {
+        let seconds = blocks.len() as f64 * BLOCK_SECONDS;
+        if seconds + BLOCK_SECONDS / 2.0 >= self.most.as_secs_f64() || self.damages(blocks) {
             return true;
         }
-        seconds + BLOCK / 2.0 >= self.least.as_secs_f64() && self.decided(blocks)
+        seconds + BLOCK_SECONDS / 2.0 >= self.least.as_secs_f64() && self.decided(blocks)
     }
 
     /// Whether what was to be spent by it was.
     #[must_use]
-    pub fn failed(&self, blocks: &[Block]) -> bool {
-        matches!(self.rule, Rule::Fails(share) if fails(blocks, share))
+    pub fn has_drained_burst(&self, blocks: &[BlockCounts]) -> bool {
+        matches!(self.rule, StopRule::Fails(share) if fails(blocks, share))
     }
 
     /// In flight beyond its bound for 0.2 s, or half of the last 0.2 s failed when a second is over.
-    fn damages(&self, blocks: &[Block]) -> bool {
+    fn damages(&self, blocks: &[BlockCounts]) -> bool {
         // One pause is not yet damage: what it held up is answered after it.
         let last = &blocks[blocks.len().saturating_sub(3)..];
         let in_flight = last.iter().map(|block| f64::from(block.in_flight)).fold(f64::INFINITY, f64::min);
-        let (errors, ended) = (sum(last, |block| block.errors), sum(last, Block::ended));
+        let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
         // Limiters that count in windows refuse everything at the end of each: a second of that is no damage yet.
-        let failing = blocks.len() >= SECOND && ended >= FEW && errors > ended / 2.0;
+        let failing = blocks.len() >= BLOCKS_PER_SECOND && ended >= FEW && errors > ended / 2.0;
         in_flight > self.most_in_flight || failing
     }
 
-    fn decided(&self, blocks: &[Block]) -> bool {
+    fn decided(&self, blocks: &[BlockCounts]) -> bool {
         match self.rule {
-            Rule::Decided(standard) => {
-                standard.vote(&Evidence::of(self.rate, blocks, &standard)) != Vote::Undecided
+            StopRule::Decided(standard) => {
+                standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) != TrialVerdict::Undecided
             }
-            Rule::Whole(standard) => standard.vote(&Evidence::of(self.rate, blocks, &standard)) == Vote::Bad,
-            Rule::Fails(share) => fails(blocks, share),
-            Rule::Calm(within) => calm(blocks, within),
+            StopRule::Whole(standard) => {
+                standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) == TrialVerdict::Bad
+            }
+            StopRule::Fails(share) => fails(blocks, share),
+            StopRule::Calm(within) => calm(blocks, within),
         }
     }
 }
 
 /// Whether this share of the last half second failed, or is without an answer.
-fn fails(blocks: &[Block], share: f64) -> bool {
-    let last = &blocks[blocks.len().saturating_sub(CHUNK)..];
+fn fails(blocks: &[BlockCounts], share: f64) -> bool {
+    let last = &blocks[blocks.len().saturating_sub(BLOCKS_PER_CHUNK)..];
     let (sent, errors) = (sum(last, |block| block.sent), sum(last, |block| block.errors));
-    let before = blocks.len().checked_sub(CHUNK + 1).map_or(0.0, |at| f64::from(blocks[at].in_flight));
+    let before =
+        blocks.len().checked_sub(BLOCKS_PER_CHUNK + 1).map_or(0.0, |at| f64::from(blocks[at].in_flight));
     let grown = last.last().map_or(0.0, |block| f64::from(block.in_flight)) - before;
     sent >= 5.0 && (errors >= share * sent || grown >= share * sent)
 }
 
 /// Single requests are waited for so long, in blocks; what takes longer may hang, and says nothing of those after it. While those after it
 /// are missing, too, whoever should answer them is busy still.
-const PATIENCE: usize = 5 * SECOND;
+const PATIENCE: usize = 5 * BLOCKS_PER_SECOND;
 
 /// Whether the last three answers were quick, and all of half a second, and no more are missing than were sent in the time that answers take: one of several servers
 /// may be busy with what was sent before, and seldom asked.
-fn calm(blocks: &[Block], within: f64) -> bool {
+fn calm(blocks: &[BlockCounts], within: f64) -> bool {
     if is_missed(&blocks[blocks.len().saturating_sub(PATIENCE)..], within) {
         return false;
     }
@@ -134,20 +137,20 @@ fn calm(blocks: &[Block], within: f64) -> bool {
         }
         answers += f64::from(block.good);
         // Between two answers of one that is slow there may be three of others.
-        if answers >= 3.0 && at + 1 >= CHUNK {
+        if answers >= 3.0 && at + 1 >= BLOCKS_PER_CHUNK {
             return true;
         }
     }
     false
 }
 
-fn is_missed(blocks: &[Block], within: f64) -> bool {
+fn is_missed(blocks: &[BlockCounts], within: f64) -> bool {
     // Answers of whoever is busy still are no measure of how many may be under way.
     let took = blocks.iter().map(|block| block.slowest.min(within)).fold(0.0, f64::max);
     let sent = sum(blocks, |block| block.sent);
-    let rate = sent / (blocks.len().max(1) as f64 * BLOCK);
+    let rate = sent / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
     // At even distances as many are under way as are sent while one is, and one that was just sent.
-    sent - sum(blocks, Block::ended) > rate * took + 1.0
+    sent - sum(blocks, BlockCounts::ended) > rate * took + 1.0
 }
 
 #[cfg(test)]
@@ -155,8 +158,8 @@ mod tests {
     use super::*;
 
     /// So many sent and answered, in so many seconds at most.
-    fn block(sent: u32, good: u32, slowest: f64) -> Block {
-        Block { sent, good, slowest, ..Block::default() }
+    fn block(sent: u32, good: u32, slowest: f64) -> BlockCounts {
+        BlockCounts { sent, good, slowest, ..BlockCounts::default() }
     }
 
     /// One of five servers was busy with what had been sent before for four seconds, and the other four answered at once.

@@ -1,7 +1,7 @@
 //! The procedure: baseline, ladder, trials that narrow the brackets, a look at the rested target, the knee, recovery.
 //!
-//! Says what it wants next ([`Search::next_step`]) and is told what came of it ([`Search::saw`], [`Search::rested`]); between the
-//! two it does nothing, and [`Search::report`] says at any moment what is known. What was learnt and why each step is there stands
+//! Says what it wants next ([`RateSearch::next_step`]) and is told what came of it ([`RateSearch::record_trial`], [`RateSearch::record_pause`]); between the
+//! two it does nothing, and [`RateSearch::report`] says at any moment what is known. What was learnt and why each step is there stands
 //! in docs/find-search.md. [`ladder`] begins, [`narrow`] decides about rates, [`told`] what follows of a trial, [`doubts`]
 //! about trials that contradict each other, [`away`] about a target that has gone, [`unkept`] whether there is a limit at all, [`recovery`] ends and reports.
 
@@ -16,28 +16,28 @@ mod unkept;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::belief::{Belief, Bracket, Curves, Of, Witness};
-use crate::goal::Goal;
-use crate::offer::{Offer, Purpose, Rule};
+use crate::belief::{Bracket, FailureCurves, LimitKind, LimitPosterior, WeightedEvidence};
+use crate::goal::SearchGoal;
+use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::profile::Profile;
-use crate::report::{Depletion, Outcome, Recovery, Trial};
-use crate::seen::Seen;
-use crate::vote::{Kind, Standard, Vote};
+use crate::report::{OverloadRecovery, QuotaExhaustion, RateTrial, SearchOutcome};
+use crate::seen::TrialObservation;
+use crate::vote::{FailureMode, TrialCriteria, TrialVerdict};
 
 /// What is to be done next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Step {
+pub enum SearchStep {
     /// Carry this out.
-    Offer(Offer),
+    RunTrial(TrialSpec),
     /// Send nothing.
-    Rest(Duration),
+    Pause(Duration),
     /// Nothing: the search is over.
-    Over,
+    Finished,
 }
 
 /// What a search may offer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bounds {
+pub struct RateBounds {
     /// The first rate, requests a second.
     pub first: f64,
     /// `--max-rate`, requests a second.
@@ -46,20 +46,20 @@ pub struct Bounds {
     pub generator: Option<f64>,
 }
 
-impl Default for Bounds {
+impl Default for RateBounds {
     fn default() -> Self {
         Self { first: 20.0, max_rate: None, generator: None }
     }
 }
 
-impl Bounds {
+impl RateBounds {
     /// The highest rate, and whose limit it is.
-    fn ceiling(&self) -> (f64, Outcome) {
+    fn ceiling(&self) -> (f64, SearchOutcome) {
         let [max_rate, generator] = [self.max_rate, self.generator].map(|rate| rate.unwrap_or(f64::INFINITY));
         if generator < max_rate {
-            (generator, Outcome::GeneratorLimited)
+            (generator, SearchOutcome::GeneratorLimited)
         } else {
-            (max_rate, Outcome::Capped)
+            (max_rate, SearchOutcome::Capped)
         }
     }
 }
@@ -77,7 +77,7 @@ enum Phase {
 
 /// The target when it has nothing to do.
 #[derive(Debug, Clone, Copy)]
-struct Calm {
+struct BaselineLatency {
     /// Mean response time, in seconds.
     service: f64,
     /// The slowest answer, in seconds.
@@ -86,49 +86,49 @@ struct Calm {
 
 /// What was found out about the target's manners.
 #[derive(Debug, Clone)]
-struct Manners {
+struct TargetTraits {
     /// How it failed first.
-    kind: Option<Kind>,
+    kind: Option<FailureMode>,
     /// It has something that time gives back: every trial is to find that spent.
     spent: bool,
     /// After overload it is itself again only when nothing was sent for a while.
     needs_silence: bool,
     /// How much more than usual must be offered to spend it.
     above: f64,
-    depletion: Option<Depletion>,
-    recovery: Recovery,
+    depletion: Option<QuotaExhaustion>,
+    recovery: OverloadRecovery,
 }
 
-impl Manners {
+impl TargetTraits {
     const NONE: Self = Self {
         kind: None,
         spent: false,
         needs_silence: false,
         above: 1.0,
         depletion: None,
-        recovery: Recovery { calm: None, holds: None },
+        recovery: OverloadRecovery { calm: None, holds: None },
     };
 }
 
 /// A search under way.
 #[derive(Debug, Clone)]
-pub struct Search {
-    goal: Goal,
-    curves: Curves,
+pub struct RateSearch {
+    goal: SearchGoal,
+    curves: FailureCurves,
     profile: Profile,
-    bounds: Bounds,
+    bounds: RateBounds,
     phase: Phase,
-    agenda: VecDeque<Step>,
-    outcome: Option<Outcome>,
+    agenda: VecDeque<SearchStep>,
+    outcome: Option<SearchOutcome>,
     elapsed: Duration,
-    calm: Option<Calm>,
+    calm: Option<BaselineLatency>,
     /// Where the cliff is looked for.
     range: (f64, f64),
-    trials: Vec<Trial>,
-    witnesses: Vec<Witness>,
+    trials: Vec<RateTrial>,
+    witnesses: Vec<WeightedEvidence>,
     cliff: Option<Bracket>,
     knee: Option<Bracket>,
-    manners: Manners,
+    manners: TargetTraits,
     /// Nothing broke up to the highest rate: there is no cliff, and a knee at most.
     unbroken: bool,
     /// When the search for the cliff ended.
@@ -140,12 +140,12 @@ pub struct Search {
     turn: usize,
 }
 
-impl Search {
+impl RateSearch {
     /// A search that has not begun.
     #[must_use]
-    pub fn new(goal: Goal, profile: Profile, bounds: Bounds) -> Self {
+    pub fn new(goal: SearchGoal, profile: Profile, bounds: RateBounds) -> Self {
         Self {
-            curves: Curves::new(&goal),
+            curves: FailureCurves::new(&goal),
             goal,
             profile,
             bounds,
@@ -159,7 +159,7 @@ impl Search {
             witnesses: Vec::new(),
             cliff: None,
             knee: None,
-            manners: Manners::NONE,
+            manners: TargetTraits::NONE,
             unbroken: false,
             cliff_by: None,
             looked_cold: false,
@@ -169,25 +169,25 @@ impl Search {
     }
 
     /// What is to be done next; the same again until it was told what came of it.
-    pub fn next_step(&mut self) -> Step {
+    pub fn next_step(&mut self) -> SearchStep {
         while self.agenda.is_empty() && self.phase != Phase::Over {
             self.plan();
         }
-        self.agenda.front().copied().unwrap_or(Step::Over)
+        self.agenda.front().copied().unwrap_or(SearchStep::Finished)
     }
 
     /// An offer was carried out.
-    pub fn saw(&mut self, offer: &Offer, mut seen: Seen) {
+    pub fn record_trial(&mut self, offer: &TrialSpec, mut seen: TrialObservation) {
         self.agenda.pop_front();
-        seen.away |= self.is_mute(offer, &seen);
+        seen.target_is_down |= self.is_unanswered(offer, &seen);
         let began = self.elapsed;
         self.elapsed += seen.took;
-        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.away);
+        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.target_is_down);
         self.note(offer, seen, began);
         if interrupted {
-            self.end(Outcome::Interrupted);
+            self.end(SearchOutcome::Interrupted);
         } else if away {
-            self.learn_away();
+            self.learn_target_down();
         } else if invalid {
             self.doubt_generator();
         } else {
@@ -200,22 +200,22 @@ impl Search {
     }
 
     /// Nothing was sent for that long; `goes_on` is false if somebody wants the search to end.
-    pub fn rested(&mut self, time: Duration, goes_on: bool) {
+    pub fn record_pause(&mut self, time: Duration, goes_on: bool) {
         self.agenda.pop_front();
         self.elapsed += time;
         if !goes_on {
-            self.end(Outcome::Interrupted);
+            self.end(SearchOutcome::Interrupted);
         }
     }
 
     /// From now on it has so much time for the cliff, all together, and so much for the knee beside it.
-    pub fn grant(&mut self, cliff: Duration, knee: Duration) {
+    pub fn set_budgets(&mut self, cliff: Duration, knee: Duration) {
         (self.profile.budget, self.profile.knee_budget) = (cliff, knee);
     }
 
     /// What was carried out last.
     #[must_use]
-    pub fn last(&self) -> Option<&Trial> {
+    pub fn last_trial(&self) -> Option<&RateTrial> {
         self.trials.last()
     }
 
@@ -230,17 +230,19 @@ impl Search {
         }
     }
 
-    fn learn(&mut self, purpose: Purpose) {
+    fn learn(&mut self, purpose: TrialPurpose) {
         match purpose {
-            Purpose::Baseline => self.learn_baseline(),
-            Purpose::Ladder => self.learn_rung(),
-            Purpose::Confirm if self.phase == Phase::Ladder => self.learn_held(),
-            Purpose::Narrow | Purpose::Confirm | Purpose::Knee | Purpose::Cold => self.learn_trial(),
-            Purpose::Again => self.learn_again(),
-            Purpose::Retest => self.learn_retest(),
-            Purpose::Probe => self.learn_calm(),
-            Purpose::Arm => {}
-            Purpose::Recovery => self.learn_recovery(),
+            TrialPurpose::Baseline => self.learn_baseline(),
+            TrialPurpose::Ladder => self.learn_rung(),
+            TrialPurpose::Confirm if self.phase == Phase::Ladder => self.learn_held(),
+            TrialPurpose::Narrow | TrialPurpose::Confirm | TrialPurpose::Knee | TrialPurpose::Cold => {
+                self.learn_trial()
+            }
+            TrialPurpose::Again => self.learn_repeat(),
+            TrialPurpose::Retest => self.learn_retest(),
+            TrialPurpose::Probe => self.learn_calm(),
+            TrialPurpose::Arm => {}
+            TrialPurpose::Recovery => self.learn_recovery(),
         }
     }
 
@@ -249,25 +251,33 @@ impl Search {
         self.agenda.clear();
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: SearchOutcome) {
         self.outcome = Some(outcome);
         self.enter(Phase::Over);
     }
 
     /// Enters a trial in the books.
-    fn note(&mut self, offer: &Offer, seen: Seen, began: Duration) {
+    fn note(&mut self, offer: &TrialSpec, seen: TrialObservation, began: Duration) {
         let standard = self.standard();
-        let evidence = crate::evidence::Evidence::of(offer.rate, &seen.blocks, &standard);
-        let vote = if seen.invalid.is_some() { Vote::Invalid } else { standard.vote(&evidence) };
-        let kind = (vote == Vote::Bad).then(|| standard.kind(&evidence));
-        let weight: f64 = f64::from(u8::from(vote != Vote::Invalid && counts(offer.purpose)));
+        let evidence = crate::evidence::TrialEvidence::of(offer.rate, &seen.blocks, &standard);
+        let vote = if seen.invalid.is_some() { TrialVerdict::Invalid } else { standard.judge(&evidence) };
+        let kind = (vote == TrialVerdict::Bad).then(|| standard.failure_mode(&evidence));
+        let weight: f64 = f64::from(u8::from(vote != TrialVerdict::Invalid && counts(offer.purpose)));
         // Stopped before a limiter's window was over, it may have seen the wrong part of one.
         let short = self.manners.spent && seen.took < offer.least;
         let weight = if short { 0.2 * weight } else { weight };
-        let grew = kind.is_some_and(|kind| kind != Kind::Rejecting) && evidence.growth() > 0.0;
+        let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting) && evidence.growth() > 0.0;
         let late_weight = if grew || evidence.seconds < LATE { 0.0 } else { weight };
-        self.witnesses.push(Witness { evidence: evidence.clone(), weight, late_weight, busy: grew });
-        self.trials.push(Trial { offer: *offer, began, seen, evidence, vote, kind, weight });
+        self.witnesses.push(WeightedEvidence { evidence: evidence.clone(), weight, late_weight, busy: grew });
+        self.trials.push(RateTrial {
+            spec: *offer,
+            began,
+            seen,
+            evidence,
+            verdict: vote,
+            failure_mode: kind,
+            weight,
+        });
     }
 
     /// How much a trial counts for the cliff from now on.
@@ -279,29 +289,37 @@ impl Search {
 
     fn believe(&mut self) {
         let service = self.calm.map_or(0.0, |calm| calm.service);
-        let belief = Belief::new(&self.curves, service, &self.witnesses);
-        self.cliff = Some(self.between_deaths().unwrap_or_else(|| belief.bracket(Of::Cliff, self.range)));
-        self.knee = self.goal.late.map(|_| belief.bracket(Of::Knee, self.range));
+        let belief = LimitPosterior::new(&self.curves, service, &self.witnesses);
+        self.cliff =
+            Some(self.bracket_of_deaths().unwrap_or_else(|| belief.bracket(LimitKind::Cliff, self.range)));
+        self.knee = self.goal.late.map(|_| belief.bracket(LimitKind::Knee, self.range));
     }
 
-    fn standard(&self) -> Standard {
+    fn standard(&self) -> TrialCriteria {
         let (service, slowest) = self.calm.map_or((0.0, 0.0), |calm| (calm.service, calm.slowest));
         // What was spent is spent of a limiter's present window, too, and windows of a second are common.
         let least = if self.manners.spent { 1.0 } else { 0.3 };
         let settle = (4.0 * service).clamp(least, 2.0);
-        Standard { goal: self.goal, tolerance: self.profile.tolerance, settle, least: 1.0, service, slowest }
+        TrialCriteria {
+            goal: self.goal,
+            tolerance: self.profile.tolerance,
+            settle,
+            least: 1.0,
+            service,
+            slowest,
+        }
     }
 
     /// A trial of a rate, which ends when it is decided.
-    fn trial(&self, purpose: Purpose, rate: f64, most: Duration) -> Offer {
+    fn trial(&self, purpose: TrialPurpose, rate: f64, most: Duration) -> TrialSpec {
         let rate = rate.min(self.bounds.ceiling().0);
         let little = rate * self.calm.map_or(0.0, |calm| calm.service);
-        Offer {
+        TrialSpec {
             purpose,
             rate,
             least: Duration::from_secs(1).min(most),
             most,
-            rule: Rule::Decided(self.standard()),
+            rule: StopRule::Decided(self.standard()),
             most_in_flight: 4.0 * little + DAMAGE * rate + 30.0,
             drain: DRAIN,
         }
@@ -316,6 +334,9 @@ const DAMAGE: f64 = 0.25;
 const DRAIN: Duration = Duration::from_millis(600);
 
 /// Whether a trial says something about the rate that was offered.
-fn counts(purpose: Purpose) -> bool {
-    !matches!(purpose, Purpose::Baseline | Purpose::Arm | Purpose::Probe | Purpose::Recovery)
+fn counts(purpose: TrialPurpose) -> bool {
+    !matches!(
+        purpose,
+        TrialPurpose::Baseline | TrialPurpose::Arm | TrialPurpose::Probe | TrialPurpose::Recovery
+    )
 }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// Length of a [`Block`], in seconds. Three of them are two periods of a CPU quota (100 ms), at three phases of it: what is in flight at
+/// Length of a [`BlockCounts`], in seconds. Three of them are two periods of a CPU quota (100 ms), at three phases of it: what is in flight at
 /// the end of each, averaged over three, is not a matter of the phase.
-pub const BLOCK: f64 = 1.0 / 15.0;
+pub const BLOCK_SECONDS: f64 = 1.0 / 15.0;
 
 /// Blocks over which counts are compared where neighbours are alike: half a second.
-pub const CHUNK: usize = 8;
+pub const BLOCKS_PER_CHUNK: usize = 8;
 
 /// Blocks of a second.
-pub const SECOND: usize = 15;
+pub const BLOCKS_PER_SECOND: usize = 15;
 
 /// What happened in a fifteenth of a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Block {
+pub struct BlockCounts {
     /// Requests sent.
     pub sent: u32,
     /// Good answers.
@@ -33,7 +33,7 @@ pub struct Block {
     pub slowest: f64,
 }
 
-impl Block {
+impl BlockCounts {
     /// Requests that ended.
     #[must_use]
     pub fn ended(&self) -> u32 {
@@ -43,9 +43,9 @@ impl Block {
 
 /// What was seen of one offer.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Seen {
+pub struct TrialObservation {
     /// From the first send on, without a gap; a last, shorter stretch is not in it.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<BlockCounts>,
     /// How long it took, with the wait for what was outstanding.
     pub took: Duration,
     /// Why nothing of it can be believed: the generator's fault, in words.
@@ -54,16 +54,16 @@ pub struct Seen {
     pub no_port: u64,
     /// Nobody was there at its end: of what ended in its last 0.3 s and more, every connection was refused or closed without a word. The search
     /// adds where nothing but errors came of what was once answered.
-    pub away: bool,
+    pub target_is_down: bool,
     /// Somebody wants the search to end.
     pub interrupted: bool,
     /// For whoever reads of it: no vote is made of that.
-    pub beside: Beside,
+    pub details: TrialDetails,
 }
 
 /// What blocks do not hold.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Beside {
+pub struct TrialDetails {
     /// The commonest way in which requests ended without a good answer, in words, and its share of those that did.
     pub failing: Option<(String, f64)>,
     /// Median and 99th hundredth of the good answers' response times, in seconds.
@@ -72,13 +72,13 @@ pub struct Beside {
 
 /// Sums of blocks.
 #[must_use]
-pub fn sum(blocks: &[Block], of: impl Fn(&Block) -> u32) -> f64 {
+pub fn sum(blocks: &[BlockCounts], of: impl Fn(&BlockCounts) -> u32) -> f64 {
     blocks.iter().map(|block| f64::from(of(block))).sum()
 }
 
 /// Mean response time of the good answers, in seconds; none without any.
 #[must_use]
-pub fn mean_latency(blocks: &[Block]) -> Option<f64> {
+pub fn mean_latency(blocks: &[BlockCounts]) -> Option<f64> {
     let good = sum(blocks, |block| block.good);
     (good > 0.0).then(|| blocks.iter().map(|block| block.latency).sum::<f64>() / good)
 }

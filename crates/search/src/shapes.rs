@@ -21,7 +21,7 @@ const POINTS: usize = 641;
 
 /// The logarithms of a share and of what is left of the whole, over the logarithm of rate over limit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shape {
+pub struct FailureCurve {
     /// How much it is believed before anything is seen; only ratios count.
     pub weight: f64,
     /// Variance of the logarithm of the odds about it: how far a target that fails in this way is from the curve.
@@ -29,7 +29,7 @@ pub struct Shape {
     table: Vec<(f64, f64)>,
 }
 
-impl Shape {
+impl FailureCurve {
     fn new((weight, doubt): (f64, f64), share: impl Fn(f64) -> f64) -> Self {
         let at = |point: usize| {
             let place = 2.0 * point as f64 / (POINTS - 1) as f64 - 1.0;
@@ -55,8 +55,9 @@ impl Shape {
 /// The curves of errors, for a goal of this share. A limiter says exactly what is to be seen, so it may be believed beforehand: three
 /// trials that are off by 2 % refute it. Places and lines are as likely as each other, what is not known half.
 #[must_use]
-pub fn errors(goal: f64) -> Vec<Shape> {
-    let excess = Shape::new((10.0, 0.02), |above| (1.0 - (1.0 - goal) * (-above).exp()).max(goal / 50.0));
+pub fn errors(goal: f64) -> Vec<FailureCurve> {
+    let excess =
+        FailureCurve::new((10.0, 0.02), |above| (1.0 - (1.0 - goal) * (-above).exp()).max(goal / 50.0));
     let places = PLACES.iter().map(|places| rising((1.0 / 9.0, 0.1), goal, |load| erlang(*places, load)));
     let lines = LINE.iter().map(|places| rising((1.0 / 7.0, 0.1), goal, |load| line(*places, load)));
     std::iter::once(excess).chain(places).chain(lines).chain(odds(goal, (0.5 / 8.0, 0.2))).collect()
@@ -64,18 +65,18 @@ pub fn errors(goal: f64) -> Vec<Shape> {
 
 /// The curves of lateness, for a goal of this share.
 #[must_use]
-pub fn lateness(goal: f64) -> Vec<Shape> {
+pub fn lateness(goal: f64) -> Vec<FailureCurve> {
     odds(goal, (1.0, 0.1)).collect()
 }
 
 /// The curves of either over a number of clients: one more may be one too many, and is asked to come again so much sooner or later than
 /// those that are served.
 #[must_use]
-pub fn clients(goal: f64) -> Vec<Shape> {
+pub fn clients(goal: f64) -> Vec<FailureCurve> {
     let steep = STEEP.iter().map(|slope| power(goal, (1.0, 0.1), *slope));
     let refused = SOONER.iter().map(|sooner| {
         let odds = goal / (1.0 - goal);
-        Shape::new((1.0, 0.05), move |above: f64| match sooner * above.exp_m1() {
+        FailureCurve::new((1.0, 0.05), move |above: f64| match sooner * above.exp_m1() {
             more if more > 0.0 => (odds + more) / (1.0 + odds + more),
             _ => goal / 50.0,
         })
@@ -83,22 +84,22 @@ pub fn clients(goal: f64) -> Vec<Shape> {
     odds(goal, (1.0, 0.1)).chain(steep).chain(refused).collect()
 }
 
-fn odds(goal: f64, weight: (f64, f64)) -> impl Iterator<Item = Shape> {
+fn odds(goal: f64, weight: (f64, f64)) -> impl Iterator<Item = FailureCurve> {
     SLOPES.iter().map(move |slope| power(goal, weight, *slope))
 }
 
-fn power(goal: f64, weight: (f64, f64), slope: f64) -> Shape {
-    Shape::new(weight, |above| logistic(logit(goal) + slope * above))
+fn power(goal: f64, weight: (f64, f64), slope: f64) -> FailureCurve {
+    FailureCurve::new(weight, |above| logistic(logit(goal) + slope * above))
 }
 
 /// A curve over the load, scaled so that it is at the goal where the limit is.
-fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> Shape {
+fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> FailureCurve {
     let (mut low, mut high) = (1e-6_f64, 1e6_f64);
     while high / low > 1.000_01 {
         let middle = (low * high).sqrt();
         if share(middle) < goal { low = middle } else { high = middle }
     }
-    Shape::new(weight, |above| share(low * above.exp()))
+    FailureCurve::new(weight, |above| share(low * above.exp()))
 }
 
 /// Share that finds no place, at an offered load in erlangs (Erlang's B, by its recursion).

@@ -3,12 +3,12 @@
 //! A vote ends a trial and is shown; the bracket does not follow of votes but of [`crate::belief`], because just above a limit a
 //! vote is good for any length that somebody can afford.
 
-use crate::evidence::{Evidence, Spread};
-use crate::goal::Goal;
+use crate::evidence::{Dispersion, TrialEvidence};
+use crate::goal::SearchGoal;
 
 /// What a trial says by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Vote {
+pub enum TrialVerdict {
     /// It does not grow by more than the tolerance, and errors are few enough.
     Good,
     /// It grows, or errors are too many.
@@ -21,7 +21,7 @@ pub enum Vote {
 
 /// How a target fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FailureMode {
     /// Answers are as quick as ever, and some are errors.
     Rejecting,
     /// Answers are as quick as ever, and some do not come.
@@ -34,19 +34,19 @@ pub enum Kind {
     Dying,
 }
 
-impl Kind {
+impl FailureMode {
     /// Whether it spends something that time gives back: then a rest before a trial is a present.
     #[must_use]
-    pub fn is_spent(self) -> bool {
+    pub fn is_quota_like(self) -> bool {
         matches!(self, Self::Rejecting | Self::Hanging)
     }
 }
 
 /// What trials of one search are held to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Standard {
+pub struct TrialCriteria {
     /// The search's goal.
-    pub goal: Goal,
+    pub goal: SearchGoal,
     /// Growth that may be overlooked, as a share of what is sent.
     pub tolerance: f64,
     /// Time until in flight is what the rate makes it, in seconds.
@@ -68,51 +68,51 @@ const FEW_ERRORS: f64 = 5.0;
 /// Guess of the dispersion of answers, and how many half seconds it weighs.
 const DISPERSION: (f64, f64) = (0.7, 5.0);
 
-impl Standard {
+impl TrialCriteria {
     /// Most in flight at a rate without a queue, by Little's law with room for chance.
     #[must_use]
-    pub fn calm(&self, rate: f64) -> f64 {
+    pub fn max_unqueued_in_flight(&self, rate: f64) -> f64 {
         let little = rate * self.service;
         8.0 + 3.0 * little + 3.0 * little.sqrt()
     }
 
     /// Which way it points.
     #[must_use]
-    pub fn vote(&self, evidence: &Evidence) -> Vote {
+    pub fn judge(&self, evidence: &TrialEvidence) -> TrialVerdict {
         let error = self.deviation(evidence);
-        let errors = evidence.errors.above(self.goal.errors);
+        let errors = evidence.errors.deviations_above(self.goal.errors);
         let failing = errors > GROWS && evidence.errors.count >= FEW_ERRORS;
         if failing || self.grows(evidence, error) {
-            Vote::Bad
+            TrialVerdict::Bad
         } else if evidence.seconds >= self.least
             && errors <= 0.5
             && evidence.growth() + SURE * error < self.tolerance
         {
-            Vote::Good
+            TrialVerdict::Good
         } else {
-            Vote::Undecided
+            TrialVerdict::Undecided
         }
     }
 
-    /// Of [`Evidence::growth`].
-    fn deviation(&self, evidence: &Evidence) -> f64 {
+    /// Of [`TrialEvidence::growth`].
+    fn deviation(&self, evidence: &TrialEvidence) -> f64 {
         let sent = evidence.sent.max(1.0);
-        let spread = Spread { ..evidence.answers };
+        let spread = Dispersion { ..evidence.answers };
         (spread.shrunk(DISPERSION.0, DISPERSION.1).max(1.5 / sent) / sent).sqrt()
     }
 
-    fn grows(&self, evidence: &Evidence, error: f64) -> bool {
+    fn grows(&self, evidence: &TrialEvidence, error: f64) -> bool {
         let growth = evidence.growth();
         evidence.sent > 0.0
             && growth > GROWS * error
-            && evidence.to > self.calm(evidence.rate)
+            && evidence.to > self.max_unqueued_in_flight(evidence.rate)
             // One pause of 200 ms is no growth.
             && evidence.slope > 0.4 * growth * evidence.rate
     }
 
     /// How the target failed in a trial that was bad.
     #[must_use]
-    pub fn kind(&self, evidence: &Evidence) -> Kind {
+    pub fn failure_mode(&self, evidence: &TrialEvidence) -> FailureMode {
         let failing = evidence.errors.value() > self.goal.errors;
         // Where all fail there is nothing slow; where nothing comes at all, a worker is stuck.
         let quick = evidence.latency.map_or(failing, |latency| latency < 3.0 * self.service + 0.005);
@@ -123,10 +123,10 @@ impl Standard {
             evidence.latency.zip(evidence.first).is_some_and(|(last, first)| last > 1.5 * first + 0.05);
         let quick = quick && (failing || !slower && evidence.slow < 1.6 * self.slowest + 0.1);
         match (quick, failing) {
-            (true, true) => Kind::Rejecting,
-            (true, false) => Kind::Hanging,
-            (false, true) => Kind::BoundedQueue,
-            (false, false) => Kind::Queueing,
+            (true, true) => FailureMode::Rejecting,
+            (true, false) => FailureMode::Hanging,
+            (false, true) => FailureMode::BoundedQueue,
+            (false, false) => FailureMode::Queueing,
         }
     }
 }

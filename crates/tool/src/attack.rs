@@ -29,114 +29,115 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use seawall_lab::carry::{Carriage, Carried};
+use seawall_lab::carry::{RunningTrial, TrialResult};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
-use seawall_load::control::Early;
-use seawall_load::engine::{Plan, Session, StartError};
-use seawall_load::files::Files;
+use seawall_load::control::RunStopReason;
+use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
+use seawall_load::files::InputFiles;
 use seawall_load::results::EncodeError;
-use seawall_load::rows::Facts;
-use seawall_load::schedule::Arrivals;
+use seawall_load::rows::RunInfo;
+use seawall_load::schedule::ArrivalModel;
 use seawall_load::summary::Summary;
 
-use self::about::About;
-pub(crate) use self::args::Args;
+use self::about::RunMetadata;
+pub(crate) use self::args::AttackArgs;
 use self::args::SummaryFormat;
-use self::helm::{Hand, Helm};
-use self::intervals::{End, Intervals};
-use self::live::{Live, Stage};
-use self::log::Blank;
-use self::many::Many;
-use self::many::records::{self, Records};
-use self::page::{Page, Shown};
-use self::pods::{Pods, Row};
+use self::helm::{CommandHandler, ControlSocket};
+use self::intervals::{IntervalsFooter, IntervalsWriter};
+use self::live::{LiveDisplay, LiveSetup};
+use self::log::PendingHdrLog;
+use self::many::DistributedAttack;
+use self::many::records::{self, PodRecords};
+use self::page::{AttackPage, AttackPageContent};
+use self::pods::{AttackPodStatus, PodTracker};
 use self::prometheus::Exporter;
-use self::running::{Finished, News, Running};
-use self::signals::{Held, Signals};
-use self::written::Written;
+use self::running::{FinishedAttack, RunUpdate, RunningAttack};
+use self::signals::{AttackSignals, PendingSignals};
+use self::written::OutputFiles;
 use crate::exit;
-use crate::on::crew::{self, Called};
-use crate::on::{self, Asked};
-use crate::page::Site;
+use crate::on::crew::{self, AcquireOutcome};
+use crate::on::{self, DistributedOptions};
+use crate::page::PageServer;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
 ///
 /// # Errors
 /// Bad input, named; results, or another file, that could not be written.
-pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
-    if let Some(asked) = args.asked()? {
+pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
+    if let Some(asked) = args.distributed_options()? {
         return from_pods(args, &asked);
     }
-    let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get), &Files::default(), 1)?;
-    let beside = Beside::open(args, &plan)?;
+    let plan =
+        plan::plan(args, cpus.map_or_else(means::available_cores, NonZero::get), &InputFiles::default(), 1)?;
+    let beside = AttackOutputs::open(args, &plan)?;
     // After that, because it empties a file.
     let results = plan::results(args)?;
     let (setup, load) = plan.split();
-    let mut session = Session::open(setup)?;
-    let signals = Held::hold()?;
-    let trial = session.trial(&load, results).map_err(late)?;
+    let mut session = LoadSession::open(setup)?;
+    let signals = PendingSignals::catch()?;
+    let trial = session.trial(&load, results).map_err(label_start_error)?;
     // Before anything that may fail: what was begun is to be ended by whoever asks.
-    let signals = signals.listen(trial.steer())?;
-    see(args, beside, Box::new(Carriage::new(trial, load.warm_up)), &signals)
+    let signals = signals.listen(trial.control())?;
+    run_to_end(args, beside, Box::new(RunningTrial::new(trial, load.warm_up)), &signals)
 }
 
 /// The same from pods.
-fn from_pods(args: &Args, asked: &Asked) -> anyhow::Result<ExitCode> {
-    let files = Files::keeping();
-    let plan = plan::plan(args, means::cores(), &files, asked.pods())?;
-    let (clients, pods) = (plan.load.in_flight.most as u64, asked.pods());
+fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<ExitCode> {
+    let files = InputFiles::capturing();
+    let plan = plan::plan(args, means::available_cores(), &files, asked.pods())?;
+    let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pods());
     ensure!(
         clients >= pods,
         "{clients} in flight at most are fewer than {pods} pods, each of which has one at least"
     );
-    let asked = asked.lasting(plan.load.ends().map(Duration::from_nanos));
-    if asked.written == on::Written::Here {
+    let asked = asked.with_duration(plan.load.ends().map(Duration::from_nanos));
+    if asked.records == on::RecordDestination::Local {
         records::check(&plan.load, asked.pods())?;
     }
-    if on::prints(&asked, &args.beside(), &files)? {
+    if on::print_if_dry_run(&asked, &args.command_context(), &files)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let beside = Beside::open(args, &plan)?;
+    let beside = AttackOutputs::open(args, &plan)?;
     // After that, because it empties a file.
-    let results = if asked.written == on::Written::Here { plan::results(args)? } else { None };
-    let (crew, signals) = match crew::called(&asked, &args.beside(), &files)? {
-        Called::Ready(crew, signals) => (*crew, signals),
-        Called::Interrupted(code) => return Ok(code),
+    let results = if asked.records == on::RecordDestination::Local { plan::results(args)? } else { None };
+    let (crew, signals) = match crew::acquire_pods(&asked, &args.command_context(), &files)? {
+        AcquireOutcome::Ready(crew, signals) => (*crew, signals),
+        AcquireOutcome::Interrupted(code) => return Ok(code),
     };
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
-    let pods = Pods::new(!beside.stage.is_view());
-    let records = results.map(Records::new);
-    let run = Many::begin(crew, &plan.load, pods, records, asked.when_pod_fails)?;
-    let signals = signals.listen(run.steer())?;
-    see(args, beside, Box::new(run), &signals)
+    let pods = PodTracker::new(!beside.live.is_view());
+    let records = results.map(PodRecords::new);
+    let run = DistributedAttack::begin(crew, &plan.load, pods, records, asked.when_pod_fails)?;
+    let signals = signals.listen(run.control())?;
+    run_to_end(args, beside, Box::new(run), &signals)
 }
 
 /// Who shows a run, steers it and writes it down.
-struct Beside {
+struct AttackOutputs {
     metrics: Option<Exporter>,
-    stage: Stage,
-    site: Option<Site>,
-    helm: Option<Helm>,
-    log: Option<Blank>,
-    intervals: Option<Intervals>,
-    about: About,
-    facts: Facts,
+    live: LiveSetup,
+    page_server: Option<PageServer>,
+    control_socket: Option<ControlSocket>,
+    log: Option<PendingHdrLog>,
+    intervals: Option<IntervalsWriter>,
+    metadata: RunMetadata,
+    facts: RunInfo,
     /// Only a signal ends the run.
     is_endless: bool,
 }
 
-impl Beside {
+impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
-    fn open(args: &Args, plan: &Plan) -> anyhow::Result<Self> {
+    fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
         Ok(Self {
             metrics: metrics(args, plan)?,
-            stage: Stage::of(args, plan)?,
-            site: args.page.map(Site::bind).transpose()?,
-            helm: args.control.as_deref().map(Helm::bind).transpose()?,
-            log: args.hdr.as_deref().map(Blank::create).transpose()?,
-            intervals: args.intervals.as_deref().map(Intervals::create).transpose()?,
-            about: About::of(plan),
+            live: LiveSetup::of(args, plan)?,
+            page_server: args.page.map(PageServer::bind).transpose()?,
+            control_socket: args.control.as_deref().map(ControlSocket::bind).transpose()?,
+            log: args.hdr.as_deref().map(PendingHdrLog::create).transpose()?,
+            intervals: args.intervals.as_deref().map(IntervalsWriter::create).transpose()?,
+            metadata: RunMetadata::of(plan),
             facts: facts::of(args, plan),
             is_endless: is_endless(plan),
         })
@@ -144,70 +145,87 @@ impl Beside {
 }
 
 /// Sees a run to its end, and says what it came to.
-fn see(
-    args: &Args,
-    beside: Beside,
-    mut run: Box<dyn Running + '_>,
-    signals: &Signals,
+fn run_to_end(
+    args: &AttackArgs,
+    beside: AttackOutputs,
+    mut run: Box<dyn RunningAttack + '_>,
+    signals: &AttackSignals,
 ) -> anyhow::Result<ExitCode> {
-    let Beside { metrics, stage, site, mut helm, log, intervals, mut about, facts, is_endless } = beside;
+    let AttackOutputs {
+        metrics,
+        live: stage,
+        page_server: site,
+        control_socket: mut helm,
+        log,
+        intervals,
+        metadata: mut about,
+        facts,
+        is_endless,
+    } = beside;
     if let Some(helm) = &mut helm {
-        helm.steer(run.steer(), plan::most_clients()?)?;
+        helm.start(run.control(), plan::most_clients()?)?;
     }
-    let live = stage.start(run.steer(), run.pods())?;
-    about.begins(run.began_unix_ns());
+    let live = stage.start(run.control(), run.pods())?;
+    about.set_start(run.began_unix_ns());
     let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
-    let mut written = Written::begin(log, intervals, run.began_unix_ns(), &about);
+    let mut written = OutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
-    let Finished { carried: Carried { outcome, summary, judgement }, pods, mistakes } =
+    let FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes } =
         run.finish(args.slo.as_ref());
-    let end = End::of(&outcome, &judgement);
+    let end = IntervalsFooter::of(&outcome, &judgement);
     let mut errors = written.end(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     errors.extend(report(args, &about, (&judgement, &summary), &pods).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));
     }
-    let whole = check_results(outcome.written, outcome.mistake, signals.received())
+    let whole = check_results(outcome.written, outcome.input_error, signals.received())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
-    all(errors)?;
-    let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.insisted());
-    Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
+    report_errors(errors)?;
+    let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.was_repeated());
+    Ok(ExitCode::from(exit_code(&judgement, outcome.stop_reason, interrupted)))
 }
 
 /// Names the flag.
-fn late(error: StartError) -> anyhow::Error {
+fn label_start_error(error: TrialStartError) -> anyhow::Error {
     match error {
-        StartError::Late(_) => anyhow::Error::from(error).context("--start-at"),
-        StartError::System(_) | StartError::Spent | StartError::Gone => error.into(),
+        TrialStartError::Late(_) => anyhow::Error::from(error).context("--start-at"),
+        TrialStartError::System(_) | TrialStartError::TargetsUsedUp | TrialStartError::SenderDied => {
+            error.into()
+        }
     }
 }
 
 /// The metrics endpoint, if one is asked for. It listens before anything is sent.
-fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
+fn metrics(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Option<Exporter>> {
     let address = Some(args.prometheus_addr.as_str()).filter(|address| !address.is_empty());
     address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
 }
 
 /// Opens the page of a run that has begun.
-fn open(site: Site, facts: Facts, about: &About, run: &dyn Running) -> anyhow::Result<Page> {
-    let hand = Hand { control: run.steer(), most_clients: plan::most_clients()? };
-    Page::start(site, Shown::new(facts, about.start(), hand, run.pods()))
+fn open(
+    site: PageServer,
+    facts: RunInfo,
+    about: &RunMetadata,
+    run: &dyn RunningAttack,
+) -> anyhow::Result<AttackPage> {
+    let hand = CommandHandler { control: run.control(), most_clients: plan::most_clients()? };
+    AttackPage::start(site, AttackPageContent::new(facts, about.start(), hand, run.pods()))
 }
 
 /// Sees the trial to its end, interval by interval; whoever shows it is done with it then.
 fn watch(
-    run: &mut dyn Running,
-    written: &mut Written,
+    run: &mut dyn RunningAttack,
+    written: &mut OutputFiles,
     metrics: Option<&Exporter>,
-    mut live: Option<Live>,
-    mut page: Option<&mut Page>,
+    mut live: Option<LiveDisplay>,
+    mut page: Option<&mut AttackPage>,
 ) {
     run.watch(&mut |news| {
-        let News::Measured(interval) = news else {
+        let RunUpdate::Measured(interval) = news else {
             if let Some(page) = &page {
-                page.changed();
+                page.notify_pods_changed();
             }
             return;
         };
@@ -225,20 +243,20 @@ fn watch(
 }
 
 /// Whether a signal is the only way to end the run, so that it is no interruption.
-fn is_endless(plan: &Plan) -> bool {
+fn is_endless(plan: &RunPlan) -> bool {
     let goes_on = match &plan.load.arrivals {
-        Arrivals::Open(schedule) => schedule.end().is_none(),
-        Arrivals::Closed => true,
+        ArrivalModel::Open(schedule) => schedule.end().is_none(),
+        ArrivalModel::Closed => true,
     };
     goes_on && plan.load.until == Default::default()
 }
 
 /// The summary, where it does not mix with results.
 fn report(
-    args: &Args,
-    about: &About,
+    args: &AttackArgs,
+    about: &RunMetadata,
     (judgement, summary): (&Judgement, &Summary),
-    pods: &[Row],
+    pods: &[AttackPodStatus],
 ) -> anyhow::Result<()> {
     let machine = &judgement.machine[..];
     let on_stdout = plan::results_on_stdout(args);
@@ -248,7 +266,7 @@ fn report(
             summary::text(judgement, summary) + &pods::table(pods) + &machine::notes(machine)
         }
         SummaryFormat::Json => {
-            serde_json::to_string(&machine::Report { about, judgement, summary, machine, pods })? + "\n"
+            serde_json::to_string(&machine::AttackReport { about, judgement, summary, machine, pods })? + "\n"
         }
         SummaryFormat::None => summary::warnings(judgement, summary),
     };
@@ -264,7 +282,7 @@ fn report(
 /// who interrupts the run twice has asked for it, and is told. True when the results are whole, or nobody wants the rest.
 fn check_results(
     written: Result<u64, EncodeError>,
-    mistake: Option<seawall_load::target::Mistake>,
+    mistake: Option<seawall_load::target::TargetError>,
     signal: Option<i32>,
 ) -> anyhow::Result<bool> {
     if let Some(mistake) = mistake {
@@ -284,7 +302,7 @@ fn check_results(
 }
 
 /// Says all of them: the last where the program ends, the others here.
-fn all(mut errors: Vec<anyhow::Error>) -> anyhow::Result<()> {
+fn report_errors(mut errors: Vec<anyhow::Error>) -> anyhow::Result<()> {
     let last = errors.pop();
     for error in errors {
         // Standard error may be closed; the exit code says it, too.
@@ -295,15 +313,15 @@ fn all(mut errors: Vec<anyhow::Error>) -> anyhow::Result<()> {
 
 /// The exit code of a run that took place. That of a signal comes first; then a generator that was the limit, for what it measured
 /// proves nothing.
-fn code(judgement: &Judgement, early: Option<Early>, signal: Option<i32>) -> u8 {
+fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option<i32>) -> u8 {
     if let Some(signal) = signal {
-        return exit::signalled(signal);
+        return exit::from_signal(signal);
     }
     let Some(holds) = judgement.holds() else { return exit::GENERATOR_LIMITED };
     for missed in &judgement.missed {
         // Standard error may be closed; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
     }
-    let spent = early == Some(Early::ErrorBudget);
+    let spent = early == Some(RunStopReason::ErrorBudget);
     if holds && !spent { 0 } else { exit::OBJECTIVE_MISSED }
 }

@@ -15,20 +15,22 @@ use anyhow::{Context as _, anyhow};
 use rustix::event::{Timespec, poll};
 use rustix::termios::tcgetwinsize;
 use seawall_core::{Clock, file};
-use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict, checked_name};
-use seawall_probe::System;
+use seawall_doctor::{
+    ALL, CheckContext, DoctorCheck, DoctorFinding, DoctorVerdict, HttpUrl, NetworkFetcher, checked_name,
+};
+use seawall_probe::LocalFiles;
 
-use self::report::Report;
-use crate::draft::{Draft, is_stdout};
+use self::report::DoctorReport;
+use crate::draft::{AtomicFile, is_stdout};
 use crate::exit;
 
 /// Flags of `seawall doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct DoctorArgs {
     /// Checks to run, as --list names them [default: all]
     #[arg(value_name = "CHECK", value_parser = check)]
-    checks: Vec<&'static Check>,
+    checks: Vec<&'static DoctorCheck>,
     /// Say which checks there are and what each can find, and look at nothing
     #[arg(long, conflicts_with_all = ["json", "checks"])]
     list: bool,
@@ -43,14 +45,14 @@ pub(crate) struct Args {
     resolv_conf: Option<String>,
     /// Where Envoy's admin port is [default: http://127.0.0.1:15000 (Istio's), then :9901]
     #[arg(long, value_name = "URL", value_parser = place)]
-    envoy_admin: Option<Place>,
+    envoy_admin: Option<HttpUrl>,
 }
 
-fn place(url: &str) -> Result<Place, &'static str> {
-    Place::of_url(url).ok_or("it is no URL such as http://127.0.0.1:9901")
+fn place(url: &str) -> Result<HttpUrl, &'static str> {
+    HttpUrl::of_url(url).ok_or("it is no URL such as http://127.0.0.1:9901")
 }
 
-fn check(name: &str) -> Result<&'static Check, String> {
+fn check(name: &str) -> Result<&'static DoctorCheck, String> {
     let known = || ALL.iter().map(|check| check.id).collect::<Vec<_>>().join(", ");
     let found = ALL.iter().find(|check| check.id == name);
     found.ok_or_else(|| format!("no check is called so; there are: {}", known()))
@@ -75,7 +77,7 @@ Example: seawall doctor
 ///
 /// # Errors
 /// A file that cannot be read or written, named.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
@@ -84,15 +86,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         check_configuration(path)?;
     }
     // Before anything is looked at, so that what could not be written is not looked for.
-    let draft = args.json.as_deref().map(Draft::create).transpose()?;
+    let draft = args.json.as_deref().map(AtomicFile::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
     let width = width(beside);
     let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found, width), beside))?;
-    let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
+    let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(DoctorVerdict::Ok);
     if let Some(draft) = draft {
-        draft.finish(&Report::new(worst, &found).to_json()?)?;
+        draft.commit(&DoctorReport::new(worst, &found).to_json()?)?;
     }
-    show(&screen::sum(&found), beside)?;
+    show(&screen::counts_line(&found), beside)?;
     Ok(ExitCode::from(code(worst)))
 }
 
@@ -110,27 +112,27 @@ fn check_configuration(path: &str) -> anyhow::Result<()> {
 }
 
 /// These checks, in the order of the list and each once; all if none is named.
-fn chosen(named: &[&'static Check]) -> Vec<&'static Check> {
-    let is_named = |check: &&Check| named.is_empty() || named.iter().any(|named| named.id == check.id);
+fn chosen(named: &[&'static DoctorCheck]) -> Vec<&'static DoctorCheck> {
+    let is_named = |check: &&DoctorCheck| named.is_empty() || named.iter().any(|named| named.id == check.id);
     ALL.iter().filter(is_named).collect()
 }
 
 /// Runs checks one after the other, and hands on what each found as soon as it is known.
 fn examine(
-    checks: &[&Check],
-    args: &Args,
-    mut told: impl FnMut(&Check, &[Finding]) -> anyhow::Result<()>,
-) -> anyhow::Result<Vec<Finding>> {
+    checks: &[&DoctorCheck],
+    args: &DoctorArgs,
+    mut told: impl FnMut(&DoctorCheck, &[DoctorFinding]) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<DoctorFinding>> {
     let clock = Clock::system();
     let wait = |time| pass(&clock, time);
     let now = || Duration::from_nanos(clock.now().as_nanos());
-    let site = Site {
-        files: &System,
+    let site = CheckContext {
+        files: &LocalFiles,
         wait: &wait,
         now: &now,
         names: &args.name,
         resolv_conf: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
-        web: &Network { now: &now },
+        web: &NetworkFetcher { now: &now },
         wall: &|| clock.wall(),
         environment: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
         envoy_admin: args.envoy_admin.as_ref(),
@@ -175,12 +177,12 @@ fn show(text: &str, beside: bool) -> anyhow::Result<()> {
     }
 }
 
-fn code(worst: Verdict) -> u8 {
+fn code(worst: DoctorVerdict) -> u8 {
     match worst {
-        Verdict::Ok => exit::FOUND,
-        Verdict::CannotTell => exit::CANNOT_TELL,
-        Verdict::Warning => exit::WARNED,
-        Verdict::Fault => exit::FAULT,
+        DoctorVerdict::Ok => exit::FOUND,
+        DoctorVerdict::CannotTell => exit::CANNOT_TELL,
+        DoctorVerdict::Warning => exit::WARNED,
+        DoctorVerdict::Fault => exit::FAULT,
     }
 }
 
@@ -206,7 +208,9 @@ mod tests {
 
     #[test]
     fn the_worst_finding_is_the_exit_code() {
-        let codes = [Verdict::Ok, Verdict::CannotTell, Verdict::Warning, Verdict::Fault].map(code);
+        let codes =
+            [DoctorVerdict::Ok, DoctorVerdict::CannotTell, DoctorVerdict::Warning, DoctorVerdict::Fault]
+                .map(code);
         assert_eq!(codes, [0, 8, 10, 9]);
     }
 }

@@ -24,14 +24,14 @@ pub(crate) fn is_stdout(place: &Path) -> bool {
 
 /// A file that is not there yet. Dropped before it is finished, nothing is left of it.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct AtomicFile {
     file: File,
     place: PathBuf,
     /// Where it is until it is finished; none where its place is no plain file, such as a pipe.
-    beside: Option<PathBuf>,
+    temporary: Option<PathBuf>,
 }
 
-impl Draft {
+impl AtomicFile {
     /// # Errors
     /// The place cannot be written to, which is named.
     pub(crate) fn create(place: &Path) -> anyhow::Result<Self> {
@@ -41,37 +41,37 @@ impl Draft {
     fn open(place: &Path) -> std::io::Result<Self> {
         if is_stdout(place) {
             let file = File::from(stdout().as_fd().try_clone_to_owned()?);
-            return Ok(Self { file, place: "standard output".into(), beside: None });
+            return Ok(Self { file, place: "standard output".into(), temporary: None });
         }
         let is_special = std::fs::metadata(place).is_ok_and(|there| !there.is_file());
         if is_special {
             let file = special(place)?;
-            return Ok(Self { file, place: place.to_owned(), beside: None });
+            return Ok(Self { file, place: place.to_owned(), temporary: None });
         }
         let name = place.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
-        let (file, beside) = beside(place, &name.to_string_lossy(), std::process::id())?;
-        Ok(Self { file, place: place.to_owned(), beside: Some(beside) })
+        let (file, beside) = create_temporary(place, &name.to_string_lossy(), std::process::id())?;
+        Ok(Self { file, place: place.to_owned(), temporary: Some(beside) })
     }
 
     /// Where it is until it is finished, if that is not its place.
-    pub(crate) fn beside(&self) -> Option<&Path> {
-        self.beside.as_deref()
+    pub(crate) fn temporary_path(&self) -> Option<&Path> {
+        self.temporary.as_deref()
     }
 
     /// Writes it, and moves it to its place.
     ///
     /// # Errors
     /// It cannot be written to its end; what was at its place before is there still.
-    pub(crate) fn finish(mut self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn commit(mut self, text: &str) -> anyhow::Result<()> {
         self.put(text).with_context(|| format!("cannot write {}", self.place.display()))
     }
 
     fn put(&mut self, text: &str) -> std::io::Result<()> {
         self.file.write_all(text.as_bytes())?;
-        let Some(beside) = &self.beside else { return Ok(()) };
+        let Some(beside) = &self.temporary else { return Ok(()) };
         self.file.sync_all()?;
         std::fs::rename(beside, &self.place)?;
-        self.beside = None;
+        self.temporary = None;
         Ok(())
     }
 }
@@ -90,7 +90,7 @@ fn special(place: &Path) -> std::io::Result<File> {
 }
 
 /// A new file beside a place, by the first name that is free.
-fn beside(place: &Path, name: &str, program: u32) -> std::io::Result<(File, PathBuf)> {
+fn create_temporary(place: &Path, name: &str, program: u32) -> std::io::Result<(File, PathBuf)> {
     let mut left = 0;
     loop {
         let number = if left == 0 { String::new() } else { format!(".{left}") };
@@ -102,9 +102,9 @@ fn beside(place: &Path, name: &str, program: u32) -> std::io::Result<(File, Path
     }
 }
 
-impl Drop for Draft {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
+        if let Some(beside) = &self.temporary {
             // What cannot be removed has a name that says whose it is.
             let _ = std::fs::remove_file(beside);
         }
@@ -113,16 +113,16 @@ impl Drop for Draft {
 
 /// What a command that explains itself writes: an answer for programs, and a page.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct ReportFiles {
     /// One of them is standard output.
     pub(crate) has_stdout: bool,
-    json: Option<Draft>,
-    html: Option<Draft>,
+    json: Option<AtomicFile>,
+    html: Option<AtomicFile>,
 }
 
-impl Files {
+impl ReportFiles {
     /// Whether both are one file, which would hold what was written last.
-    pub(crate) fn are_one(json: Option<&Path>, html: Option<&Path>) -> bool {
+    pub(crate) fn is_same_file(json: Option<&Path>, html: Option<&Path>) -> bool {
         let places = [json, html].map(|path| path.and_then(place));
         places[0].is_some() && places[0] == places[1]
     }
@@ -133,14 +133,14 @@ impl Files {
     /// A place cannot be written to, which is named.
     pub(crate) fn create(json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<Self> {
         let has_stdout = [json, html].into_iter().flatten().any(is_stdout);
-        let create = |place: Option<&Path>| place.map(Draft::create).transpose();
+        let create = |place: Option<&Path>| place.map(AtomicFile::create).transpose();
         Ok(Self { has_stdout, json: create(json)?, html: create(html)? })
     }
 
     /// What is left if the program does not come to write them.
-    pub(crate) fn drafts(&self) -> Vec<PathBuf> {
+    pub(crate) fn temporary_paths(&self) -> Vec<PathBuf> {
         let files = [&self.json, &self.html].into_iter().flatten();
-        files.filter_map(Draft::beside).map(Path::to_owned).collect()
+        files.filter_map(AtomicFile::temporary_path).map(Path::to_owned).collect()
     }
 
     /// Writes those that were asked for.
@@ -153,10 +153,10 @@ impl Files {
         html: impl FnOnce() -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
         if let Some(draft) = self.json {
-            draft.finish(&json()?)?;
+            draft.commit(&json()?)?;
         }
         if let Some(draft) = self.html {
-            draft.finish(&html()?)?;
+            draft.commit(&html()?)?;
         }
         Ok(())
     }
@@ -178,12 +178,12 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let place = room.path().join("run.json");
         let names = || std::fs::read_dir(room.path()).unwrap().count();
-        drop(Draft::create(&place).unwrap());
+        drop(AtomicFile::create(&place).unwrap());
         assert_eq!(names(), 0, "nothing is left of what was not finished");
-        Draft::create(&place).unwrap().finish("first").unwrap();
-        let second = Draft::create(&place).unwrap();
+        AtomicFile::create(&place).unwrap().commit("first").unwrap();
+        let second = AtomicFile::create(&place).unwrap();
         assert_eq!(std::fs::read_to_string(&place).unwrap(), "first");
-        second.finish("second").unwrap();
+        second.commit("second").unwrap();
         assert_eq!((std::fs::read_to_string(&place).unwrap().as_str(), names()), ("second", 1));
     }
 
@@ -193,7 +193,7 @@ mod tests {
         let place = room.path().join("run.json");
         let left = room.path().join(format!(".run.json.{}", std::process::id()));
         std::fs::write(&left, "half").unwrap();
-        Draft::create(&place).unwrap().finish("whole").unwrap();
+        AtomicFile::create(&place).unwrap().commit("whole").unwrap();
         let texts = [&place, &left].map(|path| std::fs::read_to_string(path).unwrap());
         assert_eq!(texts, ["whole", "half"], "whose it is nobody knows for certain, so it stays");
     }
@@ -204,11 +204,11 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let place = room.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let error = format!("{:#}", Draft::create(&place).unwrap_err());
+        let error = format!("{:#}", AtomicFile::create(&place).unwrap_err());
         assert!(error.contains("pipe: it is a pipe that nobody reads"), "{error}");
         // Open to both sides, so that neither waits for the other.
         let mut reader = OpenOptions::new().read(true).write(true).open(&place).unwrap();
-        Draft::create(&place).unwrap().finish("whole").unwrap();
+        AtomicFile::create(&place).unwrap().commit("whole").unwrap();
         let mut text = [0; 5];
         std::io::Read::read_exact(&mut reader, &mut text).unwrap();
         assert_eq!(&text, b"whole");
@@ -218,17 +218,17 @@ mod tests {
     fn an_answer_and_a_page_are_two_files_however_they_are_named() {
         let room = tempfile::tempdir().unwrap();
         let [json, other] = ["run", "./run"].map(|name| room.path().join(name));
-        let are_one = |json, html| Files::are_one(Some(json), Some(html));
+        let are_one = |json, html| ReportFiles::is_same_file(Some(json), Some(html));
         assert!(are_one(&json, &json) && are_one(&json, &other));
         assert!(are_one(Path::new("-"), Path::new("-")));
-        assert!(!are_one(&json, &room.path().join("page")) && !Files::are_one(Some(&json), None));
-        assert!(!Files::are_one(None, None));
+        assert!(!are_one(&json, &room.path().join("page")) && !ReportFiles::is_same_file(Some(&json), None));
+        assert!(!ReportFiles::is_same_file(None, None));
     }
 
     #[test]
     fn a_place_that_cannot_be_written_to_is_named() {
-        let error = Draft::create(Path::new("/nonexistent/run.json")).unwrap_err();
+        let error = AtomicFile::create(Path::new("/nonexistent/run.json")).unwrap_err();
         assert!(format!("{error:#}").starts_with("cannot write /nonexistent/run.json: "), "{error:#}");
-        assert!(Draft::create(Path::new("/dev/null")).unwrap().finish("x").is_ok());
+        assert!(AtomicFile::create(Path::new("/dev/null")).unwrap().commit("x").is_ok());
     }
 }

@@ -20,23 +20,23 @@ use clap::Subcommand;
 
 /// Flags of `seawall emulate`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct EmulateArgs {
     #[command(subcommand)]
-    what: What,
+    what: EmulateCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum EmulateCommand {
     /// Run AWS's STS, EKS Auth and instance metadata service on one loopback port
-    Aws(Box<aws::Args>),
+    Aws(Box<aws::EmulateAwsArgs>),
     /// Run Google's STS, IAM Credentials and metadata server on one loopback port
-    Google(Box<google::Args>),
+    Google(Box<google::EmulateGoogleArgs>),
     /// Make the key and the published key set of a ServiceAccount token issuer
-    Issuer(issuer::Args),
+    Issuer(issuer::EmulateIssuerArgs),
     /// Run a server that breaks at a known rate for a known cause
-    Server(Box<server::Args>),
+    Server(Box<server::EmulateServerArgs>),
     /// Make a ServiceAccount token as the Kubernetes API server would
-    Token(Box<token::Args>),
+    Token(Box<token::EmulateTokenArgs>),
 }
 
 /// The issuer of a cluster that was given no other name: kubeadm's default.
@@ -46,19 +46,19 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 ///
 /// # Errors
 /// Bad input, an unusable file or address, named.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: EmulateArgs) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Aws(args) => aws::run(*args),
-        What::Google(args) => google::run(*args),
-        What::Issuer(args) => issuer::run(&args),
-        What::Server(args) => server::run(&args),
-        What::Token(args) => token::run(&args),
+        EmulateCommand::Aws(args) => aws::run(*args),
+        EmulateCommand::Google(args) => google::run(*args),
+        EmulateCommand::Issuer(args) => issuer::run(&args),
+        EmulateCommand::Server(args) => server::run(&args),
+        EmulateCommand::Token(args) => token::run(&args),
     }
     .map(|()| ExitCode::SUCCESS)
 }
 
 /// One line on standard output. A closed pipe is an error, not a panic.
-fn say(line: &str) -> anyhow::Result<()> {
+fn print_line(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
 }

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail};
-use seawall_load::results::{EncodeError, Encoder, Format};
+use seawall_load::results::{EncodeError, Encoder, ResultFormat};
 
-use crate::report::input::{self, Inputs, Sorted};
+use crate::report::input::{self, ClassifiedInputs, MergedInputs};
 use crate::report::output::Output;
 
 /// Flags of `seawall encode`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
-pub(crate) struct Args {
+pub(crate) struct EncodeArgs {
     /// gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "json")]
-    to: Format,
+    to: ResultFormat,
     /// Where to write
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
@@ -55,14 +55,14 @@ Examples:
 /// # Errors
 /// Inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let inputs = Sorted::of(input::open(&args.files)?)?.without_intervals("`seawall encode`")?;
+pub(crate) fn run(args: EncodeArgs) -> anyhow::Result<ExitCode> {
+    let inputs = ClassifiedInputs::of(input::open(&args.files)?)?.without_intervals("`seawall encode`")?;
     let mut inputs = input::merged(inputs.results.into_iter().chain(inputs.logs));
     let live = input::reads_stdin(&args.files);
     let mut encoder = Encoder::new(args.to, sink(Output::open(&args.output)?, live)?);
     let interrupted = interrupted()?;
     let written = copy(&mut inputs, &mut encoder, &interrupted, live);
-    let (Ok(count) | Err(Stop { count, .. })) = &written;
+    let (Ok(count) | Err(CopyError { count, .. })) = &written;
     let problems: Vec<String> = inputs.broken().iter().map(ToString::to_string).collect();
     if *count == 0 && !problems.is_empty() {
         bail!(problems.join("; "));
@@ -70,26 +70,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match written {
         Ok(_) => encoder.flush().context("cannot write the results")?,
         // The reader at the other end (head, say) has seen enough.
-        Err(Stop { error: EncodeError::Io(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(Stop { error, .. }) => return Err(error).context("cannot write the results"),
+        Err(CopyError { error: EncodeError::Io(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {
+        }
+        Err(CopyError { error, .. }) => return Err(error).context("cannot write the results"),
     }
-    Ok(crate::report::complain(&problems))
+    Ok(crate::report::report_problems(&problems))
 }
 
-struct Stop {
+struct CopyError {
     count: u64,
     error: EncodeError,
 }
 
 fn copy(
-    inputs: &mut Inputs,
+    inputs: &mut MergedInputs,
     encoder: &mut Encoder<impl Write>,
     interrupted: &AtomicBool,
     live: bool,
-) -> Result<u64, Stop> {
+) -> Result<u64, CopyError> {
     let mut count = 0;
     while let Some((_, record)) = inputs.next_record() {
-        encoder.encode(record).map_err(|error| Stop { count, error })?;
+        encoder.encode(record).map_err(|error| CopyError { count, error })?;
         count += 1;
         // What feeds a pipe got the same signal and ends it; a file would go on.
         if !live && interrupted.load(Ordering::Relaxed) {

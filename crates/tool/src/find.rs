@@ -26,111 +26,118 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use seawall_lab::find::answer::{Answer, Cut, Outcome};
-use seawall_lab::find::witness::Witnessed;
-use seawall_lab::find::{closed, find, has_nothing_left, nothing_yet, read};
-use seawall_load::files::Files as Read;
+use seawall_lab::find::answer::{FindOutcome, FindReport, FindStopReason};
+use seawall_lab::find::witness::InstrumentedDriver;
+use seawall_lab::find::{closed, empty_report, find, has_nothing_left, read};
+use seawall_load::files::InputFiles as Read;
 
-pub(crate) use self::args::Args;
-use self::ground::{Kit, Site};
-use self::plan::Order;
-use self::pods::Pods;
-use self::progress::{Followed, Progress};
-use self::signals::Signals;
-use crate::draft::Files;
+pub(crate) use self::args::FindArgs;
+use self::ground::{FindSessionConfig, SearchSetup};
+use self::plan::FindCommandPlan;
+use self::pods::FindPodGroup;
+use self::progress::{FindProgress, PageWatcher};
+use self::signals::TerminationSignals;
+use crate::draft::ReportFiles;
 use crate::exit;
-use crate::on::crew::{self, Called};
-use crate::on::{self, Asked};
-use crate::searching::Page;
+use crate::on::crew::{self, AcquireOutcome};
+use crate::on::{self, DistributedOptions};
+use crate::searching::SearchPage;
 use crate::wrap::columns;
 
 /// Runs the command, with no more than `cpus` threads that send.
 ///
 /// # Errors
 /// Bad input, named: nothing was sent then. Or a file that could not be written.
-pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     args.check()?;
     if let [before, after] = &args.compare[..] {
         return gate::run(before, after);
     }
-    if let Some(asked) = args.asked()? {
-        let files = Read::keeping();
-        let planned = plan::plan(args, plan::cores(), &files)?;
-        let asked = asked.lasting(planned.0.plan.budget);
-        if on::prints(&asked, &args.beside(), &files)? {
+    if let Some(asked) = args.distributed_options()? {
+        let files = Read::capturing();
+        let planned = plan::plan(args, plan::available_cores(), &files)?;
+        let asked = asked.with_duration(planned.0.plan.budget);
+        if on::print_if_dry_run(&asked, &args.command_context(), &files)? {
             return Ok(ExitCode::SUCCESS);
         }
         return from_pods(args, planned, &asked, &files);
     }
-    let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get), &Read::default())?;
-    let page = args.page.map(crate::page::Site::bind).transpose()?;
-    ensure!(page.is_none() || !is_whole(&order)?, WHOLE);
-    let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
-    let progress = Progress::to_stderr()?;
+    let (order, kit) =
+        plan::plan(args, cpus.map_or_else(plan::available_cores, NonZero::get), &Read::default())?;
+    let page = args.page.map(crate::page::PageServer::bind).transpose()?;
+    ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
+    let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
+    let progress = FindProgress::to_stderr()?;
     let site = ground::open(kit, progress.observer())?;
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
 }
 
 /// The same from pods.
 fn from_pods(
-    args: &Args,
-    (order, kit): (Order, Kit),
-    asked: &Asked,
+    args: &FindArgs,
+    (order, kit): (FindCommandPlan, FindSessionConfig),
+    asked: &DistributedOptions,
     files: &Read,
 ) -> anyhow::Result<ExitCode> {
     ensure!(order.closed.is_none(), "--closed: pods offer rates, and no clients that wait for answers");
-    let page = args.page.map(crate::page::Site::bind).transpose()?;
-    ensure!(page.is_none() || !is_whole(&order)?, WHOLE);
-    let drafts = Files::create(args.json.as_deref(), args.html.as_deref())?;
-    let crew = match crew::called(asked, &args.beside(), files)? {
-        Called::Ready(crew, _) => *crew,
-        Called::Interrupted(code) => return Ok(code),
+    let page = args.page.map(crate::page::PageServer::bind).transpose()?;
+    ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
+    let drafts = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
+    let crew = match crew::acquire_pods(asked, &args.command_context(), files)? {
+        AcquireOutcome::Ready(crew, _) => *crew,
+        AcquireOutcome::Interrupted(code) => return Ok(code),
     };
-    let progress = Progress::to_stderr()?;
+    let progress = FindProgress::to_stderr()?;
     let most = asked.most_pods.map_or(crew.fleet.size(), |most| most as usize);
-    let pods = Pods::new(crew, asked.when_pod_fails, most, progress.observer());
-    let (stop, bound) = (pods::ending(&pods.stop()), kit.late);
-    let site = Site { ground: Box::new(pods), stop, sight: ground::sight(kit.side), bound, reach: None };
+    let pods = FindPodGroup::new(crew, asked.when_pod_fails, most, progress.observer());
+    let (stop, bound) = (pods::stop_callback(&pods.stop()), kit.latency_bound);
+    let site = SearchSetup {
+        ground: Box::new(pods),
+        stop,
+        sight: ground::sight(kit.server_side),
+        latency_bound: bound,
+        reach: None,
+    };
     carry_out(&order, site, page, drafts, progress).map(ExitCode::from)
 }
 
 const WHOLE: &str = "--page: the run of --from has nothing left to do, so that there is nothing to follow: --html writes its page";
 
 /// Whether the run that is continued is at its end.
-fn is_whole(order: &Order) -> anyhow::Result<bool> {
-    let whole = order.before.as_ref().map(|before| has_nothing_left(&order.plan, before));
+fn is_complete(order: &FindCommandPlan) -> anyhow::Result<bool> {
+    let whole = order.previous.as_ref().map(|before| has_nothing_left(&order.plan, before));
     Ok(whole.transpose().context("--from")?.unwrap_or(false))
 }
 
 /// The run on a ground, whatever that is; answers with the exit code.
 fn carry_out(
-    order: &Order,
-    site: Site,
-    page: Option<crate::page::Site>,
-    files: Files,
-    progress: Progress,
+    order: &FindCommandPlan,
+    site: SearchSetup,
+    page: Option<crate::page::PageServer>,
+    files: ReportFiles,
+    progress: FindProgress,
 ) -> anyhow::Result<u8> {
-    let Site { mut ground, stop, sight, bound, reach } = site;
-    let signals = Signals::listen(box_of(&stop), files.drafts())?;
+    let SearchSetup { mut ground, stop, sight, latency_bound: bound, reach } = site;
+    let signals = TerminationSignals::listen(boxed_stop(&stop), files.temporary_paths())?;
     if let Some(reach) = reach
-        && let Err(error) = reach.ask(&order.plan.target.url, || signals.received().is_some())
+        && let Err(error) = reach.run(&order.plan.target.url, || signals.received().is_some())
     {
         progress.end();
         return Err(error);
     }
-    let known = || order.before.clone().unwrap_or_else(|| nothing_yet(&order.plan));
-    let mut page = page.map(|site| Page::open(site, known(), box_of(&stop))).transpose()?;
-    let mut ground = Witnessed::new(&mut *ground, sight, bound);
-    let mut watcher = (progress, page.as_mut().map(Followed::whole));
+    let known = || order.previous.clone().unwrap_or_else(|| empty_report(&order.plan));
+    let mut page = page.map(|site| SearchPage::open(site, known(), boxed_stop(&stop))).transpose()?;
+    let mut ground = InstrumentedDriver::new(&mut *ground, sight, bound);
+    let mut watcher = (progress, page.as_mut().map(PageWatcher::whole));
     let found = match order.closed {
-        Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.most, &mut watcher)),
-        None => find(&mut ground, &order.plan, order.before.as_ref(), &mut watcher),
+        Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.max_clients, &mut watcher)),
+        None => find(&mut ground, &order.plan, order.previous.as_ref(), &mut watcher),
     };
     watcher.0.end();
     let mut answer = found.context("--from")?;
     // A whole run has had its word already.
-    if order.before.as_ref() != Some(&answer) {
-        ground.testify(&mut answer, order.before.as_ref());
+    if order.previous.as_ref() != Some(&answer) {
+        ground.add_server_evidence(&mut answer, order.previous.as_ref());
     }
     let written = write(&answer, files);
     let code = code(&answer, signals.received());
@@ -140,13 +147,13 @@ fn carry_out(
     written.and(Ok(code))
 }
 
-fn box_of(stop: &Arc<dyn Fn() + Send + Sync>) -> Box<dyn Fn() + Send> {
+fn boxed_stop(stop: &Arc<dyn Fn() + Send + Sync>) -> Box<dyn Fn() + Send> {
     let stop = Arc::clone(stop);
     Box::new(move || stop())
 }
 
 /// The screen after the files: it is the file that must not be lost.
-fn write(answer: &Answer, files: Files) -> anyhow::Result<()> {
+fn write(answer: &FindReport, files: ReportFiles) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
     let text = screen::text(answer, columns.unwrap_or(screen::WIDE));
@@ -166,21 +173,21 @@ fn tell(text: &str) -> anyhow::Result<()> {
 }
 
 /// Reads a run that was written down.
-fn earlier(path: &Path) -> anyhow::Result<Answer> {
+fn read_earlier_report(path: &Path) -> anyhow::Result<FindReport> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     read::read(file).with_context(|| path.display().to_string())
 }
 
 /// A signal that cut a run off comes first; then how it ended.
-fn code(answer: &Answer, signal: Option<i32>) -> u8 {
+fn code(answer: &FindReport, signal: Option<i32>) -> u8 {
     match (signal, answer.cut, answer.outcome) {
-        (Some(signal), Some(Cut::Signal), _) => exit::signalled(signal),
-        (_, _, Outcome::Found) => exit::FOUND,
-        (_, _, Outcome::Metastable) => exit::METASTABLE,
-        (_, _, Outcome::Capped) => exit::CAPPED,
-        (_, _, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
-        (_, _, Outcome::UnstableBaseline) => exit::UNSTABLE,
-        (_, _, Outcome::Gone) => exit::GONE,
-        (_, _, Outcome::Interrupted) => exit::CANNOT_TELL,
+        (Some(signal), Some(FindStopReason::Signal), _) => exit::from_signal(signal),
+        (_, _, FindOutcome::Found) => exit::FOUND,
+        (_, _, FindOutcome::Metastable) => exit::METASTABLE,
+        (_, _, FindOutcome::Capped) => exit::CAPPED,
+        (_, _, FindOutcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
+        (_, _, FindOutcome::UnstableBaseline) => exit::UNSTABLE,
+        (_, _, FindOutcome::Gone) => exit::GONE,
+        (_, _, FindOutcome::Interrupted) => exit::CANNOT_TELL,
     }
 }

@@ -10,11 +10,11 @@ use anyhow::Context as _;
 
 /// A signed count of nanoseconds that reads and prints as Go's `time.Duration`: `1h2m3.5s`, `15ms`, `-1.5µs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Duration(pub(crate) i64);
+pub(crate) struct GoDuration(pub(crate) i64);
 
 const SECOND: i64 = 1_000_000_000;
 
-impl Duration {
+impl GoDuration {
     /// vegeta's rounding for reports: to the next finer unit (hours to minutes, …, microseconds to nanoseconds).
     pub(crate) fn rounded(self) -> Self {
         let steps = [3600 * SECOND, 60 * SECOND, SECOND, 1_000_000, 1_000, 1];
@@ -30,7 +30,7 @@ impl Duration {
     }
 }
 
-impl fmt::Display for Duration {
+impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 0 {
             f.write_str("-")?;
@@ -67,7 +67,7 @@ fn decimal(f: &mut fmt::Formatter<'_>, ns: u64, unit: u64, name: &str) -> fmt::R
     f.write_str(name)
 }
 
-impl FromStr for Duration {
+impl FromStr for GoDuration {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -128,14 +128,14 @@ mod tests {
             (i64::MIN, "-2562047h47m16.854775808s"),
         ];
         for (ns, text) in cases {
-            assert_eq!(Duration(ns).to_string(), text);
-            assert_eq!(text.parse::<Duration>().ok(), Some(Duration(ns)), "{text}");
+            assert_eq!(GoDuration(ns).to_string(), text);
+            assert_eq!(text.parse::<GoDuration>().ok(), Some(GoDuration(ns)), "{text}");
         }
     }
 
     #[test]
     fn a_refused_duration_is_named() {
-        let refused = "3".parse::<Duration>().unwrap_err().to_string();
+        let refused = "3".parse::<GoDuration>().unwrap_err().to_string();
         assert!(refused.starts_with("\"3\" is not a duration"), "{refused}");
     }
 
@@ -151,7 +151,7 @@ mod tests {
             (-1_234_567, "-1.234567ms"),
         ];
         for (ns, text) in cases {
-            assert_eq!(Duration(ns).rounded().to_string(), text);
+            assert_eq!(GoDuration(ns).rounded().to_string(), text);
         }
     }
 

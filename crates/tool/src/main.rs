@@ -47,24 +47,24 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send requests at an exact rate or from a fixed number of clients
-    Attack(Box<attack::Args>),
+    Attack(Box<attack::AttackArgs>),
     /// Find the rate at which a target breaks, and why
-    Find(Box<find::Args>),
+    Find(Box<find::FindArgs>),
     /// Tell which of several ways to a target is slower, and which are not
-    Isolate(Box<isolate::Args>),
+    Isolate(Box<isolate::IsolateArgs>),
     /// Look for what is wrong with this node or pod, without any load
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Summarise results: text, json, histograms, or one offline HTML page
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Convert results between gob, JSON lines and CSV
-    Encode(encode::Args),
+    Encode(encode::EncodeArgs),
     /// Draw results as one offline HTML page or SVG
-    Plot(plot::Args),
+    Plot(plot::PlotArgs),
     /// Do a part of what `--on` asks for, in a pod
     #[command(hide = true)]
-    Pod(pod::Args),
+    Pod(pod::PodArgs),
     /// Run a cloud on loopback (Google's or AWS's services), or a server that breaks at a known rate
-    Emulate(emulate::Args),
+    Emulate(emulate::EmulateArgs),
 }
 
 fn main() -> ExitCode {
@@ -126,7 +126,7 @@ mod exit {
     pub(crate) const GONE: u8 = 11;
 
     /// The shell's convention for a program that a signal ended.
-    pub(crate) fn signalled(signal: i32) -> u8 {
+    pub(crate) fn from_signal(signal: i32) -> u8 {
         u8::try_from(128 + signal).unwrap_or(u8::MAX)
     }
 }

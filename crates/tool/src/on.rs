@@ -13,20 +13,26 @@ use std::io::{Write as _, stdout};
 
 use anyhow::Context as _;
 use seawall_fleet::manifest;
-use seawall_load::files::Files;
+use seawall_load::files::InputFiles;
 
-pub(crate) use self::args::{OnArgs, WhenPodFails};
-pub(crate) use self::asked::{Asked, Beside, Command, Deed, STDOUT, Written};
-pub(crate) use self::crew::Ended;
+pub(crate) use self::args::{DistributedArgs, WhenPodFails};
+pub(crate) use self::asked::{
+    CommandContext, DistributedAction, DistributedOptions, LoadCommand, RecordDestination, STDOUT,
+};
+pub(crate) use self::crew::CleanupGuard;
 
 /// Whether what makes the pods is all that is asked for, of a command whose plan was made of these files: then it is printed.
 ///
 /// # Errors
 /// What cannot be given to pods.
-pub(crate) fn prints(asked: &Asked, beside: &Beside<'_>, files: &Files) -> anyhow::Result<bool> {
-    let Deed::Print(spec) = &asked.deed else { return Ok(false) };
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
-    let text = manifest::written(spec, &materials, beside.command.word());
+pub(crate) fn print_if_dry_run(
+    asked: &DistributedOptions,
+    beside: &CommandContext<'_>,
+    files: &InputFiles,
+) -> anyhow::Result<bool> {
+    let DistributedAction::PrintManifest(spec) = &asked.action else { return Ok(false) };
+    let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
+    let text = manifest::to_yaml(spec, &materials, beside.command.name());
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;
     Ok(true)

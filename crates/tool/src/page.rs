@@ -1,8 +1,8 @@
 //! `--page`: a run as a page in the browser while it goes on, served to whoever on this machine has its link.
 //!
-//! Knows HTTP and who may ask; what is shown and what the buttons do is its [`Content`]'s. [`door`] decides about requests by pure
+//! Knows HTTP and who may ask; what is shown and what the buttons do is its [`PageContent`]'s. [`door`] decides about requests by pure
 //! functions, [`server`] answers those that it lets in, [`events`] is the stream of one page. It has a thread of its own with a
-//! runtime of its own: whoever measures hands news over without waiting ([`Feed`]), and shares nothing else with it.
+//! runtime of its own: whoever measures hands news over without waiting ([`PageFeed`]), and shares nothing else with it.
 
 mod door;
 mod events;
@@ -18,15 +18,15 @@ use anyhow::Context as _;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use self::door::{Door, Token};
+use self::door::{PageAuth, PageToken};
 
 /// What a page shows, and what its buttons do. Lives in the page's thread and never hears of a request.
-pub(crate) trait Content: Send + 'static {
+pub(crate) trait PageContent: Send + 'static {
     /// What it is told while the run goes on.
     type News: Send + 'static;
 
     /// Takes news.
-    fn take(&mut self, news: Self::News);
+    fn update(&mut self, news: Self::News);
 
     /// Whether it will not change any more.
     fn is_final(&self) -> bool;
@@ -50,7 +50,7 @@ pub(crate) trait Content: Send + 'static {
     fn report(&self) -> anyhow::Result<Option<String>>;
 
     /// Does what a line says, and answers with one.
-    fn obey(&self, line: &str) -> String;
+    fn run_command(&self, line: &str) -> String;
 }
 
 /// An address that only this machine reaches.
@@ -78,12 +78,12 @@ impl FromStr for Loopback {
 
 /// A bound address at which nobody is answered yet.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct PageServer {
     listener: TcpListener,
-    door: Door,
+    door: PageAuth,
 }
 
-impl Site {
+impl PageServer {
     /// Binds the address, and draws what the link has to hold.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Site {
         let cannot = || format!("--page: cannot listen on {address}");
         let listener = TcpListener::bind(address).with_context(cannot)?;
         listener.set_nonblocking(true).with_context(cannot)?;
-        let door = Door::new(listener.local_addr().with_context(cannot)?, Token::drawn()?);
+        let door = PageAuth::new(listener.local_addr().with_context(cannot)?, PageToken::generate()?);
         Ok(Self { listener, door })
     }
 
@@ -106,7 +106,7 @@ impl Site {
     ///
     /// # Errors
     /// There is no thread for it.
-    pub(crate) fn open<C: Content>(self, content: C) -> anyhow::Result<Feed<C::News>> {
+    pub(crate) fn open<C: PageContent>(self, content: C) -> anyhow::Result<PageFeed<C::News>> {
         let url = self.door.url();
         let feed = self.serve(content)?;
         // Standard error may be closed; the run goes on.
@@ -115,7 +115,7 @@ impl Site {
     }
 
     /// Serves until the feed ends, and a moment longer if a page is open that has not seen the end.
-    fn serve<C: Content>(self, content: C) -> anyhow::Result<Feed<C::News>> {
+    fn serve<C: PageContent>(self, content: C) -> anyhow::Result<PageFeed<C::News>> {
         let (news, feed) = channel(NEWS);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot serve --page")?;
@@ -125,10 +125,10 @@ impl Site {
             tokio::task::LocalSet::new().block_on(&runtime, self.answer(content, feed));
         };
         let thread = std::thread::Builder::new().name("page".into()).spawn(serve);
-        Ok(Feed::to(news, Some(thread.context("cannot serve --page")?)))
+        Ok(PageFeed::to(news, Some(thread.context("cannot serve --page")?)))
     }
 
-    async fn answer<C: Content>(self, content: C, feed: Receiver<C::News>) {
+    async fn answer<C: PageContent>(self, content: C, feed: Receiver<C::News>) {
         let Self { listener, door } = self;
         // Fails only where there is no runtime, and nobody is answered then.
         if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
@@ -142,12 +142,12 @@ const NEWS: usize = 8;
 
 /// Where news of the run go. Dropping it ends the page, and waits for that.
 #[derive(Debug)]
-pub(crate) struct Feed<N> {
+pub(crate) struct PageFeed<N> {
     news: Option<Sender<N>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<N> Feed<N> {
+impl<N> PageFeed<N> {
     /// Of who hears the news, in that thread if there is one to wait for.
     pub(crate) fn to(news: Sender<N>, thread: Option<JoinHandle<()>>) -> Self {
         Self { news: Some(news), thread }
@@ -157,7 +157,7 @@ impl<N> Feed<N> {
     ///
     /// # Errors
     /// What was not taken. A page that is gone takes everything.
-    pub(crate) fn offer(&self, news: N) -> Result<(), N> {
+    pub(crate) fn try_send(&self, news: N) -> Result<(), N> {
         match self.news.as_ref().map(|feed| feed.try_send(news)) {
             Some(Err(TrySendError::Full(news))) => Err(news),
             _ => Ok(()),
@@ -165,13 +165,13 @@ impl<N> Feed<N> {
     }
 
     /// Hands the last news over, once there is room: nothing is measured any more.
-    pub(crate) fn last(self, news: N) {
+    pub(crate) fn finish(self, news: N) {
         // A page whose thread is gone has said so.
         let _ = self.news.as_ref().map(|feed| feed.blocking_send(news));
     }
 }
 
-impl<N> Drop for Feed<N> {
+impl<N> Drop for PageFeed<N> {
     fn drop(&mut self) {
         self.news = None;
         // A thread that panicked has said so.
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn an_address_in_use_is_an_error_that_names_it() {
-        let taken = Site::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let taken = PageServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = taken.listener.local_addr().unwrap();
-        let refused = format!("{:#}", Site::bind(Loopback(address)).unwrap_err());
+        let refused = format!("{:#}", PageServer::bind(Loopback(address)).unwrap_err());
         assert!(refused.contains(&address.to_string()), "{refused}");
     }
 }

@@ -7,17 +7,17 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::report::input::{self, Input, Reading, Sorted, Wake};
+use crate::report::input::{self, ClassifiedInputs, InputReader, InputSource, WakeReason};
 use crate::report::output::Output;
 use crate::report::runs::Runs;
-use crate::report::series::Series;
-use crate::report::words::{OF_RESULTS, WORDS};
-use crate::report::{complain, html, logs, svg};
+use crate::report::series::RunSeries;
+use crate::report::words::{GLOSSARY, OF_RESULTS};
+use crate::report::{html, logs, report_problems, svg};
 
 /// Flags of `seawall plot`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
-pub(crate) struct Args {
+pub(crate) struct PlotArgs {
     /// Title of the page
     #[arg(long, default_value = "Load report")]
     title: String,
@@ -71,21 +71,22 @@ fn points(text: &str) -> anyhow::Result<usize> {
 /// # Errors
 /// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: PlotArgs) -> anyhow::Result<ExitCode> {
     let inputs = match args.opened(input::open(&args.files)?)? {
-        Opened::Curves(curves) => return args.curves(curves),
-        Opened::Others(inputs) => inputs,
+        PlotInputs::Curves(curves) => return args.curves(curves),
+        PlotInputs::Others(inputs) => inputs,
     };
     let format = args.format()?;
-    let Sorted { results, logs, .. } = Sorted::of(inputs)?.without_intervals("`seawall plot`")?;
+    let ClassifiedInputs { results, logs, .. } =
+        ClassifiedInputs::of(inputs)?.without_intervals("`seawall plot`")?;
     ensure!(!results.is_empty(), logs::TIMES_ALONE);
     let runs = Runs::new(&results);
     let inputs = input::merged(results);
     let mut output = Output::open(&args.output)?;
-    let mut reading = Reading::start(inputs, runs, input::reads_stdin(&args.files))?;
+    let mut reading = InputReader::start(inputs, runs, input::reads_stdin(&args.files))?;
     let mut problems = match reading.wait(None) {
-        Wake::Finished(problems) => problems,
-        Wake::Interrupted | Wake::Tick => Vec::new(),
+        WakeReason::Finished(problems) => problems,
+        WakeReason::Interrupted | WakeReason::Tick => Vec::new(),
     };
     let mut runs = reading.sum();
     if runs.named().next().is_none() {
@@ -93,27 +94,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     problems.extend(logs::add_to(&mut runs, logs));
     output.write(&args.draw(format, &runs)?, false)?;
-    Ok(complain(&problems))
+    Ok(report_problems(&problems))
 }
 
 /// Inputs by what they hold.
-enum Opened {
+enum PlotInputs {
     /// What `find --json` wrote, or summaries of attacks.
-    Curves(Vec<Input>),
+    Curves(Vec<InputSource>),
     /// Anything else.
-    Others(Vec<Input>),
+    Others(Vec<InputSource>),
 }
 
-impl Args {
+impl PlotArgs {
     /// Looks at how inputs begin. Curves over rates and results over time have no axis in common.
-    fn opened(&self, mut inputs: Vec<Input>) -> anyhow::Result<Opened> {
+    fn opened(&self, mut inputs: Vec<InputSource>) -> anyhow::Result<PlotInputs> {
         let mut curves = 0;
         for input in &mut inputs {
             curves += usize::from(curves::is_curve(input.head()?));
         }
         match curves {
-            0 => Ok(Opened::Others(inputs)),
-            all if all == inputs.len() => Ok(Opened::Curves(inputs)),
+            0 => Ok(PlotInputs::Others(inputs)),
+            all if all == inputs.len() => Ok(PlotInputs::Curves(inputs)),
             _ => {
                 bail!(
                     "some of these files hold results and some what came of several rates: one picture is of one kind"
@@ -123,7 +124,7 @@ impl Args {
     }
 
     /// Curves are drawn as a picture, whatever the default.
-    fn curves(&self, inputs: Vec<Input>) -> anyhow::Result<ExitCode> {
+    fn curves(&self, inputs: Vec<InputSource>) -> anyhow::Result<ExitCode> {
         let html = matches!(self.format, Some(Format::Html)) || self.output.ends_with(".html");
         ensure!(!html, "curves are a picture (.svg); the page of one search is what find --html writes");
         Output::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
@@ -145,10 +146,12 @@ impl Args {
     }
 
     fn draw(&self, format: Format, runs: &Runs) -> anyhow::Result<String> {
-        let series: Vec<Series> =
-            runs.named().map(|(name, run)| Series::new(name, run, self.threshold)).collect();
+        let series: Vec<RunSeries> =
+            runs.named().map(|(name, run)| RunSeries::new(name, run, self.threshold)).collect();
         match format {
-            Format::Html => html::render(&self.title, html::subtitle(runs), Some(OF_RESULTS), &series, WORDS),
+            Format::Html => {
+                html::render(&self.title, html::subtitle(runs), Some(OF_RESULTS), &series, GLOSSARY)
+            }
             Format::Svg => Ok(svg::render(&self.title, &series)),
         }
     }

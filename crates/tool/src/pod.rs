@@ -24,20 +24,20 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use seawall_fleet::materials::ARGUMENTS;
-use seawall_fleet::protocol::{Begin, HEARTBEAT_SECONDS, PLACE, Ready, VERSION};
+use seawall_fleet::protocol::{BeginTrial, HEARTBEAT_SECONDS, INDEX_VARIABLE, PodReady, VERSION};
 use seawall_lab::means;
-use seawall_lab::remote::Quota;
-use seawall_probe::System;
+use seawall_lab::remote::QuotaWatch;
+use seawall_probe::LocalFiles;
 use serde::de::DeserializeOwned;
 
-use self::ears::Ears;
-use self::hand::{End, Hand};
-use self::voice::Voice;
+use self::ears::TrialReceiver;
+use self::hand::{PodExitReason, TrialController};
+use self::voice::PodOutput;
 use crate::{Cli, Command, exit, flags};
 
 /// What a pod is told when it is made.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PodArgs {
     /// The user's command line after the program's name, as a JSON array of strings
     #[arg(long, value_name = "FILE", default_value = ARGUMENTS)]
     arguments: PathBuf,
@@ -51,26 +51,26 @@ pub(crate) struct Args {
 
 /// This pod among the others.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PodPosition {
     index: u64,
     of: u64,
     heartbeat: Duration,
 }
 
 /// Runs the command. What cannot be done is told to whoever gives orders, who reads nothing else.
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let voice = Arc::new(Voice);
-    obey(args, &voice).unwrap_or_else(|error| {
-        voice.failed(format!("{error:#}"));
+pub(crate) fn run(args: &PodArgs) -> ExitCode {
+    let voice = Arc::new(PodOutput);
+    run_pod(args, &voice).unwrap_or_else(|error| {
+        voice.send_failure(format!("{error:#}"));
         ExitCode::from(exit::BAD_INPUT)
     })
 }
 
-fn obey(args: &Args, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
+fn run_pod(args: &PodArgs, voice: &Arc<PodOutput>) -> anyhow::Result<ExitCode> {
     let heartbeat = args.heartbeat.unwrap_or(Duration::from_secs(HEARTBEAT_SECONDS));
-    let place = Place { index: index()?, of: args.pods.get(), heartbeat };
+    let place = PodPosition { index: index()?, of: args.pods.get(), heartbeat };
     let Cli { cpus, command, .. } = command(&args.arguments)?;
-    let cpus = cpus.map_or_else(means::cores, NonZero::get);
+    let cpus = cpus.map_or_else(means::available_cores, NonZero::get);
     match command {
         Command::Attack(attack) => sending::run(*attack, cpus, place, voice),
         Command::Find(find) => searching::run(*find, cpus, place, voice),
@@ -81,8 +81,8 @@ fn obey(args: &Args, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
 
 /// Its place.
 fn index() -> anyhow::Result<u64> {
-    let told = std::env::var(PLACE).with_context(|| PLACE)?;
-    told.parse().with_context(|| format!("{PLACE}: {told:?} is no place among pods"))
+    let told = std::env::var(INDEX_VARIABLE).with_context(|| INDEX_VARIABLE)?;
+    told.parse().with_context(|| format!("{INDEX_VARIABLE}: {told:?} is no place among pods"))
 }
 
 fn command(file: &Path) -> anyhow::Result<Cli> {
@@ -94,36 +94,36 @@ fn command(file: &Path) -> anyhow::Result<Cli> {
 }
 
 /// What is said before anything is sent.
-fn ready(place: Place, connections: usize) -> Ready {
-    let quota = Quota::watch(System, std::process::id()).cores();
-    Ready {
+fn ready(place: PodPosition, connections: usize) -> PodReady {
+    let quota = QuotaWatch::watch(LocalFiles, std::process::id()).cores();
+    PodReady {
         protocol: VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         index: place.index,
         connections,
-        cores: quota.unwrap_or_else(|| means::cores() as f64),
+        cores: quota.unwrap_or_else(|| means::available_cores() as f64),
     }
 }
 
 /// Has trials carried out as they are ordered, until the end; the exit code. An error is one that kept a trial from beginning.
 fn serve<W: DeserializeOwned + Send + 'static>(
-    ears: &Ears<W>,
-    place: Place,
-    (hand, voice): (&Hand, &Voice),
-    mut carry_out: impl FnMut(&Begin<W>) -> anyhow::Result<()>,
+    ears: &TrialReceiver<W>,
+    place: PodPosition,
+    (hand, voice): (&TrialController, &PodOutput),
+    mut carry_out: impl FnMut(&BeginTrial<W>) -> anyhow::Result<()>,
 ) -> ExitCode {
     while let Some(begin) = ears.next() {
         if let Err(error) = carry_out(&begin) {
-            hand.skips();
-            voice.failed(format!("{error:#}"));
+            hand.cancel_next();
+            voice.send_failure(format!("{error:#}"));
         }
-        if hand.ended().is_some() {
+        if hand.exit_reason().is_some() {
             break;
         }
     }
-    let why = hand.ended().unwrap_or(End::Left);
-    if why == End::Silence {
-        voice.failed(format!("nobody was heard for {} s", place.heartbeat.as_secs_f64()));
+    let why = hand.exit_reason().unwrap_or(PodExitReason::Requested);
+    if why == PodExitReason::HeartbeatLost {
+        voice.send_failure(format!("nobody was heard for {} s", place.heartbeat.as_secs_f64()));
     }
-    ExitCode::from(ears::code(why))
+    ExitCode::from(ears::exit_code(why))
 }

@@ -30,19 +30,19 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use seawall_load::record::Record;
 
-use self::hist::{Buckets, Histogram};
-use self::input::{Input, Reading, Sink, Sorted, Wake};
+use self::hist::{BucketCounts, Buckets};
+use self::input::{ClassifiedInputs, InputReader, InputSource, RecordSink, WakeReason};
 use self::output::Output;
 use self::runs::Runs;
-use self::series::Series;
+use self::series::RunSeries;
 use self::totals::Totals;
-use self::words::{OF_RESULTS, WORDS};
-use crate::go::Duration;
+use self::words::{GLOSSARY, OF_RESULTS};
+use crate::go::GoDuration;
 
 /// Flags of `seawall report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
-pub(crate) struct Args {
+pub(crate) struct ReportArgs {
     /// summary, text, json, `hist[0,1ms,10ms]`, hdrplot or html
     /// [default: summary on a terminal, else text]
     #[arg(long = "type", value_name = "TYPE", verbatim_doc_comment)]
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     buckets: Option<Buckets>,
     /// Write the report again at this interval while results come in
     #[arg(long, value_name = "DURATION", default_value = "0")]
-    every: Duration,
+    every: GoDuration,
     /// Where to write it
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
@@ -110,7 +110,7 @@ Examples:
 
 /// A kind of report, with what it alone needs.
 #[derive(Debug, Clone)]
-enum Kind {
+enum ReportKind {
     Summary,
     Text,
     Json,
@@ -119,20 +119,20 @@ enum Kind {
     Html,
 }
 
-impl Args {
-    fn kind(&self, terminal: bool) -> anyhow::Result<Kind> {
+impl ReportArgs {
+    fn kind(&self, terminal: bool) -> anyhow::Result<ReportKind> {
         let default = if terminal { "summary" } else { "text" };
         Ok(match self.kind.as_deref().unwrap_or(default) {
-            "summary" => Kind::Summary,
-            "text" => Kind::Text,
-            "json" => Kind::Json,
-            "hdrplot" => Kind::HdrPlot,
-            "html" => Kind::Html,
+            "summary" => ReportKind::Summary,
+            "text" => ReportKind::Text,
+            "json" => ReportKind::Json,
+            "hdrplot" => ReportKind::HdrPlot,
+            "html" => ReportKind::Html,
             "plot" => bail!("for plots see `seawall plot`, or -type=html"),
             other => match (other.strip_prefix("hist"), &self.buckets) {
-                (Some(_), Some(buckets)) => Kind::Hist(buckets.clone()),
+                (Some(_), Some(buckets)) => ReportKind::Hist(buckets.clone()),
                 (Some(bounds), None) => {
-                    Kind::Hist(Buckets::from_str(bounds).with_context(|| format!("bad -type={other}"))?)
+                    ReportKind::Hist(Buckets::from_str(bounds).with_context(|| format!("bad -type={other}"))?)
                 }
                 (None, _) => {
                     bail!(
@@ -149,34 +149,34 @@ impl Args {
 /// # Errors
 /// Bad flags, inputs that cannot be opened, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    let Sorted { mut results, logs, intervals } = Sorted::of(input::open(&args.files)?)?;
+    let ClassifiedInputs { mut results, logs, intervals } = ClassifiedInputs::of(input::open(&args.files)?)?;
     if !intervals.is_empty() {
         input::only_intervals(&intervals, &mut results, &logs)?;
         return intervals::run(&kind, &args, intervals);
     }
     match (&kind, results.is_empty(), logs.is_empty()) {
-        (_, _, true) | (Kind::Html, false, _) => {}
+        (_, _, true) | (ReportKind::Html, false, _) => {}
         (_, true, _) => return logs::run(&kind, &args, logs),
         _ => bail!("HDR logs and results together make a picture only: use -type=html or `seawall plot`"),
     }
-    let sum = Sum::new(&kind, &args, &results);
+    let sum = ReportData::new(&kind, &args, &results);
     let inputs = input::merged(results);
     let mut output = Output::open(&args.output)?;
     let every = u64::try_from(args.every.0).ok().filter(|ns| *ns > 0).map(std::time::Duration::from_nanos);
-    let mut reading = Reading::start(inputs, sum, input::reads_stdin(&args.files))?;
+    let mut reading = InputReader::start(inputs, sum, input::reads_stdin(&args.files))?;
     let mut again = false;
     let mut problems = loop {
         match reading.wait(every) {
-            Wake::Tick => {
+            WakeReason::Tick => {
                 again = true;
                 let report = reading.sum().render(&kind)?;
                 output.write(&report, again)?;
             }
-            Wake::Interrupted => break Vec::new(),
-            Wake::Finished(problems) => break problems,
+            WakeReason::Interrupted => break Vec::new(),
+            WakeReason::Finished(problems) => break problems,
         }
     };
     let mut sum = reading.sum();
@@ -187,19 +187,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         problems.extend(logs::add_to(runs, logs));
     }
     output.write(&sum.render(&kind)?, again)?;
-    Ok(complain(&problems))
+    Ok(report_problems(&problems))
 }
 
 /// Says which inputs were not read to their end. The report in front of it holds what was read.
-pub(crate) fn complain(problems: &[String]) -> ExitCode {
-    tell(problems.iter().map(|problem| format!("{problem}; {KEPT}")))
+pub(crate) fn report_problems(problems: &[String]) -> ExitCode {
+    warn_and_exit_code(problems.iter().map(|problem| format!("{problem}; {KEPT}")))
 }
 
 /// Said of an input that was not read to its end.
 const KEPT: &str = "what came before it is kept";
 
 /// Says what makes a report less than it seems to be, and gives the exit code.
-fn tell(problems: impl Iterator<Item = String>) -> ExitCode {
+fn warn_and_exit_code(problems: impl Iterator<Item = String>) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for problem in problems {
         // Nobody may read it any more; the exit code says it, too.
@@ -211,41 +211,41 @@ fn tell(problems: impl Iterator<Item = String>) -> ExitCode {
 
 /// What the chosen kind of report needs, and no more.
 #[derive(Debug)]
-struct Sum {
+struct ReportData {
     totals: Totals,
-    histogram: Option<Histogram>,
+    histogram: Option<BucketCounts>,
     runs: Option<Runs>,
 }
 
-impl Sum {
-    fn new(kind: &Kind, args: &Args, inputs: &[Input]) -> Self {
+impl ReportData {
+    fn new(kind: &ReportKind, args: &ReportArgs, inputs: &[InputSource]) -> Self {
         let buckets = match kind {
-            Kind::Hist(buckets) => Some(buckets.clone()),
+            ReportKind::Hist(buckets) => Some(buckets.clone()),
             _ => args.buckets.clone(),
         };
-        let runs = matches!(kind, Kind::Html | Kind::Summary).then(|| Runs::new(inputs));
-        Self { totals: Totals::default(), histogram: buckets.map(Histogram::new), runs }
+        let runs = matches!(kind, ReportKind::Html | ReportKind::Summary).then(|| Runs::new(inputs));
+        Self { totals: Totals::default(), histogram: buckets.map(BucketCounts::new), runs }
     }
 
-    fn render(&self, kind: &Kind) -> anyhow::Result<String> {
+    fn render(&self, kind: &ReportKind) -> anyhow::Result<String> {
         Ok(match (kind, &self.histogram, &self.runs) {
-            (Kind::Hist(_), Some(histogram), _) => histogram.render(),
-            (Kind::Html, _, Some(runs)) => {
-                html::render("Load report", html::subtitle(runs), Some(OF_RESULTS), &drawn(runs), WORDS)?
+            (ReportKind::Hist(_), Some(histogram), _) => histogram.render(),
+            (ReportKind::Html, _, Some(runs)) => {
+                html::render("Load report", html::subtitle(runs), Some(OF_RESULTS), &drawn(runs), GLOSSARY)?
             }
-            (Kind::Summary, _, Some(runs)) => summary::render(runs),
-            (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
-            (Kind::HdrPlot, ..) => hdrplot::render(&self.totals.latency),
+            (ReportKind::Summary, _, Some(runs)) => summary::render(runs),
+            (ReportKind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
+            (ReportKind::HdrPlot, ..) => hdrplot::render(&self.totals.latency),
             _ => text::render(&self.totals),
         })
     }
 }
 
-fn drawn(runs: &Runs) -> Vec<Series> {
-    runs.named().map(|(name, run)| Series::new(name, run, series::POINTS)).collect()
+fn drawn(runs: &Runs) -> Vec<RunSeries> {
+    runs.named().map(|(name, run)| RunSeries::new(name, run, series::POINTS)).collect()
 }
 
-impl Sink for Sum {
+impl RecordSink for ReportData {
     fn add(&mut self, source: usize, record: &Record) {
         self.totals.add(record);
         if let Some(histogram) = &mut self.histogram {

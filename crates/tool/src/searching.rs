@@ -1,8 +1,8 @@
 //! `--page` of a search, of `find` or `isolate`: the offline page of what is known so far, one line that says what is being done, and one button that ends it.
 //!
-//! [`Page`] is where news go: handed to the page's thread without waiting. Each says everything, so that one for which there is no room is made up
-//! for by the next; they come with the steps of a search, which take a second or more. [`Shown`] lives in that thread and does what is dear, the
-//! drawing. What a picture of an answer is its [`Drawn`] knows; who searches, and how, nobody here.
+//! [`SearchPage`] is where news go: handed to the page's thread without waiting. Each says everything, so that one for which there is no room is made up
+//! for by the next; they come with the steps of a search, which take a second or more. [`SearchPageContent`] lives in that thread and does what is dear, the
+//! drawing. What a picture of an answer is its [`AnswerPage`] knows; who searches, and how, nobody here.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use std::time::Duration;
 use seawall_load::clock::{Nanos, RunClock};
 use serde::Serialize;
 
-use crate::page::{Content, Feed, Site};
+use crate::page::{PageContent, PageFeed, PageServer};
 
 /// What is known, as a page.
-pub(crate) trait Drawn: Send + 'static {
+pub(crate) trait AnswerPage: Send + 'static {
     /// The page that works offline; what is to be said first, where the search goes on.
     ///
     /// # Errors
     /// None that is known: everything in it has a form.
-    fn file(&self, note: Option<&str>) -> anyhow::Result<String>;
+    fn offline_page(&self, note: Option<&str>) -> anyhow::Result<String>;
 
     /// The page that is told what is new.
     ///
     /// # Errors
     /// As there.
-    fn page(&self, live: Live) -> anyhow::Result<String>;
+    fn live_page(&self, live: SearchStatus) -> anyhow::Result<String>;
 
     /// What it is told, on one line.
     ///
     /// # Errors
     /// As there.
-    fn event(&self, live: Live) -> anyhow::Result<String>;
+    fn live_event(&self, live: SearchStatus) -> anyhow::Result<String>;
 }
 
 /// What is being done, so long after it began.
-pub(crate) type Doing = Box<dyn Fn(Duration) -> String + Send>;
+pub(crate) type ActivityText = Box<dyn Fn(Duration) -> String + Send>;
 
 /// How a search stands.
 #[derive(Debug, Serialize)]
-pub(crate) struct Live {
+pub(crate) struct SearchStatus {
     /// running, ending or over.
     state: &'static str,
     /// What is being done; nothing in a search that is over.
@@ -48,64 +48,66 @@ pub(crate) struct Live {
     file: Option<String>,
 }
 
-impl Live {
+impl SearchStatus {
     #[cfg(test)]
     pub(crate) fn of(state: &'static str) -> Self {
         Self { state, doing: "this".to_owned(), file: None }
     }
 
     /// Whether the search goes on.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.file.is_none()
     }
 }
 
 /// A search that is being shown; dropping it ends the page.
-pub(crate) struct Page<A> {
-    feed: Feed<News<A>>,
+pub(crate) struct SearchPage<A> {
+    feed: PageFeed<SearchPageUpdate<A>>,
     /// What the page was not told yet.
     so_far: Option<A>,
 }
 
-impl<A: Drawn> Page<A> {
+impl<A: AnswerPage> SearchPage<A> {
     /// Serves the page of a search of which this is known, and says where.
     ///
     /// # Errors
-    /// As [`Site::open`].
-    pub(crate) fn open(site: Site, known: A, stop: Box<dyn Fn() + Send>) -> anyhow::Result<Self> {
-        Ok(Self { feed: site.open(Shown::new(known, stop))?, so_far: None })
+    /// As [`PageServer::open`].
+    pub(crate) fn open(site: PageServer, known: A, stop: Box<dyn Fn() + Send>) -> anyhow::Result<Self> {
+        Ok(Self { feed: site.open(SearchPageContent::new(known, stop))?, so_far: None })
     }
 
     /// Shows this with what is done next.
-    pub(crate) fn knows(&mut self, so_far: A) {
+    pub(crate) fn set_answer(&mut self, so_far: A) {
         self.so_far = Some(so_far);
     }
 
     /// Shows what is done next, if there is room.
-    pub(crate) fn does(&mut self, doing: Doing) {
-        if let Err(News::Next(_, so_far)) = self.feed.offer(News::Next(doing, self.so_far.take())) {
+    pub(crate) fn show_activity(&mut self, doing: ActivityText) {
+        if let Err(SearchPageUpdate::Step(_, so_far)) =
+            self.feed.try_send(SearchPageUpdate::Step(doing, self.so_far.take()))
+        {
             self.so_far = so_far;
         }
     }
 
     /// Shows what it came to; an open page has a moment to hear that.
     pub(crate) fn end(self, answer: A) {
-        self.feed.last(News::Over(answer));
+        self.feed.finish(SearchPageUpdate::Over(answer));
     }
 }
 
 /// What the page's thread is told.
-pub(crate) enum News<A> {
+pub(crate) enum SearchPageUpdate<A> {
     /// What is done now, and what is known where that is more than before.
-    Next(Doing, Option<A>),
+    Step(ActivityText, Option<A>),
     /// What it came to.
     Over(A),
 }
 
 /// A search as its page shows it.
-struct Shown<A> {
+struct SearchPageContent<A> {
     known: A,
-    doing: Doing,
+    doing: ActivityText,
     /// When that began.
     since: Nanos,
     clock: RunClock,
@@ -114,7 +116,7 @@ struct Shown<A> {
     is_over: bool,
 }
 
-impl<A: Drawn> Shown<A> {
+impl<A: AnswerPage> SearchPageContent<A> {
     fn new(known: A, stop: Box<dyn Fn() + Send>) -> Self {
         Self {
             known,
@@ -127,28 +129,32 @@ impl<A: Drawn> Shown<A> {
         }
     }
 
-    fn live(&self) -> anyhow::Result<Live> {
+    fn live(&self) -> anyhow::Result<SearchStatus> {
         if self.is_over {
-            return Ok(Live { state: "over", doing: String::new(), file: Some(self.known.file(None)?) });
+            return Ok(SearchStatus {
+                state: "over",
+                doing: String::new(),
+                file: Some(self.known.offline_page(None)?),
+            });
         }
         let since = Duration::from_nanos(self.clock.now().saturating_sub(self.since));
         let state = if self.is_ending.get() { "ending" } else { "running" };
-        Ok(Live { state, doing: (self.doing)(since), file: None })
+        Ok(SearchStatus { state, doing: (self.doing)(since), file: None })
     }
 }
 
-impl<A: Drawn> Content for Shown<A> {
-    type News = News<A>;
+impl<A: AnswerPage> PageContent for SearchPageContent<A> {
+    type News = SearchPageUpdate<A>;
 
-    fn take(&mut self, news: News<A>) {
+    fn update(&mut self, news: SearchPageUpdate<A>) {
         match news {
-            News::Next(doing, so_far) => {
+            SearchPageUpdate::Step(doing, so_far) => {
                 (self.doing, self.since) = (doing, self.clock.now());
                 if let Some(so_far) = so_far {
                     self.known = so_far;
                 }
             }
-            News::Over(answer) => (self.known, self.is_over) = (answer, true),
+            SearchPageUpdate::Over(answer) => (self.known, self.is_over) = (answer, true),
         }
     }
 
@@ -157,19 +163,19 @@ impl<A: Drawn> Content for Shown<A> {
     }
 
     fn page(&self) -> anyhow::Result<String> {
-        self.known.page(self.live()?)
+        self.known.live_page(self.live()?)
     }
 
     fn event(&self) -> anyhow::Result<String> {
-        self.known.event(self.live()?)
+        self.known.live_event(self.live()?)
     }
 
     fn report(&self) -> anyhow::Result<Option<String>> {
         let note = (!self.is_over).then_some("Saved while the run went on: this is what was known then.");
-        self.known.file(note).map(Some)
+        self.known.offline_page(note).map(Some)
     }
 
-    fn obey(&self, line: &str) -> String {
+    fn run_command(&self, line: &str) -> String {
         match line.trim() {
             "stop" if self.is_over => "error: the search is over".to_owned(),
             "stop" => {

@@ -3,7 +3,7 @@
 use seawall_load::clock::Nanos;
 
 /// A time in at most seven characters.
-pub(crate) fn brief(ns: Nanos) -> String {
+pub(crate) fn brief_time(ns: Nanos) -> String {
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns}ns"),
         1_000..999_500 => (ns as f64 / 1e3, "µs"),
@@ -31,7 +31,7 @@ mod tests {
         let times =
             [0, 999, 1_000, 12_345, 999_499, 999_999, 9_996_000, 123_456_789, 59_999_000_000, 7_200 * SECOND];
         assert_eq!(
-            times.map(brief),
+            times.map(brief_time),
             ["0ns", "999ns", "1.00µs", "12.3µs", "999µs", "1.00ms", "10.0ms", "123ms", "60.0s", "7200s"]
         );
     }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
-pub(crate) use seawall_core::terminal_safe::plain as clean;
+pub(crate) use seawall_core::terminal_safe::sanitize as clean;
 
 /// Columns of where a text goes, if that is a terminal that knows them.
 pub(crate) fn columns(out: impl AsFd + IsTerminal) -> Option<usize> {
@@ -14,11 +14,11 @@ pub(crate) fn columns(out: impl AsFd + IsTerminal) -> Option<usize> {
 
 /// A text in lines: the first goes on behind what is there, the others behind so many spaces. What is beyond the columns is cut.
 pub(crate) fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
-    broken(begin, text, indent, wide).iter().map(|line| cut(line, wide)).collect()
+    wrap_without_truncating(begin, text, indent, wide).iter().map(|line| cut(line, wide)).collect()
 }
 
 /// The same, and nothing cut: a word that is longer than a line (a role's name, a URL) stands whole.
-pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
+pub(crate) fn wrap_without_truncating(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
     let clean = clean(text);
     let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
     for word in clean.split_whitespace() {
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn what_a_terminal_obeys_is_no_part_of_a_text_and_letters_of_all_languages_are() {
         let text = "a\u{1b}[31m\u{9b}b \u{202e}c\u{2066}d\u{2069} e\u{200f}f\u{200e}\u{61c}\u{2028}g\r\nh";
-        assert_eq!(broken("", text, 0, 80), ["a [31m b c d e f g h"]);
-        assert_eq!(broken("", "größer 日本 שלום ✓", 0, 80), ["größer 日本 שלום ✓"]);
+        assert_eq!(wrap_without_truncating("", text, 0, 80), ["a [31m b c d e f g h"]);
+        assert_eq!(wrap_without_truncating("", "größer 日本 שלום ✓", 0, 80), ["größer 日本 שלום ✓"]);
     }
 
     /// The last words of a pod that failed before its load began went to the terminal as they were.

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use seawall_load::clock::RunClock;
-use seawall_load::fault::Class;
-use seawall_load::interval::{Interval, merge};
-use seawall_load::record::{Timestamp, Zone};
+use seawall_load::fault::OutcomeClass;
+use seawall_load::interval::{IntervalStats, merge};
+use seawall_load::record::{Zone, ZonedTimestamp};
 use seawall_load::results::rfc3339::Rfc3339;
 use seawall_testkit::server::Server;
 use serde_json::Value;
@@ -199,19 +199,22 @@ fn a_run_as_json_says_what_it_was_where_and_when() {
     let end: Value = serde_json::from_str(end).unwrap();
     assert_eq!((&end["scheduled"], &end["duration"]), (&30.into(), &summary["duration"]), "{end}");
     assert_eq!((&end["elapsed"], &end["findings"]), (&summary["elapsed"], &summary["findings"]), "{end}");
-    let intervals = intervals.lines().map(|line| serde_json::from_str::<Interval>(line).unwrap());
+    let intervals = intervals.lines().map(|line| serde_json::from_str::<IntervalStats>(line).unwrap());
     let merged = merge(vec![intervals.collect()]).unwrap();
-    let mut whole = Interval::default();
+    let mut whole = IntervalStats::default();
     merged.iter().for_each(|interval| whole.extend(interval).unwrap());
     assert_eq!((whole.stats.sent, whole.stats.good()), (30, 30));
-    assert_eq!(whole.stats.class(Class::Good).response.max(), summary["response"]["max"].as_u64().unwrap());
+    assert_eq!(
+        whole.stats.class(OutcomeClass::Good).response.max(),
+        summary["response"]["max"].as_u64().unwrap()
+    );
 }
 
 #[test]
 fn two_generators_send_one_run_between_them() {
     let (server, _) = witness();
     let start = RunClock::start().unix_ns(1_500_000_000);
-    let start = Rfc3339::new(Timestamp::from_unix_ns(start, Zone::Utc)).unwrap();
+    let start = Rfc3339::new(ZonedTimestamp::from_unix_ns(start, Zone::Utc)).unwrap();
     let files = tempfile::tempdir().unwrap();
     let parts = ["1/2", "2/2"].map(|slice| {
         let file = files.path().join(slice.replace('/', "-")).to_str().unwrap().to_owned();

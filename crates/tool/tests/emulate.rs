@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 use serde_json::Value;
 
 fn seawall(args: &[&str]) -> Command {
@@ -360,9 +360,12 @@ fn what_can_be_planted_is_listed_and_every_cause_that_is_a_target_s_is_there() {
     let listed = String::from_utf8(run(&["server", "--help"]).stdout).unwrap();
     let mut planted: Vec<_> =
         listed.lines().filter_map(|line| line.split_once("(class ")?.1.strip_suffix(')')).collect();
-    let of_no_target = [Class::Generator, Class::Unknown];
-    let mut known: Vec<_> =
-        Class::ALL.iter().filter(|class| !of_no_target.contains(class)).map(|class| class.slug()).collect();
+    let of_no_target = [CauseClass::Generator, CauseClass::Unknown];
+    let mut known: Vec<_> = CauseClass::ALL
+        .iter()
+        .filter(|class| !of_no_target.contains(class))
+        .map(|class| class.slug())
+        .collect();
     planted.sort_unstable();
     known.sort_unstable();
     assert_eq!(planted, known);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use seawall_load::clock::RunClock;
-use seawall_load::record::{Timestamp, Zone};
+use seawall_load::record::{Zone, ZonedTimestamp};
 use seawall_load::results::rfc3339::Rfc3339;
 use seawall_testkit::server::Server;
 use serde_json::Value;
@@ -108,7 +108,7 @@ fn slices_of_two_generators_are_one_run() {
     let (place, _server) = scene();
     let place = place.path();
     let start = RunClock::start().unix_ns(2_000_000_000);
-    let start = Rfc3339::new(Timestamp::from_unix_ns(start, Zone::Utc)).unwrap().to_string();
+    let start = Rfc3339::new(ZonedTimestamp::from_unix_ns(start, Zone::Utc)).unwrap().to_string();
     let summaries = std::thread::scope(|scope| {
         let one = |slice: &'static str, file: &'static str| {
             let flags =

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use seawall_load::interval::Interval;
-use seawall_load::rows::{Meter, Now};
+use seawall_load::interval::IntervalStats;
+use seawall_load::rows::{LiveRowBuilder, RunStatus};
 use seawall_testkit::server::Server;
 use serde_json::Value;
 
@@ -224,11 +224,11 @@ impl Said {
 
 /// Every line of the live view is a second of the intervals.
 fn is_in_lines(lines: &[String], place: &Path) {
-    let mut meter = Meter::default();
+    let mut meter = LiveRowBuilder::default();
     let intervals = std::fs::read_to_string(place.join("intervals")).unwrap();
-    let intervals = intervals.lines().filter_map(|line| serde_json::from_str::<Interval>(line).ok());
+    let intervals = intervals.lines().filter_map(|line| serde_json::from_str::<IntervalStats>(line).ok());
     let rows: Vec<_> =
-        intervals.filter_map(|interval| meter.row(&interval, Now::default(), |_| None)).collect();
+        intervals.filter_map(|interval| meter.row(&interval, RunStatus::default(), |_| None)).collect();
     assert!(!rows.is_empty() && lines.len() == rows.len(), "{lines:?}");
     for (line, row) in lines.iter().zip(&rows) {
         let shown = [after(line, "achieved"), after(line, "good")];

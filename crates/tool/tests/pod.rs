@@ -11,21 +11,21 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustix::process::{Pid, Signal, kill_process};
 use seawall_cause::experiment::{self, Experiment, Variation};
-use seawall_fleet::protocol::{Begin, LOG_BYTES_PER_SECOND, Order, Steer, Told};
-use seawall_lab::remote::load::Part;
-use seawall_lab::remote::search::{Blocks, Done as Found, Tried, Work};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, LOG_BYTES_PER_SECOND, PodCommand, PodReport};
+use seawall_lab::remote::load::LoadPartResult;
+use seawall_lab::remote::search::{BlockList, ExperimentPartResult, SearchTask, SearchTaskResult as Found};
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::control::Early;
-use seawall_load::interval::{Interval, merge};
-use seawall_load::stats::Stats;
-use seawall_search::offer::{Offer, Purpose, Rule};
-use seawall_search::seen::{Block, sum};
+use seawall_load::control::RunStopReason;
+use seawall_load::interval::{IntervalStats, merge};
+use seawall_load::stats::LoadStats;
+use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
+use seawall_search::seen::{BlockCounts, sum};
 use seawall_testkit::server::Server;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-type Line = Told<Interval, Part>;
+type Line = PodReport<IntervalStats, LoadPartResult>;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
@@ -87,18 +87,18 @@ impl Pod {
         });
     }
 
-    fn order<W: Serialize>(&self, order: &Order<W>) {
+    fn order<W: Serialize>(&self, order: &PodCommand<W>) {
         let line = serde_json::to_string(order).unwrap() + "\n";
         self.orders.lock().unwrap().as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     /// The slice of a load that begins then.
     fn begin(&self, at: i64, slice: (u64, u64)) {
-        self.order(&Order::Begin(Begin { trial: 1, at, slice, work: () }));
+        self.order(&PodCommand::Begin(BeginTrial { trial: 1, at, slice, work: () }));
     }
 
     /// What follows is nothing that a load asks for.
-    fn obey(&self, order: &Order<()>) {
+    fn obey(&self, order: &PodCommand<()>) {
         self.order(order);
     }
 
@@ -108,14 +108,14 @@ impl Pod {
     }
 
     /// The next line that is no pong.
-    fn next_of<P: DeserializeOwned, R: DeserializeOwned>(&self) -> Option<Told<P, R>> {
+    fn next_of<P: DeserializeOwned, R: DeserializeOwned>(&self) -> Option<PodReport<P, R>> {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(60)).ok()?;
             let told = serde_json::from_str(&line).unwrap();
-            if let Told::Part { .. } = &told {
+            if let PodReport::Part { .. } = &told {
                 assert!(line.len() <= LOG_BYTES_PER_SECOND, "{} bytes", line.len());
             }
-            if !matches!(told, Told::Pong(_)) {
+            if !matches!(told, PodReport::Pong(_)) {
                 return Some(told);
             }
         }
@@ -123,7 +123,7 @@ impl Pod {
 
     fn is_ready(&self, connections: usize) {
         let told = self.next().unwrap();
-        let Told::Ready(ready) = told else { panic!("{told:?}") };
+        let PodReport::Ready(ready) = told else { panic!("{told:?}") };
         assert_eq!(ready.connections, connections);
     }
 
@@ -132,29 +132,31 @@ impl Pod {
         let mut tale = Tale::default();
         loop {
             match self.next().unwrap() {
-                Told::Begun { at, .. } => tale.at = at,
-                Told::Part { part, doubts, .. } => {
+                PodReport::Begun { at, .. } => tale.at = at,
+                PodReport::Part { part, doubts, .. } => {
                     tale.parts.push(part);
                     tale.doubts.extend(doubts);
                 }
-                Told::Records { chunk, .. } => tale.records.extend(BASE64_STANDARD.decode(chunk).unwrap()),
-                Told::Done { result, .. } => return Tale { result: Some(result), ..tale },
+                PodReport::Records { chunk, .. } => {
+                    tale.records.extend(BASE64_STANDARD.decode(chunk).unwrap())
+                }
+                PodReport::Done { result, .. } => return Tale { result: Some(result), ..tale },
                 other => panic!("{other:?}"),
             }
         }
     }
 
     /// Blocks of a work, and what it came to. `each` sees the blocks so far whenever there are more.
-    fn found(&self, mut each: impl FnMut(&[Block])) -> (Vec<Block>, Found) {
+    fn found(&self, mut each: impl FnMut(&[BlockCounts])) -> (Vec<BlockCounts>, Found) {
         let mut blocks = Vec::new();
         loop {
             match self.next_of().unwrap() {
-                Told::Begun { .. } => {}
-                Told::Part { part: Blocks(more), .. } => {
+                PodReport::Begun { .. } => {}
+                PodReport::Part { part: BlockList(more), .. } => {
                     blocks.extend(more);
                     each(&blocks);
                 }
-                Told::Done { result, .. } => return (blocks, result),
+                PodReport::Done { result, .. } => return (blocks, result),
                 other => panic!("{other:?}"),
             }
         }
@@ -167,7 +169,7 @@ impl Pod {
     }
 
     fn leaves(self) {
-        self.obey(&Order::Leave);
+        self.obey(&PodCommand::Leave);
         let (code, rest) = self.ends();
         assert_eq!((code, rest.len()), (Some(0), 0), "{rest:?}");
     }
@@ -184,10 +186,10 @@ impl Drop for Pod {
 #[derive(Default)]
 struct Tale {
     at: i64,
-    parts: Vec<Interval>,
+    parts: Vec<IntervalStats>,
     doubts: Vec<String>,
     records: Vec<u8>,
-    result: Option<Part>,
+    result: Option<LoadPartResult>,
 }
 
 fn in_two_seconds() -> i64 {
@@ -216,17 +218,17 @@ fn pods(words: &str, of: u64, connections: usize, server: &Server, files: &TempD
 
 /// Counts of all parts, and of the totals: one is what the other says.
 #[expect(clippy::type_complexity, reason = "it is only compared")]
-fn counts(stats: &Stats) -> (u64, u64, u64, u64, u64, i128, Vec<(u16, u64)>) {
-    let times = stats.all();
+fn counts(stats: &LoadStats) -> (u64, u64, u64, u64, u64, i128, Vec<(u16, u64)>) {
+    let times = stats.all_times();
     let statuses = stats.statuses.iter().collect();
-    let Stats { sent, done, bytes_in, connections, .. } = *stats;
-    (sent, done, bytes_in, connections, times.response.count(), times.response.spread().sum(), statuses)
+    let LoadStats { sent, done, bytes_in, connections, .. } = *stats;
+    (sent, done, bytes_in, connections, times.response.count(), times.response.distribution().sum(), statuses)
 }
 
 /// What all of them told as one, which is what they told one by one.
-fn as_one(tales: &[Tale]) -> Stats {
+fn as_one(tales: &[Tale]) -> LoadStats {
     let merged = merge(tales.iter().map(|tale| tale.parts.clone()).collect()).unwrap();
-    let (mut parts, mut totals) = (Stats::default(), Stats::default());
+    let (mut parts, mut totals) = (LoadStats::default(), LoadStats::default());
     merged.iter().for_each(|interval| parts.add(&interval.stats));
     tales.iter().for_each(|tale| totals.add(&tale.result.as_ref().unwrap().total.stats));
     assert_eq!(counts(&parts), counts(&totals));
@@ -265,7 +267,7 @@ fn a_rate_that_is_steered_changes_for_all_pods_at_one_instant() {
     let at = in_two_seconds();
     (0..2).zip(&pods).for_each(|(index, pod)| pod.begin(at, (index, 2)));
     // Ordered before the load begins: 100 hits, and then 200 in two seconds each.
-    let steer = Order::Steer(Steer { line: "rate 200/s".into(), from: SECOND });
+    let steer = PodCommand::Steer(ControlCommand { line: "rate 200/s".into(), from: SECOND });
     pods.iter().for_each(|pod| pod.obey(&steer));
     let tales: Vec<_> = pods.iter().map(Pod::told).collect();
     assert_eq!(sorted(&hits), (0..500).collect::<Vec<_>>());
@@ -282,12 +284,12 @@ fn who_hears_of_a_change_too_late_says_by_how_much() {
     let mut doubts = Vec::new();
     while let Some(told) = pod.next() {
         match told {
-            Told::Part { part, .. } if part.from == 0 => {
-                pod.obey(&Order::Steer(Steer { line: "rate 10/s".into(), from: SECOND / 10 }));
-                pod.obey(&Order::Steer(Steer { line: "concurrency 10".into(), from: 0 }));
+            PodReport::Part { part, .. } if part.from == 0 => {
+                pod.obey(&PodCommand::Steer(ControlCommand { line: "rate 10/s".into(), from: SECOND / 10 }));
+                pod.obey(&PodCommand::Steer(ControlCommand { line: "concurrency 10".into(), from: 0 }));
             }
-            Told::Part { doubts: more, .. } => doubts.extend(more),
-            Told::Done { .. } => break,
+            PodReport::Part { doubts: more, .. } => doubts.extend(more),
+            PodReport::Done { .. } => break,
             _ => {}
         }
     }
@@ -317,9 +319,9 @@ fn a_pod_that_is_told_to_stop_tells_what_it_has_and_sends_again_when_it_is_asked
     for _ in 0..2 {
         pods[0].begin(in_two_seconds(), (0, 1));
         // Nothing has begun when it is told so the first time.
-        pods[0].obey(&Order::Stop);
+        pods[0].obey(&PodCommand::Stop);
         let tale = pods[0].told();
-        assert_eq!(tale.result.unwrap().early, Some(Early::Commanded));
+        assert_eq!(tale.result.unwrap().early, Some(RunStopReason::Commanded));
     }
     pods.into_iter().for_each(Pod::leaves);
 }
@@ -332,10 +334,10 @@ fn a_pod_that_hears_nobody_gives_its_load_up_and_says_so() {
     pod.begin(in_two_seconds(), (0, 1));
     *pod.orders.lock().unwrap() = None;
     let tale = pod.told();
-    assert_eq!(tale.result.unwrap().early, Some(Early::Commanded));
+    assert_eq!(tale.result.unwrap().early, Some(RunStopReason::Commanded));
     let (code, rest) = pod.ends();
     assert_eq!(code, Some(1));
-    assert!(matches!(&rest[..], [Told::Failed(why)] if why == "nobody was heard for 3 s"), "{rest:?}");
+    assert!(matches!(&rest[..], [PodReport::Failed(why)] if why == "nobody was heard for 3 s"), "{rest:?}");
 }
 
 #[test]
@@ -344,11 +346,11 @@ fn a_pod_that_is_terminated_tells_what_it_has_measured() {
     let mut pods = pods("-rate 50 -duration 1h -output none", 1, 8, &server, &files);
     let pod = pods.remove(0);
     pod.begin(in_two_seconds(), (0, 1));
-    while !matches!(pod.next().unwrap(), Told::Part { .. }) {}
+    while !matches!(pod.next().unwrap(), PodReport::Part { .. }) {}
     kill_process(Pid::from_child(&pod.child), Signal::TERM).unwrap();
     let tale = pod.told();
     let result = tale.result.unwrap();
-    assert!(result.total.stats.sent > 0 && result.early == Some(Early::Commanded));
+    assert!(result.total.stats.sent > 0 && result.early == Some(RunStopReason::Commanded));
     assert_eq!(pod.ends().0, Some(143));
 }
 
@@ -365,7 +367,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_sent() {
     ] {
         let (code, rest) = Pod::start(words, 0, 1, &files).ends();
         assert_eq!(code, Some(1), "{words:?}");
-        assert!(matches!(&rest[..], [Told::Failed(why)] if why.contains(expected)), "{rest:?}");
+        assert!(matches!(&rest[..], [PodReport::Failed(why)] if why.contains(expected)), "{rest:?}");
     }
 }
 
@@ -375,7 +377,7 @@ fn an_instant_that_has_passed_is_refused_and_another_may_be_named() {
     let pods = pods("-rate 50 --requests 5 -output none", 1, 8, &server, &files);
     pods[0].begin(RunClock::start().unix_ns(0) - 5_000_000_000, (0, 1));
     let told = pods[0].next().unwrap();
-    assert!(matches!(&told, Told::Failed(why) if why.contains("cannot begin then")), "{told:?}");
+    assert!(matches!(&told, PodReport::Failed(why) if why.contains("cannot begin then")), "{told:?}");
     pods[0].begin(in_two_seconds(), (0, 1));
     assert_eq!(pods[0].told().result.unwrap().total.stats.good(), 5);
 }
@@ -409,20 +411,20 @@ fn searching(server: &Server, files: &TempDir) -> Vec<Pod> {
 }
 
 /// What both do from one instant on.
-fn both(pods: &[Pod], trial: u64, work: &Work) {
+fn both(pods: &[Pod], trial: u64, work: &SearchTask) {
     let at = in_two_seconds();
     for (index, pod) in (0..2).zip(pods) {
-        pod.order(&Order::Begin(Begin { trial, at, slice: (index, 2), work: work.clone() }));
+        pod.order(&PodCommand::Begin(BeginTrial { trial, at, slice: (index, 2), work: work.clone() }));
     }
 }
 
-fn offer(rate: f64, most: Duration) -> Work {
-    Work::Offer(Offer {
-        purpose: Purpose::Ladder,
+fn offer(rate: f64, most: Duration) -> SearchTask {
+    SearchTask::Offer(TrialSpec {
+        purpose: TrialPurpose::Ladder,
         rate,
         least: Duration::from_secs(1),
         most,
-        rule: Rule::Fails(2.0),
+        rule: StopRule::Fails(2.0),
         most_in_flight: 100.0,
         drain: Duration::from_secs(1),
     })
@@ -440,18 +442,18 @@ fn an_offer_of_two_pods_is_one_whose_blocks_add_up() {
     both(&pods, 1, &offer(90.0, Duration::from_secs(2)));
     let told: Vec<_> = pods.iter().map(|pod| pod.found(|_| {})).collect();
     let parts: Vec<_> = told.iter().map(|(blocks, _)| &blocks[..]).collect();
-    let together = Blocks::together(&parts);
+    let together = BlockList::merge(&parts);
     assert_eq!((together.len(), sum(&together, |block| block.sent)), (30, 180.0), "90 a second for two");
     assert!(is_once(&hits));
     let mut sent = 0;
     for (blocks, done) in &told {
         let Found::Offer(offered) = done else { panic!("{done:?}") };
-        assert!(offered.total.stats.good() >= u64::from(blocks.iter().map(Block::ended).sum::<u32>()));
+        assert!(offered.total.stats.good() >= u64::from(blocks.iter().map(BlockCounts::ended).sum::<u32>()));
         assert!(!offered.away && !offered.interrupted && offered.no_port == 0);
         sent += offered.total.stats.sent;
     }
     assert_eq!(sent, hits.lock().unwrap().len() as u64);
-    both(&pods, 2, &Work::HangUp);
+    both(&pods, 2, &SearchTask::HangUp);
     assert!(pods.iter().all(|pod| pod.found(|_| {}).1 == Found::HungUp));
     pods.into_iter().for_each(Pod::leaves);
 }
@@ -461,7 +463,7 @@ fn an_offer_ends_as_soon_as_whoever_sees_all_of_it_has_seen_enough() {
     let ((server, hits), files) = (witness(), TempDir::new().unwrap());
     let pods = searching(&server, &files);
     both(&pods, 1, &offer(60.0, Duration::from_secs(3600)));
-    let stop = |pod: &Pod, blocks: &[Block]| (blocks.len() == 3).then(|| pod.obey(&Order::Stop));
+    let stop = |pod: &Pod, blocks: &[BlockCounts]| (blocks.len() == 3).then(|| pod.obey(&PodCommand::Stop));
     let told: Vec<_> = pods.iter().map(|pod| pod.found(|blocks| _ = stop(pod, blocks))).collect();
     assert!(told.iter().all(|(blocks, _)| blocks.len() >= 3) && is_once(&hits));
 }
@@ -471,16 +473,17 @@ fn an_experiment_of_two_pods_has_each_request_of_one() {
     let ((server, hits), files) = (witness(), TempDir::new().unwrap());
     let pods = searching(&server, &files);
     let lasts = Duration::from_secs(1);
-    let load = experiment::Load::Rate { rate: 80.0, lasts, spacing: experiment::Spacing::Poisson };
+    let load =
+        experiment::ExperimentLoad::Rate { rate: 80.0, lasts, spacing: experiment::RequestSpacing::Poisson };
     let (variation, drain) = (Variation::NONE, Duration::from_secs(1));
     let asked = Experiment { name: "", load, variation, most_in_flight: 1000, drain };
-    both(&pods, 3, &Work::Experiment(asked));
+    both(&pods, 3, &SearchTask::Experiment(asked));
     let parts = pods.iter().map(|pod| match pod.found(|_| {}).1 {
         Found::Experiment(tried) => tried,
         other => panic!("{other:?}"),
     });
-    let whole = Tried::together(parts.collect());
+    let whole = ExperimentPartResult::merge(parts.collect());
     assert!(is_once(&hits));
-    assert_eq!(whole.hits.len(), hits.lock().unwrap().len(), "{:?}", whole.invalid);
-    assert!(whole.hits.len() > 20 && whole.hits[0].due == 0.0);
+    assert_eq!(whole.requests.len(), hits.lock().unwrap().len(), "{:?}", whole.invalid);
+    assert!(whole.requests.len() > 20 && whole.requests[0].due == 0.0);
 }

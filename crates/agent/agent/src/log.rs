@@ -51,16 +51,16 @@ const OWN: &str = "seawall_";
 
 /// The log, to be said to, counted and ended. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Log(Arc<Queue>);
+pub(crate) struct AgentLog(Arc<Queue>);
 
 /// Who sets how much is heard, while it runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Loudness(reload::Handle<Targets, Lines>);
+pub(crate) struct LogLevelHandle(reload::Handle<Targets, Lines>);
 
 /// Beneath it, the lines of all that is heard.
-type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, Log>, Registry>;
+type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, AgentLog>, Registry>;
 
-impl Loudness {
+impl LogLevelHandle {
     /// Hears this level from now on.
     pub(crate) fn set(&self, level: Level) {
         // It fails only where there is no log any more.
@@ -68,7 +68,7 @@ impl Loudness {
     }
 }
 
-/// What is heard at a level: what the product says itself; of libraries, what they warn of ([`Log::subscriber`]).
+/// What is heard at a level: what the product says itself; of libraries, what they warn of ([`AgentLog::subscriber`]).
 fn heard(level: Level) -> Targets {
     Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level)
 }
@@ -89,12 +89,12 @@ struct Waiting {
     is_writing: bool,
 }
 
-impl Log {
+impl AgentLog {
     /// Starts the thread that writes, and makes every `tracing` event that is to be heard at this level, and every panic, a line.
     ///
     /// # Errors
     /// The thread cannot be started, or there is a log already.
-    pub(crate) fn start(level: Level) -> io::Result<(Self, Loudness)> {
+    pub(crate) fn start(level: Level) -> io::Result<(Self, LogLevelHandle)> {
         let log = Self(Arc::default());
         let writing = log.clone();
         std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
@@ -111,28 +111,28 @@ impl Log {
     /// Makes lines of events that are of this level and are said by the product itself. What libraries say is heard from warnings on:
     /// below, each says a dozen lines of each call to a cloud (41,600 of hyper's in five seconds were measured), so whoever has calls
     /// made would fill the log, and what it is turned up for would be lost.
-    fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, Loudness) {
+    fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, LogLevelHandle) {
         let lines = fmt_layer::layer()
             .json()
             .with_writer(self.clone())
             // It would complain about a line that cannot be written by a macro that panics when it cannot write.
             .log_internal_errors(false);
         let (heard, loudness) = reload::Layer::new(heard(level));
-        (Registry::default().with(lines).with(heard), Loudness(loudness))
+        (Registry::default().with(lines).with(heard), LogLevelHandle(loudness))
     }
 
     /// Lines lost so far.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(crate) fn lost_lines(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
 
     /// Says what is no event: the error that ends the program.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn write_text(&self, text: &str) {
         self.0.put(text.as_bytes());
     }
 
     /// Waits until everything is written, or for as long as a reader is waited for.
-    pub(crate) fn end(&self) {
+    pub(crate) fn finish(&self) {
         let mut unread = 0;
         for _ in 0..LOOKS {
             if self.is_written_within(LOOK) || unread >= LOOKS_UNREAD {
@@ -150,7 +150,7 @@ impl Log {
 
     fn write_for_ever(&self) {
         // This thread is older than the sandbox, and what that gives up is each thread's own.
-        if let Err(error) = sandbox::give_up(CapabilitySet::empty()) {
+        if let Err(error) = sandbox::drop_privileges(CapabilitySet::empty()) {
             tracing::error!(%error, "the log's thread cannot give up privileges");
         }
         let mut told = 0;
@@ -167,10 +167,10 @@ impl Log {
     }
 }
 
-impl Log {
+impl AgentLog {
     /// Says how many lines were lost beyond those told of; returns how many are told of now.
     fn tell(&self, told: u64) -> u64 {
-        let lost_in_all = self.lost();
+        let lost_in_all = self.lost_lines();
         if let lost @ 1.. = lost_in_all - told {
             tracing::error!(lost, lost_in_all, "log lines were lost, because nobody read them");
         }
@@ -232,7 +232,7 @@ fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-impl Write for &Log {
+impl Write for &AgentLog {
     /// One event is one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.put(line);
@@ -244,7 +244,7 @@ impl Write for &Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
+impl<'a> MakeWriter<'a> for AgentLog {
     type Writer = &'a Self;
 
     fn make_writer(&'a self) -> Self::Writer {
@@ -253,7 +253,7 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 /// Says on standard error what is wrong before there is a log, and waits for its reader for as long as somebody who types would.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     // A pipe that is said to be writable takes as much as this without waiting (PIPE_BUF, pipe(7)).
     const AT_ONCE: usize = 4096;
     for part in text.as_bytes().chunks(AT_ONCE) {
@@ -286,7 +286,7 @@ mod tests {
             (Level::WARN, &["own error", "hyper warns", "rustls errs"]),
             (Level::ERROR, &["own error", "rustls errs"]),
         ] {
-            let log = Log(Arc::default());
+            let log = AgentLog(Arc::default());
             // Set while it runs, from the other end.
             let (subscriber, loudness) =
                 log.subscriber(if level == Level::DEBUG { Level::ERROR } else { Level::DEBUG });

@@ -14,57 +14,57 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use cli::args::{Command, command, help_of};
+use cli::args::{AgentCommand, help_text, parse_command};
 use cli::{check, import, probe, redirect, status, uninstall};
-use log::{Log, Loudness, complain};
-use reload::Loaded;
+use log::{AgentLog, LogLevelHandle, print_error};
+use reload::LoadedConfig;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match command(args) {
-        Ok(Command::Serve(path)) => match start(&path) {
+    match parse_command(args) {
+        Ok(AgentCommand::Serve(path)) => match start(&path) {
             Ok((loaded, log, loudness)) => serve(loaded, &log, loudness),
             Err(error) => done(Err(error)),
         },
-        Ok(Command::Check(path)) => done(check::check(&path).and_then(tell)),
-        Ok(Command::Probe(path, asked)) => done(probe::probe(&path, asked)),
-        Ok(Command::Status(path)) => done(status::status(&path).and_then(|text| say(&text))),
-        Ok(Command::CheckOffline(path)) => done(check::check_offline(&path).and_then(tell)),
-        Ok(Command::Import(request)) => done(import(&request)),
-        Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
-        Ok(Command::Retire(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
-        Ok(Command::Print(text)) => done(say(&text)),
+        Ok(AgentCommand::Check(path)) => done(check::check(&path).and_then(tell)),
+        Ok(AgentCommand::Probe(path, asked)) => done(probe::probe(&path, asked)),
+        Ok(AgentCommand::Status(path)) => done(status::status(&path).and_then(|text| say(&text))),
+        Ok(AgentCommand::CheckOffline(path)) => done(check::check_offline(&path).and_then(tell)),
+        Ok(AgentCommand::Import(request)) => done(import(&request)),
+        Ok(AgentCommand::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
+        Ok(AgentCommand::Uninstall(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
+        Ok(AgentCommand::Print(text)) => done(say(&text)),
         Err((word, mistake)) => {
-            complain(&format!("seawall-agent: {mistake}\n\n{}", help_of(&word)));
+            print_error(&format!("seawall-agent: {mistake}\n\n{}", help_text(&word)));
             ExitCode::from(2)
         }
     }
 }
 
-fn start(path: &Path) -> anyhow::Result<(Loaded, Log, Loudness)> {
-    let loaded = Loaded::of(path)?;
-    let (log, loudness) = Log::start(loaded.config.log_level).context("cannot start the log")?;
+fn start(path: &Path) -> anyhow::Result<(LoadedConfig, AgentLog, LogLevelHandle)> {
+    let loaded = LoadedConfig::from_file(path)?;
+    let (log, loudness) = AgentLog::start(loaded.config.log_level).context("cannot start the log")?;
     Ok((loaded, log, loudness))
 }
 
 /// Serves until told to stop. The last lines are given a moment to be read, and nothing waits for a reader beyond it.
-fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> ExitCode {
+fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> ExitCode {
     let result = app::serve(loaded, log, loudness);
     if let Err(error) = &result {
-        log.say(&format!("seawall-agent: {error:#}\n"));
+        log.write_text(&format!("seawall-agent: {error:#}\n"));
     }
-    log.end();
+    log.finish();
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn import(request: &import::Request) -> anyhow::Result<()> {
+fn import(request: &import::ImportCommand) -> anyhow::Result<()> {
     let imported = import::import(request)?;
     tell((imported.remarks, imported.yaml))
 }
 
 /// What was found, for standard error, and what was asked for.
 fn tell((remarks, text): (String, String)) -> anyhow::Result<()> {
-    complain(&remarks);
+    print_error(&remarks);
     say(&text)
 }
 
@@ -80,7 +80,7 @@ fn done(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("seawall-agent: {error:#}\n"));
+            print_error(&format!("seawall-agent: {error:#}\n"));
             ExitCode::FAILURE
         }
     }

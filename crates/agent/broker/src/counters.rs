@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::failure::Fault;
+use crate::failure::ExchangeFault;
 
 /// What happened so far; read by metrics.
 #[derive(Debug)]
-pub struct Counters {
+pub struct BrokerCounters {
     first: AtomicU64,
     renewals: AtomicU64,
-    failures: [AtomicU64; Fault::ALL.len()],
+    failures: [AtomicU64; ExchangeFault::ALL.len()],
     coalesced: AtomicU64,
     evicted: AtomicU64,
     misses_refused: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Counters {
     floor_breaches: AtomicU64,
 }
 
-impl Default for Counters {
+impl Default for BrokerCounters {
     fn default() -> Self {
         Self {
             first: AtomicU64::default(),
@@ -38,13 +38,13 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl BrokerCounters {
     pub(crate) fn succeeded(&self, is_renewal: bool) {
         let counter = if is_renewal { &self.renewals } else { &self.first };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn failed(&self, fault: Fault) {
+    pub(crate) fn failed(&self, fault: ExchangeFault) {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -68,7 +68,7 @@ impl Counters {
         self.below_floor.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn cut(&self) {
+    pub(crate) fn shortened(&self) {
         self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -84,7 +84,9 @@ impl Counters {
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("first", read(&self.first)), ("renewal", read(&self.renewals))];
-        rows.extend(Fault::ALL.iter().map(|fault| (fault.name(), read(&self.failures[*fault as usize]))));
+        rows.extend(
+            ExchangeFault::ALL.iter().map(|fault| (fault.name(), read(&self.failures[*fault as usize]))),
+        );
         rows
     }
 
@@ -115,7 +117,7 @@ impl Counters {
     }
 
     /// Principals found to be granted shorter lives than were asked for.
-    pub fn cut_total(&self) -> u64 {
+    pub fn shortened_total(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use seawall_core::Moment;
 
-use crate::cache_entry::Slot;
-use crate::exchange::Exchange;
+use crate::cache_entry::CacheEntry;
+use crate::exchange::TokenExchange;
 use crate::failure::ExchangeError;
 
 /// One principal as `/debug/pods` and the metrics see it; never its credential.
@@ -16,9 +16,9 @@ pub struct PrincipalView<P> {
     /// Issued, expiry, and when renewal is due; `None` while nothing is held.
     pub times: Option<(Moment, Moment, Moment)>,
     /// When it was last asked for.
-    pub used: Moment,
+    pub last_used: Moment,
     /// Whether a call is in the air.
-    pub in_air: bool,
+    pub is_fetching: bool,
     /// What the last call failed with, if it failed.
     pub failure: Option<ExchangeError>,
     /// When the first call failed since one succeeded.
@@ -28,13 +28,13 @@ pub struct PrincipalView<P> {
 }
 
 impl<P: Clone> PrincipalView<P> {
-    pub(crate) fn of<X: Exchange<Principal = P>>(slot: &Slot<X>) -> Self {
-        let (in_air, failure, failing_since) = slot.state();
+    pub(crate) fn of<X: TokenExchange<Principal = P>>(slot: &CacheEntry<X>) -> Self {
+        let (is_fetching, failure, failing_since) = slot.entry_status();
         Self {
             principal: slot.principal.clone(),
             times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
-            used: slot.used(),
-            in_air,
+            last_used: slot.last_used(),
+            is_fetching,
             failure,
             failing_since,
             floor: slot.floor,

@@ -15,7 +15,7 @@ use crate::principal::Principal;
 
 /// What an upstream issued.
 #[derive(Debug)]
-pub struct Issued<C> {
+pub struct IssuedCredential<C> {
     /// The credential. Where a cloud's answers state the end as a date, the credential carries that date itself: leases are
     /// counted on a clock that nobody sets, and a date made from it would be the node's error, handed on.
     pub credential: C,
@@ -23,21 +23,22 @@ pub struct Issued<C> {
     pub lifetime: Duration,
     /// The lifetime that was asked for, on the one answer from which the room learnt that this principal is granted less: it is
     /// said then, and not at each renewal.
-    pub cut_from: Option<Duration>,
+    pub shortened_from: Option<Duration>,
 }
 
-impl<C> Issued<C> {
+impl<C> IssuedCredential<C> {
     /// What was issued as it was asked for.
     pub fn new(credential: C, lifetime: Duration) -> Self {
-        Self { credential, lifetime, cut_from: None }
+        Self { credential, lifetime, shortened_from: None }
     }
 }
 
 /// The future of an exchange. In a box, so that a call which waits for its turn weighs nothing of it.
-pub type ExchangeFuture<'a, C> = Pin<Box<dyn Future<Output = Result<Issued<C>, ExchangeError>> + Send + 'a>>;
+pub type ExchangeFuture<'a, C> =
+    Pin<Box<dyn Future<Output = Result<IssuedCredential<C>, ExchangeError>> + Send + 'a>>;
 
 /// Turns a pod's Kubernetes token into a principal's credential.
-pub trait Exchange: Send + Sync + fmt::Debug + 'static {
+pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     /// The cloud's name, in the log and in metrics.
     const CLOUD: &'static str;
     /// What this cloud's credentials are held under.
@@ -58,7 +59,7 @@ pub trait Exchange: Send + Sync + fmt::Debug + 'static {
 }
 
 /// What a request asks of the cloud `X`.
-pub type WantOf<'a, X> = <<X as Exchange>::Principal as Principal>::Want<'a>;
+pub type RequestOf<'a, X> = <<X as TokenExchange>::Principal as Principal>::Want<'a>;
 
 /// What a pod may have of the cloud `X`.
-pub type EntitlementOf<X> = <<X as Exchange>::Principal as Principal>::Entitlement;
+pub type EntitlementOf<X> = <<X as TokenExchange>::Principal as Principal>::Entitlement;

@@ -8,88 +8,93 @@ use std::time::Duration;
 
 use seawall_core::{Lease, Moment};
 
-use crate::cache_entry::Slot;
-use crate::exchange::{Exchange, Issued};
-use crate::failure::{ExchangeError, Fault};
-use crate::fetch_results::Landing;
-use crate::limiter::Ticket;
+use crate::broker_state::BrokerState;
+use crate::cache_entry::CacheEntry;
+use crate::exchange::{IssuedCredential, TokenExchange};
+use crate::failure::{ExchangeError, ExchangeFault};
+use crate::fetch_results::FetchWaiter;
+use crate::limiter::QueueTicket;
 use crate::principal::Principal;
-use crate::shared::Shared;
-use crate::throttle_key::Account;
+use crate::throttle_key::ThrottleKey;
 
 /// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
-pub(crate) struct Flight<X: Exchange> {
-    shared: Arc<Shared<X>>,
-    slot: Weak<Slot<X>>,
+pub(crate) struct FetchTask<X: TokenExchange> {
+    shared: Arc<BrokerState<X>>,
+    slot: Weak<CacheEntry<X>>,
     principal: X::Principal,
-    account: Account,
+    account: ThrottleKey,
     landed: bool,
 }
 
 /// What a flight came to.
 enum Outcome<C> {
     /// The answer, and the instant before the first call: a lifetime counted from it never ends late.
-    Flown(Moment, Result<Issued<C>, ExchangeError>),
+    Completed(Moment, Result<IssuedCredential<C>, ExchangeError>),
     /// Its turn did not come in time.
     GaveUp,
 }
 
-impl<X: Exchange> Flight<X> {
+impl<X: TokenExchange> FetchTask<X> {
     /// Takes off when its turn comes, if that is before `deadline`.
-    pub(crate) fn start(shared: &Arc<Shared<X>>, slot: &Arc<Slot<X>>, ticket: Ticket, deadline: Moment) {
+    pub(crate) fn start(
+        shared: &Arc<BrokerState<X>>,
+        slot: &Arc<CacheEntry<X>>,
+        ticket: QueueTicket,
+        deadline: Moment,
+    ) {
         let flight = Self {
             shared: shared.clone(),
             slot: Arc::downgrade(slot),
-            account: slot.principal.account(),
+            account: slot.principal.throttle_key(),
             principal: slot.principal.clone(),
             landed: false,
         };
-        shared.runtime.spawn(flight.run(slot.landing(), ticket, deadline));
+        shared.runtime.spawn(flight.run(slot.result_waiter(), ticket, deadline));
     }
 
-    async fn run(mut self, landing: Landing, ticket: Ticket, deadline: Moment) {
+    async fn run(mut self, landing: FetchWaiter, ticket: QueueTicket, deadline: Moment) {
         let outcome = tokio::select! {
             // First, so that a slot which goes just when its turn comes is not flown.
             biased;
-            () = landing.slot_is_gone() => None,
+            () = landing.wait_for_drop() => None,
             outcome = self.fly(ticket, deadline) => Some(outcome),
         };
         self.landed = true;
         match outcome {
             None => {}
             Some(Outcome::GaveUp) => self.gave_up(),
-            Some(Outcome::Flown(started, Ok(issued))) => self.succeeded(issued, started),
-            Some(Outcome::Flown(_, Err(error))) => self.failed(error),
+            Some(Outcome::Completed(started, Ok(issued))) => self.succeeded(issued, started),
+            Some(Outcome::Completed(_, Err(error))) => self.failed(error),
         }
     }
 
     /// One chain of upstream calls, in its turn and within its deadline.
-    async fn fly(&self, mut ticket: Ticket, deadline: Moment) -> Outcome<X::Credential> {
+    async fn fly(&self, mut ticket: QueueTicket, deadline: Moment) -> Outcome<X::Credential> {
         let shared = &*self.shared;
         let turn = tokio::select! {
-            turn = ticket.turn() => turn,
+            turn = ticket.wait_for_permit() => turn,
             () = shared.clock.sleep_until(deadline) => None,
         };
         let Some(_place) = turn else { return Outcome::GaveUp };
         let started = shared.clock.now();
         let result = tokio::select! {
-            result = self.prove() => result,
+            result = self.exchange_token() => result,
             () = shared.clock.sleep(shared.settings.call_deadline) => {
-                Err(ExchangeError::new(Fault::Upstream, "exchange", "no answer within the deadline"))
+                Err(ExchangeError::new(ExchangeFault::Upstream, "exchange", "no answer within the deadline"))
             }
         };
-        Outcome::Flown(started, result)
+        Outcome::Completed(started, result)
     }
 
     /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing, or that has
     /// just gone, must not spoil what its siblings could prove. Those that come meanwhile are asked, too.
-    async fn prove(&self) -> Result<Issued<X::Credential>, ExchangeError> {
+    async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without =
-            ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it");
+            ExchangeError::new(ExchangeFault::Subject, "kubernetes token", "no pod is left to prove it");
         let mut tried = Vec::new();
-        while let Some(proof) = self.slot.upgrade().and_then(|slot| slot.untried_proof(&tried)) {
-            match self.shared.exchange.issue(&self.principal, &*proof.subject).await {
-                Err(error) if error.fault.is_of_the_proof() => without = error,
+        while let Some(proof) = self.slot.upgrade().and_then(|slot| slot.untried_subject(&tried)) {
+            match self.shared.exchange.issue(&self.principal, &*proof.tokens).await {
+                Err(error) if error.fault.is_token_error() => without = error,
                 result => return result,
             }
             tried.push(proof);
@@ -97,14 +102,14 @@ impl<X: Exchange> Flight<X> {
         Err(without)
     }
 
-    fn succeeded(&self, issued: Issued<X::Credential>, started: Moment) {
+    fn succeeded(&self, issued: IssuedCredential<X::Credential>, started: Moment) {
         let shared = &*self.shared;
-        let Issued { credential, lifetime, cut_from } = issued;
+        let IssuedCredential { credential, lifetime, shortened_from: cut_from } = issued;
         let now = shared.clock.now();
         shared.limiter.succeeded(&self.account, now);
         if let Some(asked) = cut_from {
-            shared.counters.cut();
-            shared.log.cut(now, &self.principal, asked, lifetime);
+            shared.counters.shortened();
+            shared.log.shortened(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
         // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
@@ -115,12 +120,12 @@ impl<X: Exchange> Flight<X> {
             return self.failed(too_short(lifetime));
         }
         let Some(slot) = self.slot.upgrade() else { return };
-        let is_renewal = slot.valid(now).is_some();
+        let is_renewal = slot.valid_lease(now).is_some();
         shared.counters.succeeded(is_renewal);
-        let shared_for = self.principal.shared_for(lifetime);
+        let shared_for = self.principal.max_cache_age(lifetime);
         slot.succeed(lease, shared_for.map_or(Moment::from_nanos(u64::MAX), |span| started + span));
         shared.log.issued(now, &self.principal, lifetime, is_renewal);
-        shared.look_again(&slot, refresh_at);
+        shared.schedule_renewal(&slot, refresh_at);
     }
 
     fn check_life(&self, now: Moment, lifetime: Duration) {
@@ -134,7 +139,7 @@ impl<X: Exchange> Flight<X> {
     fn failed(&self, error: ExchangeError) {
         let shared = &*self.shared;
         let now = shared.clock.now();
-        if error.fault == Fault::Throttled {
+        if error.fault == ExchangeFault::Throttled {
             shared.limiter.throttled(&self.account, now, error.retry_after);
         }
         shared.counters.failed(error.fault);
@@ -144,7 +149,7 @@ impl<X: Exchange> Flight<X> {
         if let Some(lease) = slot.lease() {
             let at = now + wait;
             let last = last_try(&lease, slot.floor).filter(|last| (now..at).contains(last));
-            shared.look_again(&slot, last.unwrap_or(at).min(lease.expires));
+            shared.schedule_renewal(&slot, last.unwrap_or(at).min(lease.expires));
         }
     }
 
@@ -152,15 +157,19 @@ impl<X: Exchange> Flight<X> {
         let Some(slot) = self.slot.upgrade() else { return };
         slot.give_up();
         if slot.lease().is_some() {
-            self.shared.look_again(&slot, self.shared.clock.now() + self.shared.settings.retry_first);
+            self.shared.schedule_renewal(&slot, self.shared.clock.now() + self.shared.settings.retry_first);
         }
     }
 }
 
-impl<X: Exchange> Drop for Flight<X> {
+impl<X: TokenExchange> Drop for FetchTask<X> {
     fn drop(&mut self) {
         if !self.landed {
-            self.failed(ExchangeError::new(Fault::Upstream, "exchange", "the call ended without a result"));
+            self.failed(ExchangeError::new(
+                ExchangeFault::Upstream,
+                "exchange",
+                "the call ended without a result",
+            ));
         }
     }
 }
@@ -172,11 +181,11 @@ const LAST_TRY: Duration = Duration::from_secs(10);
 /// What cannot be kept above its floor anyway has none.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
-    could_be_kept.then(|| lease.expires.before(floor + LAST_TRY))
+    could_be_kept.then(|| lease.expires.saturating_sub(floor + LAST_TRY))
 }
 
 /// Said as what it is: to call it slow would send its reader to look for a slow upstream.
 fn too_short(lifetime: Duration) -> ExchangeError {
     let detail = format_args!("issued for {} s: ended when it came", lifetime.as_secs());
-    ExchangeError::new(Fault::ShortLived, "exchange", detail)
+    ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)
 }

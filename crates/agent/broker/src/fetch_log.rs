@@ -14,13 +14,13 @@ const LINES_PER_SECOND: u32 = 5;
 const LINES_AT_ONCE: u32 = 150;
 
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct FetchLog {
     cloud: &'static str,
     limit: Gcra,
     left_out: AtomicU64,
 }
 
-impl Log {
+impl FetchLog {
     /// Of this cloud's broker.
     pub(crate) fn new(cloud: &'static str) -> Self {
         Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
@@ -31,7 +31,7 @@ impl Log {
         tracing::info!(
             cloud = self.cloud,
             workload = %principal.workload(),
-            account = principal.account().name().unwrap_or("-"),
+            account = principal.throttle_key().name().unwrap_or("-"),
             lifetime_seconds = lifetime.as_secs(),
             renewal,
             left_out,
@@ -39,7 +39,13 @@ impl Log {
         );
     }
 
-    pub(crate) fn cut(&self, now: Moment, principal: &impl Principal, asked: Duration, lifetime: Duration) {
+    pub(crate) fn shortened(
+        &self,
+        now: Moment,
+        principal: &impl Principal,
+        asked: Duration,
+        lifetime: Duration,
+    ) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::warn!(
             cloud = self.cloud,

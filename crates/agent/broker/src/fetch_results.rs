@@ -11,14 +11,14 @@ use crate::failure::ExchangeError;
 
 /// The landings of one slot.
 #[derive(Debug, Default)]
-pub(crate) struct Landings {
-    last: Mutex<Landed>,
+pub(crate) struct FetchResults {
+    last: Mutex<LastFetch>,
     changed: Notify,
 }
 
 /// What the last flight came to; `number` tells flights apart.
 #[derive(Debug, Default)]
-struct Landed {
+struct LastFetch {
     number: u64,
     /// How many of them brought a lease.
     leases: u64,
@@ -29,11 +29,11 @@ struct Landed {
 
 /// The slot is gone.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct EntryDropped;
 
-impl Landings {
+impl FetchResults {
     /// How many flights brought a lease so far.
-    pub(crate) fn leases(&self) -> u64 {
+    pub(crate) fn lease_count(&self) -> u64 {
         self.last().leases
     }
 
@@ -41,12 +41,12 @@ impl Landings {
     ///
     /// # Errors
     /// The slot is gone.
-    pub(crate) async fn more_leases(&self, seen: u64) -> Result<u64, Gone> {
+    pub(crate) async fn wait_for_lease(&self, seen: u64) -> Result<u64, EntryDropped> {
         self.wait_for(|landed| (landed.leases > seen).then_some(landed.leases)).await
     }
 
     /// A flight has landed.
-    pub(crate) fn land(&self, is_lease: bool, error: Option<ExchangeError>) {
+    pub(crate) fn publish(&self, is_lease: bool, error: Option<ExchangeError>) {
         let mut last = self.last();
         last.number += 1;
         last.leases += u64::from(is_lease);
@@ -61,7 +61,7 @@ impl Landings {
         self.changed.notify_waiters();
     }
 
-    async fn wait_for<T>(&self, found: impl Fn(&Landed) -> Option<T>) -> Result<T, Gone> {
+    async fn wait_for<T>(&self, found: impl Fn(&LastFetch) -> Option<T>) -> Result<T, EntryDropped> {
         loop {
             // Made before the look: what lands between the two is told to it (`Notify::notified`).
             let change = self.changed.notified();
@@ -71,34 +71,34 @@ impl Landings {
                     return Ok(found);
                 }
                 if last.is_closed {
-                    return Err(Gone);
+                    return Err(EntryDropped);
                 }
             }
             change.await;
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Landed> {
+    fn last(&self) -> MutexGuard<'_, LastFetch> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Waits for a flight.
 #[derive(Debug)]
-pub(crate) struct Landing {
-    landings: Arc<Landings>,
+pub(crate) struct FetchWaiter {
+    landings: Arc<FetchResults>,
     after: u64,
 }
 
-impl Landing {
+impl FetchWaiter {
     /// Of the next that lands.
-    pub(crate) fn next(landings: &Arc<Landings>) -> Self {
+    pub(crate) fn next(landings: &Arc<FetchResults>) -> Self {
         let after = landings.last().number;
         Self { landings: landings.clone(), after }
     }
 
     /// Returns when the slot is gone.
-    pub(crate) async fn slot_is_gone(self) {
+    pub(crate) async fn wait_for_drop(self) {
         // Nothing is ever found, so the wait ends with the slot.
         let _ = self.landings.wait_for(|_| None::<()>).await;
     }
@@ -106,7 +106,7 @@ impl Landing {
     /// Returns when the flight has landed, or when the slot is gone; its error, if it failed.
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
-        let landed = |landed: &Landed| (landed.number > after).then(|| landed.error.clone());
+        let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());
         // Gone with its last holder: there is nothing to wait for.
         self.landings.wait_for(landed).await.ok().flatten().map_or(Ok(()), Err)
     }
@@ -121,17 +121,17 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_told_of_what_lands_and_of_the_end() {
-        let landings = Arc::<Landings>::default();
-        let (one, two) = (Landing::next(&landings), Landing::next(&landings));
+        let landings = Arc::<FetchResults>::default();
+        let (one, two) = (FetchWaiter::next(&landings), FetchWaiter::next(&landings));
         let mut waiting = pin!(one.wait());
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        landings.land(true, None);
+        landings.publish(true, None);
         assert!(waiting.await.is_ok() && two.wait().await.is_ok());
-        assert_eq!(landings.more_leases(0).await, Ok(1));
-        let third = Landing::next(&landings);
+        assert_eq!(landings.wait_for_lease(0).await, Ok(1));
+        let third = FetchWaiter::next(&landings);
         landings.close();
         assert!(third.wait().await.is_ok(), "there is nothing to wait for");
-        assert_eq!(landings.more_leases(1).await, Err(Gone));
-        Landing::next(&landings).slot_is_gone().await;
+        assert_eq!(landings.wait_for_lease(1).await, Err(EntryDropped));
+        FetchWaiter::next(&landings).wait_for_drop().await;
     }
 }

@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject;
 use seawall_core::Secret;
 use seawall_core::names::is_loopback;
 
-use crate::failure::{ExchangeError, Fault};
+use crate::failure::{ExchangeError, ExchangeFault};
 
 /// Largest answer read. Tokens take a few KiB.
 const BODY: usize = 64 * 1024;
@@ -31,7 +31,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 
 /// An upstream that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
+pub enum UpstreamConfigError {
     /// The URL would carry tokens in the clear, or is none.
     #[error("{0}: expected an https URL, or http to a loopback address")]
     Url(String),
@@ -44,8 +44,8 @@ pub enum ConfigError {
 }
 
 /// Refuses what would send a token over a network in the clear: every request here carries one.
-pub(crate) fn check_url(url: &str) -> Result<(), ConfigError> {
-    let refused = || ConfigError::Url(url.to_owned());
+pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
+    let refused = || UpstreamConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
     let host = parsed.host().ok_or_else(refused)?;
     match parsed.scheme_str() {
@@ -74,20 +74,20 @@ type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
 
 /// The way to all services of a cloud.
 #[derive(Debug)]
-pub(crate) struct Https {
-    pool: Way,
+pub(crate) struct HttpsClient {
+    pool: PooledClient,
     /// The proxy, where there is one.
     proxy: Option<Uri>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum PooledClient {
     Direct(Pool<HttpConnector>),
     Proxied(Pool<Tunnel<HttpConnector>>),
 }
 
-impl Https {
-    pub(crate) fn new(more_roots: Option<&str>, proxy: Option<&str>) -> Result<Self, ConfigError> {
+impl HttpsClient {
+    pub(crate) fn new(more_roots: Option<&str>, proxy: Option<&str>) -> Result<Self, UpstreamConfigError> {
         let tls = tls(more_roots)?;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -95,18 +95,18 @@ impl Https {
         connector.set_connect_timeout(Some(CONNECT));
         let proxy = proxy.map(proxy_uri).transpose()?;
         let pool = match &proxy {
-            None => Way::Direct(pool(tls, connector)),
-            Some(proxy) => Way::Proxied(pool(tls, Tunnel::new(proxy.clone(), connector))),
+            None => PooledClient::Direct(pool(tls, connector)),
+            Some(proxy) => PooledClient::Proxied(pool(tls, Tunnel::new(proxy.clone(), connector))),
         };
         Ok(Self { pool, proxy })
     }
 
     /// What goes through a tunnel in the clear is read by the proxy, so that must be on loopback, too.
-    pub(crate) fn check_way_to(&self, urls: &[&str]) -> Result<(), ConfigError> {
+    pub(crate) fn check_proxy_for(&self, urls: &[&str]) -> Result<(), UpstreamConfigError> {
         match &self.proxy {
             Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
                 let is_plain = urls.iter().any(|url| url.starts_with("http://"));
-                if is_plain { Err(ConfigError::Proxy(proxy.to_string())) } else { Ok(()) }
+                if is_plain { Err(UpstreamConfigError::Proxy(proxy.to_string())) } else { Ok(()) }
             }
             _ => Ok(()),
         }
@@ -119,25 +119,25 @@ impl Https {
         request: Request<Full<Bytes>>,
     ) -> Result<(Parts, Secret<Vec<u8>>), ExchangeError> {
         let response = match &self.pool {
-            Way::Direct(pool) => pool.request(request).await,
-            Way::Proxied(pool) => pool.request(request).await,
+            PooledClient::Direct(pool) => pool.request(request).await,
+            PooledClient::Proxied(pool) => pool.request(request).await,
         };
-        let failed = |what: &dyn std::fmt::Display| ExchangeError::new(Fault::Upstream, step, what);
+        let failed = |what: &dyn std::fmt::Display| ExchangeError::new(ExchangeFault::Upstream, step, what);
         let (head, body) = response.map_err(|error| failed(&causes(&error)))?.into_parts();
         let body = Limited::new(body, BODY).collect().await.map_err(|error| failed(&error))?;
         Ok((head, Secret::new(body.to_bytes().to_vec())))
     }
 }
 
-fn proxy_uri(url: &str) -> Result<Uri, ConfigError> {
+fn proxy_uri(url: &str) -> Result<Uri, UpstreamConfigError> {
     let parsed =
         url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
-    parsed.ok_or_else(|| ConfigError::Proxy(url.to_owned()))
+    parsed.ok_or_else(|| UpstreamConfigError::Proxy(url.to_owned()))
 }
 
 /// The public roots, and the operator's own.
-fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, ConfigError> {
-    let failed = |error: &dyn std::fmt::Display| ConfigError::Tls(error.to_string());
+fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, UpstreamConfigError> {
+    let failed = |error: &dyn std::fmt::Display| UpstreamConfigError::Tls(error.to_string());
     let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(pem) = more_roots {
         let before = roots.len();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use seawall_core::{Floor, ServiceAccount};
 
-use crate::throttle_key::Account;
-use crate::unavailable::Unavailable;
+use crate::lease_error::LeaseError;
+use crate::throttle_key::ThrottleKey;
 
 /// Everything that decides which credential of one cloud is the right one.
 ///
@@ -23,35 +23,35 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     /// What a pod of this ServiceAccount and entitlement asks for by `want`.
     ///
     /// # Errors
-    /// [`Unavailable::NotEntitled`]: there is no such credential for it, and the cloud need not be asked.
+    /// [`LeaseError::NotEntitled`]: there is no such credential for it, and the cloud need not be asked.
     fn of(
         workload: &ServiceAccount,
         entitlement: &Self::Entitlement,
         want: Self::Want<'_>,
-    ) -> Result<Self, Unavailable>;
+    ) -> Result<Self, LeaseError>;
 
     /// Whether this is what its own pod asks for by `want`. On every request's way: no allocation.
     fn is_for(&self, want: Self::Want<'_>) -> bool;
 
     /// What its own pod asks for by it: that of which [`Self::is_for`] is true.
-    fn want(&self) -> Self::Want<'_>;
+    fn request(&self) -> Self::Want<'_>;
 
     /// The Kubernetes identity that proves itself.
     fn workload(&self) -> &ServiceAccount;
 
     /// Whom the cloud counts its calls to: if nothing else is said, the Kubernetes identity.
-    fn account(&self) -> Account {
-        Account::Itself(self.workload().clone())
+    fn throttle_key(&self) -> ThrottleKey {
+        ThrottleKey::Workload(self.workload().clone())
     }
 
     /// The least life that answers of this kind carry while the cloud answers; `floor` is the cloud's.
-    fn least_life(&self, floor: Floor) -> Duration {
+    fn min_lifetime(&self, floor: Floor) -> Duration {
         floor.hard
     }
 
     /// How long from its issue on a credential of this kind and lifetime is answered with from memory. `None` is while it is
     /// valid. After that a request has a new one fetched, and falls back to the old.
-    fn shared_for(&self, _lifetime: Duration) -> Option<Duration> {
+    fn max_cache_age(&self, _lifetime: Duration) -> Option<Duration> {
         None
     }
 }

@@ -11,26 +11,26 @@ use tokio::sync::mpsc;
 
 /// What the task is told.
 #[derive(Debug)]
-pub(crate) enum Notice<S, P> {
+pub(crate) enum ScheduleMessage<S, P> {
     /// Look at this slot then, and not when it was said before.
     Due(Moment, u64, S),
     /// The slot of this number is gone.
-    Gone(u64, P),
+    Removed(u64, P),
 }
 
 /// Whom the task tells.
-pub(crate) trait Watcher<S, P> {
+pub(crate) trait RenewalHandler<S, P> {
     /// A slot's time has come.
-    fn due(&self, slot: &S);
+    fn on_due(&self, slot: &S);
     /// A slot is gone.
-    fn gone(&self, principal: &P);
+    fn on_removed(&self, principal: &P);
 }
 
 /// Runs until nobody can send notices any more.
 pub(crate) async fn run<S, P>(
-    watcher: impl Watcher<S, P>,
+    watcher: impl RenewalHandler<S, P>,
     clock: Clock,
-    mut notices: mpsc::UnboundedReceiver<Notice<S, P>>,
+    mut notices: mpsc::UnboundedReceiver<ScheduleMessage<S, P>>,
 ) {
     let mut timetable = Timetable::default();
     loop {
@@ -43,15 +43,15 @@ pub(crate) async fn run<S, P>(
         tokio::select! {
             notice = notices.recv() => match notice {
                 None => return,
-                Some(Notice::Due(at, number, slot)) => timetable.enter(at, number, slot),
-                Some(Notice::Gone(number, principal)) => {
+                Some(ScheduleMessage::Due(at, number, slot)) => timetable.enter(at, number, slot),
+                Some(ScheduleMessage::Removed(number, principal)) => {
                     timetable.strike(number);
-                    watcher.gone(&principal);
+                    watcher.on_removed(&principal);
                 }
             },
             () = tick => {
                 if let Some(slot) = timetable.pop() {
-                    watcher.due(&slot);
+                    watcher.on_due(&slot);
                 }
             }
         }

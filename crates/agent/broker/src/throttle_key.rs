@@ -6,19 +6,19 @@ use seawall_core::ServiceAccount;
 
 /// Whom a cloud throttles. Of one cloud: each has a broker of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Account {
+pub enum ThrottleKey {
     /// The cloud's account that a workload acts as, by the cloud's name for it.
-    Named(Arc<str>),
+    CloudAccount(Arc<str>),
     /// The workload itself.
-    Itself(ServiceAccount),
+    Workload(ServiceAccount),
 }
 
-impl Account {
+impl ThrottleKey {
     /// The cloud's name for it, where it has one.
     pub fn name(&self) -> Option<&str> {
         match self {
-            Self::Named(name) => Some(name),
-            Self::Itself(_) => None,
+            Self::CloudAccount(name) => Some(name),
+            Self::Workload(_) => None,
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
+use seawall_broker::{Broker, PodLeaseClient, PrincipalView, TokenExchange};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
-use super::entitlements::{CatchUp, Failing, LeaseState};
+use super::entitlements::{LeaseState, RefetchTask, RenewalFailure};
 
 /// What one cloud's broker has to tell at a scrape.
-pub struct Figures {
+pub struct BrokerSnapshot {
     /// The cloud's name.
     pub cloud: &'static str,
     /// Calls by step.
@@ -21,13 +21,13 @@ pub struct Figures {
     /// How many principals have credentials or wait for some.
     pub principals: usize,
     /// Remaining lives of the credentials held, in seconds.
-    pub lives: Vec<f64>,
+    pub remaining_seconds: Vec<f64>,
     /// The least remaining life of an answer, in seconds.
-    pub least_handed_out: Option<f64>,
+    pub min_answered_seconds: Option<f64>,
 }
 
-impl Figures {
-    pub(super) fn of<X: Exchange>(broker: &Broker<X>, clock: &Clock) -> Self {
+impl BrokerSnapshot {
+    pub(super) fn of<X: TokenExchange>(broker: &Broker<X>, clock: &Clock) -> Self {
         let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
         let life = |view: PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
         Self {
@@ -49,7 +49,7 @@ impl Figures {
                 (
                     "seawall_cut_short",
                     "Times that a shorter life had to be asked for than is wanted",
-                    counters.cut_total(),
+                    counters.shortened_total(),
                 ),
                 (
                     "seawall_floor_breaches",
@@ -59,14 +59,14 @@ impl Figures {
             ],
             upstream_rate: broker.upstream_rate(),
             principals: principals.len(),
-            lives: principals.filter_map(life).collect(),
-            least_handed_out: counters.least_remaining().map(|least| least.as_secs_f64()),
+            remaining_seconds: principals.filter_map(life).collect(),
+            min_answered_seconds: counters.least_remaining().map(|least| least.as_secs_f64()),
         }
     }
 }
 
 /// What an operator should see of a broker though the agent serves.
-pub(super) fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
+pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
     let failing = principals.filter(|view| view.failure.is_some()).count();
@@ -87,20 +87,24 @@ pub(super) fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
 }
 
 /// What fetches by one holder what another of the same pod holds; nothing where they are one.
-pub(super) fn catching_up<X: Exchange>(own: &Arc<Holder<X>>, before: &Arc<Holder<X>>) -> Option<CatchUp> {
+pub(super) fn refetch_task<X: TokenExchange>(
+    own: &Arc<PodLeaseClient<X>>,
+    before: &Arc<PodLeaseClient<X>>,
+) -> Option<RefetchTask> {
     let is_one = Arc::ptr_eq(own, before);
     let (own, before) = (own.clone(), before.clone());
-    let catch_up = || Box::pin(async move { own.catch_up_with(&before).await }) as CatchUp;
+    let catch_up = || Box::pin(async move { own.refetch_all_from(&before).await }) as RefetchTask;
     (!is_one).then(catch_up)
 }
 
 /// The leases that a pod holds.
-pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<LeaseState> {
+pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseState> {
     let state = |view: PrincipalView<X::Principal>| {
         let (issued, ends, due) = view.times?;
         let failing = view.failing_since.zip(view.failure);
-        let failing = failing.map(|(since, error)| Failing { since, step: error.step, fault: error.fault });
-        Some(LeaseState { issued, due, ends, floor: view.floor, failing })
+        let failing =
+            failing.map(|(since, error)| RenewalFailure { since, step: error.step, fault: error.fault });
+        Some(LeaseState { issued, renewal_due: due, ends, floor: view.floor, renewal_failure: failing })
     };
     holder.principals().into_iter().filter_map(state).collect()
 }
@@ -115,8 +119,8 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
     let shown = [
         ("expiresInSeconds", view.remaining(now).map(seconds)),
         ("renewalInSeconds", view.times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
-        ("idleSeconds", Some(seconds(now.since(view.used)))),
-        ("callInTheAir", Some(view.in_air.into())),
+        ("idleSeconds", Some(seconds(now.since(view.last_used)))),
+        ("callInTheAir", Some(view.is_fetching.into())),
         ("lastFailure", failure),
         ("failingSeconds", view.failing_since.map(|since| seconds(now.since(since)))),
     ];
@@ -126,7 +130,7 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
 /// Longest audience or list of scopes that is shown, in characters: pods choose them, and may choose 2,048.
 const SHOWN: usize = 256;
 
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn truncate(text: &str) -> String {
     let mut short: String = text.chars().take(SHOWN).collect();
     if short.len() < text.len() {
         short.push('…');

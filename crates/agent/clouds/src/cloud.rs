@@ -5,16 +5,16 @@ use std::rc::Rc;
 use prometheus_client::registry::Registry;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::{Clock, Floor};
-use seawall_server::handler::Dialect;
-use seawall_server::route::Route;
+use seawall_server::handler::MetadataDialect;
+use seawall_server::route::MetadataRoute;
 
 use super::aws::{self, Aws};
-use super::broker_stats::{Figures, remarks};
-use super::context::Tools;
+use super::broker_stats::{BrokerSnapshot, warnings};
+use super::context::DialectResources;
 use super::google::{self, Google};
-use super::pod::PodCaller;
-use super::readiness_request::Probe;
-use super::sdk_profile::Clients;
+use super::pod::PodEntry;
+use super::readiness_request::ReadinessRequest;
+use super::sdk_profile::SdkProfiles;
 
 /// A cloud at work. A closed set: one variant for each cloud.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// What is asked of it, by kind.
-    pub(super) fn routes(self) -> &'static [&'static Route] {
+    pub(super) fn routes(self) -> &'static [&'static MetadataRoute] {
         match self {
             Self::Google(_) => &google::ROUTES,
             Self::Aws(_) => &aws::ROUTES,
@@ -43,7 +43,11 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// One of its dialects, on one traffic thread.
-    pub(super) fn dialect(self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
+    pub(super) fn dialect(
+        self,
+        name: DialectName,
+        tools: &DialectResources,
+    ) -> Rc<dyn MetadataDialect<PodEntry>> {
         match self {
             Self::Google(google) => google.dialect(tools),
             Self::Aws(aws) => aws.dialect(name, tools),
@@ -51,7 +55,7 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// Clients that fetch its credentials, by what they call themselves.
-    pub(super) fn clients(self) -> Clients {
+    pub(super) fn sdk_profiles(self) -> SdkProfiles {
         match self {
             Self::Google(_) => google::CLIENTS,
             Self::Aws(_) => aws::CLIENTS,
@@ -59,7 +63,7 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// How readiness asks for one of its dialects.
-    pub(super) fn probe(self, name: DialectName) -> Probe {
+    pub(super) fn probe(self, name: DialectName) -> ReadinessRequest {
         match self {
             Self::Google(_) => google::PROBE,
             Self::Aws(_) => aws::probe(name),
@@ -75,10 +79,10 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// What an operator should see though the agent serves, beside what every broker says.
-    pub(super) fn remark(self) -> Option<&'a str> {
+    pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
-            Self::Aws(aws) => aws.remark(),
+            Self::Aws(aws) => aws.warning(),
         }
     }
 
@@ -91,7 +95,7 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// The floor of credentials that may end with the Kubernetes token that they were exchanged for.
-    pub(super) fn floor_of_exchanged(self) -> Option<Floor> {
+    pub(super) fn exchanged_min_lifetime(self) -> Option<Floor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
             Self::Aws(_) => None,
@@ -103,25 +107,25 @@ impl<'a> RunningCloud<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum CloudBroker<'a> {
     /// Google's.
-    Google(&'a seawall_broker::google::Broker),
+    Google(&'a seawall_broker::google::GoogleBroker),
     /// AWS's.
-    Aws(&'a seawall_broker::aws::Broker),
+    Aws(&'a seawall_broker::aws::AwsBroker),
 }
 
 impl CloudBroker<'_> {
     /// What it has to tell at a scrape.
-    pub fn figures(self, clock: &Clock) -> Figures {
+    pub fn snapshot(self, clock: &Clock) -> BrokerSnapshot {
         match self {
-            Self::Google(broker) => Figures::of(broker, clock),
-            Self::Aws(broker) => Figures::of(broker, clock),
+            Self::Google(broker) => BrokerSnapshot::of(broker, clock),
+            Self::Aws(broker) => BrokerSnapshot::of(broker, clock),
         }
     }
 
     /// What an operator should see though the agent serves.
-    pub fn remarks(self) -> Vec<String> {
+    pub fn warnings(self) -> Vec<String> {
         match self {
-            Self::Google(broker) => remarks(broker),
-            Self::Aws(broker) => remarks(broker),
+            Self::Google(broker) => warnings(broker),
+            Self::Aws(broker) => warnings(broker),
         }
     }
 

@@ -8,25 +8,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::Fault;
+use seawall_broker::ExchangeFault;
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::Complainer;
+use seawall_core::events::PodEventRecorder;
 use serde_json::{Map, Value, json};
 
 use super::aws::entitlement as aws;
 use super::google::entitlement as google;
 
 /// Something to be fetched.
-pub type CatchUp = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type RefetchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a pod holds of one cloud, and who tells its owner.
 #[derive(Debug)]
-pub struct Lending {
+pub struct PodLeases {
     /// Its leases.
     pub leases: Vec<LeaseState>,
     /// It tells the pod's owner.
-    pub complainer: Complainer,
+    pub event_recorder: PodEventRecorder,
 }
 
 /// A lease that a pod holds.
@@ -35,93 +35,93 @@ pub struct LeaseState {
     /// When it was issued.
     pub issued: Moment,
     /// When its renewal was to begin.
-    pub due: Moment,
+    pub renewal_due: Moment,
     /// When it ends.
     pub ends: Moment,
     /// The least life that its answers carry while the cloud answers.
     pub floor: Duration,
     /// Why it is not renewed, if it could not be.
-    pub failing: Option<Failing>,
+    pub renewal_failure: Option<RenewalFailure>,
 }
 
 /// Calls that have failed, or had no turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Failing {
+pub struct RenewalFailure {
     /// When the first of them did, or was due.
     pub since: Moment,
     /// Which call the last one was.
     pub step: &'static str,
     /// Whose move it is.
-    pub fault: Fault,
+    pub fault: ExchangeFault,
 }
 
 /// What a pod may have of one cloud.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Decided<E> {
+pub enum EntitlementState<E> {
     /// The cloud is off.
     Off,
     /// It is not known yet what decides it.
     #[default]
-    NotYet,
+    Pending,
     /// This.
-    Is(E),
+    Decided(E),
 }
 
 /// What a pod may have, of each cloud; before anything is known of it, nothing is decided.
 #[derive(Clone, Debug, Default)]
 pub struct Entitlements {
     /// Of Google.
-    pub google: Decided<Arc<google::Entitlement>>,
+    pub google: EntitlementState<Arc<google::GoogleEntitlement>>,
     /// Of AWS.
-    pub aws: Decided<Arc<aws::Entitlement>>,
+    pub aws: EntitlementState<Arc<aws::AwsEntitlement>>,
 }
 
-impl<E> Decided<Arc<E>> {
+impl<E> EntitlementState<Arc<E>> {
     /// The same, to be looked at.
-    pub fn get(&self) -> Decided<&E> {
+    pub fn get(&self) -> EntitlementState<&E> {
         match self {
-            Self::Off => Decided::Off,
-            Self::NotYet => Decided::NotYet,
-            Self::Is(own) => Decided::Is(own),
+            Self::Off => EntitlementState::Off,
+            Self::Pending => EntitlementState::Pending,
+            Self::Decided(own) => EntitlementState::Decided(own),
         }
     }
 }
 
-impl<E> Decided<E> {
+impl<E> EntitlementState<E> {
     fn is_pending(&self) -> bool {
-        matches!(self, Self::NotYet)
+        matches!(self, Self::Pending)
     }
 
     /// The same, or that it is not known yet what the pod may have, if this is to be taken back.
     fn unless(self, is_taken_back: bool) -> Self {
-        if is_taken_back && matches!(self, Self::Is(_)) { Self::NotYet } else { self }
+        if is_taken_back && matches!(self, Self::Decided(_)) { Self::Pending } else { self }
     }
 
     /// What is said of it, where the cloud is on.
     fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
         match self {
             Self::Off => None,
-            Self::NotYet => Some(json!({ "standing": "pending" })),
-            Self::Is(decided) => Some(own(decided)),
+            Self::Pending => Some(json!({ "standing": "pending" })),
+            Self::Decided(decided) => Some(own(decided)),
         }
     }
 
     fn and_then<T>(&self, own: impl FnOnce(&E) -> Option<T>) -> Option<T> {
         match self {
-            Self::Is(decided) => own(decided),
-            Self::Off | Self::NotYet => None,
+            Self::Decided(decided) => own(decided),
+            Self::Off | Self::Pending => None,
         }
     }
 }
 
 impl Entitlements {
     /// What it may have of Google.
-    pub fn google(&self) -> Decided<&google::Entitlement> {
+    pub fn google(&self) -> EntitlementState<&google::GoogleEntitlement> {
         self.google.get()
     }
 
     /// What it may have of AWS.
-    pub fn aws(&self) -> Decided<&aws::Entitlement> {
+    pub fn aws(&self) -> EntitlementState<&aws::AwsEntitlement> {
         self.aws.get()
     }
 
@@ -143,18 +143,18 @@ impl Entitlements {
     }
 
     /// What fetches all that the pod held by `before`, of each cloud, where this does not hold it.
-    pub fn catching_up(&self, before: &Self) -> Vec<CatchUp> {
+    pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
-        let of_google = google.and_then(|own| own.catching_up(before.google()));
-        let of_aws = aws.and_then(|own| own.catching_up(before.aws()));
+        let of_google = google.and_then(|own| own.refetch_task(before.google()));
+        let of_aws = aws.and_then(|own| own.refetch_task(before.aws()));
         [of_google, of_aws].into_iter().flatten().collect()
     }
 
     /// What the pod holds of one cloud, and who tells its owner.
-    pub fn lending(&self, cloud: CloudName) -> Option<Lending> {
+    pub fn leases(&self, cloud: CloudName) -> Option<PodLeases> {
         match cloud {
-            CloudName::Google => self.google.and_then(|own| own.lending()),
-            CloudName::Aws => self.aws.and_then(|own| own.lending()),
+            CloudName::Google => self.google.and_then(|own| own.leases()),
+            CloudName::Aws => self.aws.and_then(|own| own.leases()),
         }
     }
 

@@ -2,23 +2,23 @@
 //!
 //! A cloud has a folder ([`google`], [`aws`]): its section of the configuration, what a pod is entitled to, its dialects on a traffic
 //! thread, what it counts and shows, and how its readiness is asked. Everything else goes through the functions here. Which clouds there
-//! are is a closed set that four files name beside their folders: `core::cloud`, [`sections`], [`cloud`] and [`entitlements`]; where one is
+//! are is a closed set that four files name beside their folders: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]; where one is
 //! missing in a `match`, the compiler says so. Knows neither how a pod is attested nor what carries its requests.
 
 pub mod aws;
 pub mod broker_stats;
 mod cloud;
+mod config;
 pub mod context;
 pub mod entitlements;
 pub mod google;
-mod key_classes;
 pub mod pod;
 pub mod pod_events;
 mod prefetch;
 pub mod readiness_request;
 mod refusals;
+mod reloadable_keys;
 pub mod sdk_profile;
-mod sections;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -31,22 +31,22 @@ use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::{Clock, Floor};
-use seawall_server::handler::Dialect;
-use seawall_server::route::Route;
+use seawall_server::handler::MetadataDialect;
+use seawall_server::route::MetadataRoute;
 use tokio::runtime::Handle;
 
 use aws::Aws;
 use cloud::RunningCloud;
-use entitlements::{Decided, Entitlements};
+use entitlements::{EntitlementState, Entitlements};
 use google::Google;
-use pod::{Dialects, PodCaller};
-use readiness_request::Probe;
-use sdk_profile::Clients;
+use pod::{PodDialects, PodEntry};
+use readiness_request::ReadinessRequest;
+use sdk_profile::SdkProfiles;
 
 pub use cloud::CloudBroker;
-pub use context::{Applicant, Tools};
-pub use key_classes::KeyClasses;
-pub use sections::Sections;
+pub use config::CloudsConfig;
+pub use context::{DialectResources, EntitlementRequest};
+pub use reloadable_keys::ReloadableKeys;
 
 /// The clouds at work: those that are on, for the process, by one configuration.
 #[derive(Debug)]
@@ -57,16 +57,16 @@ pub struct Clouds {
 
 /// Those of the configuration in force. Who outlives a configuration asks here each time, and keeps none.
 #[derive(Debug)]
-pub struct CloudsInForce(ArcSwap<Clouds>);
+pub struct CurrentClouds(ArcSwap<Clouds>);
 
-impl CloudsInForce {
+impl CurrentClouds {
     /// These, until others take their place.
     pub fn new(clouds: Arc<Clouds>) -> Self {
         Self(ArcSwap::new(clouds))
     }
 
     /// As they are now.
-    pub fn now(&self) -> Arc<Clouds> {
+    pub fn load(&self) -> Arc<Clouds> {
         self.0.load_full()
     }
 
@@ -77,7 +77,7 @@ impl CloudsInForce {
 
     /// Registers what they count beside what every broker does.
     pub fn register(&self, registry: &mut Registry) {
-        self.now().running().for_each(|cloud| cloud.register(registry));
+        self.load().running().for_each(|cloud| cloud.register(registry));
     }
 }
 
@@ -89,7 +89,7 @@ pub struct FloorState {
     /// Whether all that was issued so far could be kept above it.
     pub is_kept: bool,
     /// The floor, where credentials may end with the Kubernetes token that they were exchanged for.
-    pub of_exchanged: Option<Floor>,
+    pub exchanged_min_lifetime: Option<Floor>,
 }
 
 impl Clouds {
@@ -97,17 +97,17 @@ impl Clouds {
     ///
     /// # Errors
     /// A file that a section names cannot be read or used.
-    pub fn start(sections: &Sections, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
-        Self { google: None, aws: None }.succeeded_by(sections, &[], clock, runtime)
+    pub fn start(sections: &CloudsConfig, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
+        Self { google: None, aws: None }.with_config(sections, &[], clock, runtime)
     }
 
     /// Those of other sections, which take over what stays as it is: a cloud of which nothing changed is the same one. Asks nobody.
     ///
     /// # Errors
     /// A file that a section names cannot be read or used.
-    pub fn succeeded_by(
+    pub fn with_config(
         &self,
-        sections: &Sections,
+        sections: &CloudsConfig,
         changed: &[CloudName],
         clock: &Clock,
         runtime: &Handle,
@@ -144,7 +144,7 @@ impl Clouds {
     }
 
     /// What a pod may have of each. What it had before stays where what decides it is the same: its leases with it.
-    pub fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Entitlements {
+    pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
             google: decide(google.as_ref(), |cloud| cloud.entitle(applicant, before.google())),
@@ -154,42 +154,46 @@ impl Clouds {
 
     /// The dialects of each listener, on one thread; nothing if one has none that is on. A dialect is made once, however many
     /// listeners speak it: what it keeps open to a real metadata server is the thread's.
-    pub fn speak(&self, listeners: &[Vec<DialectName>], tools: &Tools) -> Option<Vec<Dialects>> {
+    pub fn build_dialects(
+        &self,
+        listeners: &[Vec<DialectName>],
+        tools: &DialectResources,
+    ) -> Option<Vec<PodDialects>> {
         let make = |name: &DialectName| Some((*name, self.find(name.cloud())?.dialect(*name, tools)));
         let all: Vec<_> = DialectName::ALL.iter().filter_map(make).collect();
-        let made = |name: &DialectName| -> Option<Rc<dyn Dialect<PodCaller>>> {
+        let made = |name: &DialectName| -> Option<Rc<dyn MetadataDialect<PodEntry>>> {
             Some(all.iter().find(|(known, _)| known == name)?.1.clone())
         };
-        listeners.iter().map(|names| Dialects::new(names.iter().filter_map(made))).collect()
+        listeners.iter().map(|names| PodDialects::new(names.iter().filter_map(made))).collect()
     }
 
     /// Clients that fetch one's credentials.
-    pub fn clients(&self, name: CloudName) -> Clients {
-        self.find(name).map(RunningCloud::clients).unwrap_or_default()
+    pub fn sdk_profiles(&self, name: CloudName) -> SdkProfiles {
+        self.find(name).map(RunningCloud::sdk_profiles).unwrap_or_default()
     }
 
     /// How readiness asks for each of these dialects.
-    pub fn probes(&self, names: &[DialectName]) -> Vec<Probe> {
+    pub fn probes(&self, names: &[DialectName]) -> Vec<ReadinessRequest> {
         names.iter().filter_map(|name| Some(self.find(name.cloud())?.probe(*name))).collect()
     }
 
     /// What is asked of them, by kind.
-    pub fn routes(&self) -> Vec<&'static Route> {
+    pub fn routes(&self) -> Vec<&'static MetadataRoute> {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
     /// What an operator should see though the agent serves.
-    pub fn remarks(&self) -> Vec<String> {
-        let of_brokers = self.brokers().flat_map(CloudBroker::remarks);
-        of_brokers.chain(self.running().filter_map(RunningCloud::remark).map(str::to_owned)).collect()
+    pub fn warnings(&self) -> Vec<String> {
+        let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
+        of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()
     }
 
     /// How the credentials of each stand to their floor; nothing of those that give none.
     pub fn floors(&self) -> Vec<FloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
-            let (is_kept, of_exchanged) = (broker.is_above_floor(), cloud.floor_of_exchanged());
-            Some(FloorState { cloud: cloud.name(), is_kept, of_exchanged })
+            let (is_kept, of_exchanged) = (broker.is_above_floor(), cloud.exchanged_min_lifetime());
+            Some(FloorState { cloud: cloud.name(), is_kept, exchanged_min_lifetime: of_exchanged })
         };
         self.running().filter_map(state).collect()
     }
@@ -212,6 +216,8 @@ fn next<S, C>(
 }
 
 /// What a pod may have of one cloud: nothing is decided of one that is off.
-fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -> Decided<Arc<E>> {
-    cloud.map_or(Decided::Off, |cloud| entitle(cloud).map_or(Decided::NotYet, |own| Decided::Is(own.into())))
+fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -> EntitlementState<Arc<E>> {
+    cloud.map_or(EntitlementState::Off, |cloud| {
+        entitle(cloud).map_or(EntitlementState::Pending, |own| EntitlementState::Decided(own.into()))
+    })
 }

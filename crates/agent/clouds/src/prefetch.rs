@@ -15,7 +15,7 @@ const AT_ONCE: usize = 16;
 const WAITING: usize = 4096;
 
 /// A first credential to be fetched.
-pub(super) trait First: Send + 'static {
+pub(super) trait FirstFetchJob: Send + 'static {
     /// Whether its pod is gone: one that is gone before its turn is let go.
     fn is_gone(&self) -> bool;
 
@@ -25,15 +25,15 @@ pub(super) trait First: Send + 'static {
 
 /// Where they are handed in. Cheap to clone.
 #[derive(Debug)]
-pub(super) struct Ahead<F>(mpsc::Sender<F>);
+pub(super) struct Prefetcher<F>(mpsc::Sender<F>);
 
-impl<F> Clone for Ahead<F> {
+impl<F> Clone for Prefetcher<F> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<F: First> Ahead<F> {
+impl<F: FirstFetchJob> Prefetcher<F> {
     /// They are fetched on this runtime.
     pub(super) fn start(runtime: &Handle) -> Self {
         let (ahead, waiting) = mpsc::channel(WAITING);
@@ -42,14 +42,14 @@ impl<F: First> Ahead<F> {
     }
 
     /// One more. Where there is no room, the pod's own request is the first.
-    pub(super) fn fetch(&self, first: F) {
+    pub(super) fn enqueue(&self, first: F) {
         let _ = self.0.try_send(first);
     }
 }
 
 /// Fetches for one pod after another, [`AT_ONCE`] at once. A task for each pod that waits would be the largest thing that a pod
 /// costs when many start together. Ends with what sends.
-async fn fetch_all<F: First>(mut waiting: mpsc::Receiver<F>) {
+async fn fetch_all<F: FirstFetchJob>(mut waiting: mpsc::Receiver<F>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(first) = waiting.recv().await {
         if first.is_gone() {

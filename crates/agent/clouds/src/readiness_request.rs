@@ -2,7 +2,7 @@
 
 /// How a dialect is asked whether it answers: for something that is no secret, as a library would.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
+pub struct ReadinessRequest {
     /// The method.
     pub method: &'static str,
     /// The path.
@@ -10,5 +10,5 @@ pub struct Probe {
     /// Header lines, each with its end.
     pub headers: &'static str,
     /// What a good answer's head has, in lower case.
-    pub answer_has: &'static str,
+    pub expected_header: &'static str,
 }

@@ -2,11 +2,11 @@
 //!
 //! The statuses are the words' too, because a cloud's clients decide what they make of one.
 
-use seawall_broker::{Fault, Unavailable};
+use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_http::Refusal;
 
 /// One cloud's words.
-pub(super) struct Words {
+pub(super) struct CloudRefusals {
     /// The pod may have nothing of what it asks for.
     pub(super) not_entitled: Refusal,
     /// It asks for more that it has not than is asked for at once.
@@ -31,23 +31,23 @@ const SUBJECT_REFUSED: Refusal = Refusal::new(
     "The API server gives no token for this pod: its ServiceAccount is gone, or the agent may not ask.",
 );
 
-impl Words {
+impl CloudRefusals {
     /// What a pod is told that was refused for this reason.
-    pub(super) fn of(&self, unavailable: &Unavailable) -> Refusal {
+    pub(super) fn of(&self, unavailable: &LeaseError) -> Refusal {
         match unavailable {
-            Unavailable::NotEntitled(_) => self.not_entitled,
-            Unavailable::TooMany { .. } => self.too_many,
-            Unavailable::Slow => self.slow,
-            Unavailable::Failed(error) if error.is_hopeless_of_the_node() => self.node,
-            Unavailable::Failed(error) => match error.fault {
-                Fault::Denied => self.denied,
-                Fault::Rejected => self.rejected,
-                Fault::Unassigned => self.unassigned,
-                Fault::Subject => self.subject,
-                Fault::SubjectRefused => SUBJECT_REFUSED,
-                Fault::Throttled => self.throttled,
-                Fault::Upstream => self.upstream,
-                Fault::ShortLived => self.short_lived,
+            LeaseError::NotEntitled(_) => self.not_entitled,
+            LeaseError::RateLimited { .. } => self.too_many,
+            LeaseError::TimedOut => self.slow,
+            LeaseError::Failed(error) if error.is_permanent_node_error() => self.node,
+            LeaseError::Failed(error) => match error.fault {
+                ExchangeFault::Denied => self.denied,
+                ExchangeFault::Rejected => self.rejected,
+                ExchangeFault::Unassigned => self.unassigned,
+                ExchangeFault::Subject => self.subject,
+                ExchangeFault::SubjectRefused => SUBJECT_REFUSED,
+                ExchangeFault::Throttled => self.throttled,
+                ExchangeFault::Upstream => self.upstream,
+                ExchangeFault::ShortLived => self.short_lived,
             },
         }
     }

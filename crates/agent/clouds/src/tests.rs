@@ -5,20 +5,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use seawall_config::Document;
-use seawall_http::Frame;
-use seawall_server::testing::Bench;
-use seawall_server::thread::{Answers, Next};
+use seawall_http::ResponseContext;
+use seawall_server::testing::TestThread;
+use seawall_server::thread::{TestNextAction, TestTurn};
 use serde_json::json;
 
 use super::*;
-use crate::pod::Client;
-use crate::testing::{BOTH_BROKERED, DATE, World};
+use crate::pod::PodClient;
+use crate::testing::{BOTH_BROKERED, DATE, PodFixture};
 
 #[tokio::test]
 async fn the_path_chooses_among_the_dialects_of_a_listener() {
-    let world = World::new();
-    assert!(world.dialects.of("/latest/api/token").goes_on_after("PUT"));
-    assert!(!world.dialects.of("/computeMetadata/v1/").goes_on_after("PUT"));
+    let world = PodFixture::new();
+    assert!(world.dialects.for_target("/latest/api/token").keeps_alive_after("PUT"));
+    assert!(!world.dialects.for_target("/computeMetadata/v1/").keeps_alive_after("PUT"));
     let (answer, _) = world.ask("GET /computeMetadata/v1/instance/attributes/kube-env").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
     let (answer, _) = world.ask("GET /latest/elsewhere").await;
@@ -34,16 +34,16 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
 
 #[tokio::test]
 async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
-    let world = World::of(BOTH_BROKERED);
+    let world = PodFixture::of(BOTH_BROKERED);
     let shown = world.pod().entitlements().describe(world.clock.now());
     assert_eq!(shown["google"], json!({ "standing": "pending" }));
     assert_eq!(shown["aws"], json!({ "standing": "no_role" }));
-    assert!(World::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
+    assert!(PodFixture::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
 }
 
 #[tokio::test]
 async fn what_the_list_tells_it_tells_of_each_cloud() {
-    let world = World::of(BOTH_BROKERED);
+    let world = PodFixture::of(BOTH_BROKERED);
     let floors: Vec<_> = world.clouds.floors().iter().map(|state| (state.cloud, state.is_kept)).collect();
     assert_eq!(floors, CloudName::ALL.iter().map(|cloud| (*cloud, true)).collect::<Vec<_>>());
     let routes = world.clouds.routes();
@@ -51,49 +51,50 @@ async fn what_the_list_tells_it_tells_of_each_cloud() {
         assert!(routes.iter().any(|route| route.cloud() == cloud.as_str()), "{cloud:?}");
     }
     let document = Document::parse(BOTH_BROKERED).unwrap();
-    let sections = Sections::read(&document.root(), Path::new("/"), &[]);
+    let sections = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
     assert_eq!(
-        (sections.names(), sections.selections().len()),
+        (sections.names(), sections.annotation_keys().len()),
         (CloudName::ALL.to_vec(), CloudName::ALL.len())
     );
 }
 
 #[tokio::test]
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
-    let mut world = World::new();
-    world.caller = Client::Probe;
+    let mut world = PodFixture::new();
+    world.caller = PodClient::Probe;
     // In `conceal` the real server answers Google's.
     for probe in world.clouds.probes(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();
         let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        assert!(answer.to_ascii_lowercase().contains(probe.answer_has), "{answer}");
+        assert!(answer.to_ascii_lowercase().contains(probe.expected_header), "{answer}");
     }
 }
 
 #[tokio::test]
 async fn a_dialect_is_made_once_for_all_listeners_of_a_thread() {
-    let world = World::new();
-    let [one, two] = &world.clouds.speak(&vec![vec![DialectName::Google]; 2], &world.tools).unwrap()[..]
+    let world = PodFixture::new();
+    let [one, two] =
+        &world.clouds.build_dialects(&vec![vec![DialectName::Google]; 2], &world.resources).unwrap()[..]
     else {
         panic!("two listeners")
     };
-    assert!(std::ptr::addr_eq(one.of("/"), two.of("/")));
+    assert!(std::ptr::addr_eq(one.for_target("/"), two.for_target("/")));
 }
 
 #[test]
 fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let world = runtime.block_on(async { World::new() });
+    let world = runtime.block_on(async { PodFixture::new() });
     let mut out = Vec::new();
     let refusal = seawall_http::Refusal::new(400, "malformed", "no");
-    world.dialects.first().refuse(&refusal, &Frame::closing(DATE), 1, &mut out);
+    world.dialects.first().refuse(&refusal, &ResponseContext::closing(DATE), 1, &mut out);
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }
 
 /// A thread that the world's requests are asked of.
-fn bench(world: &World) -> Bench<PodCaller> {
-    Bench::new(&world.clock, &world.clouds.routes())
+fn bench(world: &PodFixture) -> TestThread<PodEntry> {
+    TestThread::new(&world.clock, &world.clouds.routes())
 }
 
 fn bytes(request: &str) -> String {
@@ -101,43 +102,43 @@ fn bytes(request: &str) -> String {
 }
 
 /// What a thread makes of one request of the world's pod.
-fn ask(world: &World, request: &str) -> Answers {
+fn ask(world: &PodFixture, request: &str) -> TestTurn {
     ask_of(world, &bytes(request))
 }
 
-fn ask_of(world: &World, bytes: &str) -> Answers {
+fn ask_of(world: &PodFixture, bytes: &str) -> TestTurn {
     bench(world).answer(&world.dialects, &world.caller, &world.pod, bytes.as_bytes())
 }
 
 #[tokio::test]
 async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
-    let world = World::new();
+    let world = PodFixture::new();
     world.pod.connections.close();
     for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
-        let Answers { text: answer, next, .. } = ask(&world, request);
+        let TestTurn { text: answer, next, .. } = ask(&world, request);
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"), "{request}: {answer}");
-        assert_eq!(next, Next::Close, "{request}");
+        assert_eq!(next, TestNextAction::Close, "{request}");
     }
 }
 
 /// It was refused, and clients that are refused a token go on without, some for good.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
-    let world = World::of("aws: { region: eu-central-1 }\n");
+    let world = PodFixture::of("aws: { region: eu-central-1 }\n");
     world.pod.connections.close();
     let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
-    let Answers { text: answer, next, .. } = ask_of(&world, put);
-    assert!(answer.starts_with("HTTP/1.1 200 ") && next == Next::Close, "{answer}");
-    let Answers { text: answer, next, .. } = ask(&world, "PUT /latest/meta-data/");
-    assert!(answer.starts_with("HTTP/1.1 405 ") && next == Next::Close, "{answer}");
-    let Answers { text: answer, .. } = ask(&world, "GET /latest/meta-data/");
+    let TestTurn { text: answer, next, .. } = ask_of(&world, put);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && next == TestNextAction::Close, "{answer}");
+    let TestTurn { text: answer, next, .. } = ask(&world, "PUT /latest/meta-data/");
+    assert!(answer.starts_with("HTTP/1.1 405 ") && next == TestNextAction::Close, "{answer}");
+    let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/");
     assert!(answer.contains("pod_gone"), "{answer}");
 }
 
 /// Everything was refused there in the words of the first dialect, with the time to wait that AWS's clients must not be told.
 #[tokio::test]
 async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
-    let world = World::of(BOTH_BROKERED);
+    let world = PodFixture::of(BOTH_BROKERED);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
     for (request, status, is_told_when) in [
@@ -162,13 +163,13 @@ async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dial
 
 #[tokio::test]
 async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
-    let world = World::of(BOTH_BROKERED);
-    let Answers { text: answer, taken, next } =
+    let world = PodFixture::of(BOTH_BROKERED);
+    let TestTurn { text: answer, taken, next } =
         ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
-    assert_eq!(next, Next::Settle(CloudName::Google, Duration::from_millis(500)));
+    assert_eq!(next, TestNextAction::AwaitIdentity(CloudName::Google, Duration::from_millis(500)));
     assert!(answer.is_empty() && taken == 0, "it is looked at again: {answer}");
-    let Answers { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
+    let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
     assert!(answer.starts_with("HTTP/1.1 404 "), "at once, as far as AWS goes: {answer}");
-    let Answers { text: answer, .. } = ask(&world, "GET /");
+    let TestTurn { text: answer, .. } = ask(&world, "GET /");
     assert!(answer.starts_with("HTTP/1.1 200 "), "what is anybody's: {answer}");
 }

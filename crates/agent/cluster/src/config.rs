@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use seawall_core::facts::Selection;
+use seawall_core::annotations::AnnotationKeys;
 use seawall_core::names::is_dns_subdomain;
-use seawall_kube::{Access, Patience};
+use seawall_kube::{KubeAccess, KubeTimeouts};
 
 /// What the cluster view needs to know.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ClusterConfig {
     /// The node whose pods are served, as `spec.nodeName` names it.
     pub node: NodeName,
     /// How to reach the API server.
-    pub access: Access,
+    pub access: KubeAccess,
     /// The key of the taint to take off the node once the agent is ready; `None` leaves the node alone and needs no
     /// permission on nodes.
-    pub taint: Option<String>,
+    pub startup_taint: Option<String>,
     /// How long a pod's token is asked to live. The API server accepts 600 s and more, and may shorten it.
     pub token_lifetime: Duration,
     /// Which annotations are told of, each cloud's; of the others, nothing is kept.
-    pub selections: Vec<Selection>,
+    pub selections: Vec<AnnotationKeys>,
     /// How long to wait for what.
-    pub patience: Patience,
+    pub timeouts: KubeTimeouts,
 }
 
 /// A node's name. Checked, because it becomes part of a selector: an empty one would select the pods that no node has,
@@ -41,16 +41,16 @@ impl NodeName {
     }
 }
 
-impl Config {
+impl ClusterConfig {
     /// The defaults for a node: in-cluster access, no taint, tokens of an hour as the kubelet asks for, no annotations.
     pub fn for_node(node: NodeName) -> Self {
         Self {
             node,
-            access: Access::InCluster,
-            taint: None,
+            access: KubeAccess::InCluster,
+            startup_taint: None,
             token_lifetime: Duration::from_secs(3600),
             selections: Vec::new(),
-            patience: Patience::default(),
+            timeouts: KubeTimeouts::default(),
         }
     }
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use seawall_core::events::{Complainer, Complaint, Voice};
+use seawall_core::events::{EventBackend, EventReason, PodEventRecorder};
 use seawall_core::{Gcra, Moment, Pod};
-use seawall_kube::{Failure, Link, request};
+use seawall_kube::{KubeError, TimedKubeClient, request};
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -36,41 +36,44 @@ const LONGEST: usize = 500;
 
 /// Reports refusals. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
-pub struct Reporter(Arc<Inner>);
+pub struct EventReporter(Arc<Inner>);
 
 /// An event on one pod.
 #[derive(Debug)]
-struct PodVoice {
-    reporter: Reporter,
+struct PodEventHandle {
+    reporter: EventReporter,
     record: Arc<PodRecord>,
 }
 
-impl Voice for PodVoice {
-    fn says(&self, complaint: Complaint, message: &str) -> bool {
+impl EventBackend for PodEventHandle {
+    fn record(&self, complaint: EventReason, message: &str) -> bool {
         self.reporter.report(&self.record, complaint, message)
     }
 }
 
 #[derive(Debug)]
 struct Inner {
-    link: Link,
-    queue: mpsc::Sender<Report>,
+    link: TimedKubeClient,
+    queue: mpsc::Sender<QueuedEvent>,
     rate: Gcra,
-    said: Mutex<HashMap<(Arc<str>, Complaint), Moment>>,
+    said: Mutex<HashMap<(Arc<str>, EventReason), Moment>>,
     posted: AtomicU64,
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Report {
+struct QueuedEvent {
     /// Nothing is the node.
     pod: Option<Pod>,
-    complaint: Complaint,
+    complaint: EventReason,
     message: String,
 }
 
-impl Reporter {
-    pub(crate) fn new(link: Link, node: String) -> (Self, impl Future<Output = ()> + Send + 'static) {
+impl EventReporter {
+    pub(crate) fn new(
+        link: TimedKubeClient,
+        node: String,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (queue, reports) = mpsc::channel(QUEUE);
         let inner = Arc::new(Inner {
             link,
@@ -86,17 +89,17 @@ impl Reporter {
     }
 
     /// The voice of this pod.
-    pub fn of_pod(&self, record: Arc<PodRecord>) -> Complainer {
-        Complainer::with(Arc::new(PodVoice { reporter: self.clone(), record }))
+    pub fn for_pod(&self, record: Arc<PodRecord>) -> PodEventRecorder {
+        PodEventRecorder::with(Arc::new(PodEventHandle { reporter: self.clone(), record }))
     }
 
     /// Reports that a pod was refused, unless that was said lately. Returns at once, with whether it is said: if not, there was no
     /// room for it just now. The message is for the pod's owner: what to mend, nothing internal.
-    pub fn report(&self, record: &PodRecord, complaint: Complaint, message: &str) -> bool {
+    pub fn report(&self, record: &PodRecord, complaint: EventReason, message: &str) -> bool {
         match self.0.admit(&record.pod, complaint) {
-            Admitted::SaidLately => return true,
-            Admitted::NoRoom => return false,
-            Admitted::News => {}
+            Admission::SaidLately => return true,
+            Admission::NoRoom => return false,
+            Admission::News => {}
         }
         let is_queued = self.0.post(Some(record.pod.clone()), complaint, message);
         if !is_queued {
@@ -107,7 +110,7 @@ impl Reporter {
 
     /// Tells of the agent itself, on its own pod or, where that is not known, on the node. Returns at once, with whether there was room for it
     /// within the node's rate; that nothing is told twice is the caller's to see to.
-    pub fn tell(&self, own: Option<&PodRecord>, complaint: Complaint, message: &str) -> bool {
+    pub fn report_agent(&self, own: Option<&PodRecord>, complaint: EventReason, message: &str) -> bool {
         if self.0.rate.take(self.0.link.clock.now()).is_err() {
             return false;
         }
@@ -116,64 +119,64 @@ impl Reporter {
 
     /// Events posted, and events lost: over the rate, over the queue, or not taken by the API server. Repetitions
     /// count as neither.
-    pub fn tally(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
 }
 
 /// What becomes of a complaint.
-enum Admitted {
+enum Admission {
     News,
     SaidLately,
     NoRoom,
 }
 
 impl Inner {
-    fn post(&self, pod: Option<Pod>, complaint: Complaint, message: &str) -> bool {
+    fn post(&self, pod: Option<Pod>, complaint: EventReason, message: &str) -> bool {
         let message = message.chars().take(LONGEST).collect();
-        let is_queued = self.queue.try_send(Report { pod, complaint, message }).is_ok();
+        let is_queued = self.queue.try_send(QueuedEvent { pod, complaint, message }).is_ok();
         if !is_queued {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         is_queued
     }
 
-    fn admit(&self, pod: &Pod, complaint: Complaint) -> Admitted {
+    fn admit(&self, pod: &Pod, complaint: EventReason) -> Admission {
         let now = self.link.clock.now();
         let mut said = self.said();
         let key = (pod.uid.0.clone(), complaint);
         if said.get(&key).is_some_and(|when| now.since(*when) < QUIET) {
-            return Admitted::SaidLately;
+            return Admission::SaidLately;
         }
         if said.len() >= REMEMBERED {
             said.retain(|_, when| now.since(*when) < QUIET);
         }
         if said.len() >= REMEMBERED || self.rate.take(now).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return Admitted::NoRoom;
+            return Admission::NoRoom;
         }
         said.insert(key, now);
-        Admitted::News
+        Admission::News
     }
 
-    fn forget(&self, pod: &Pod, complaint: Complaint) {
+    fn forget(&self, pod: &Pod, complaint: EventReason) {
         self.said().remove(&(pod.uid.0.clone(), complaint));
     }
 
     /// A lock, because refusals come from every traffic thread; held for one lookup in a small map.
-    fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, Complaint), Moment>> {
+    fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, EventReason), Moment>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct Poster {
     node: String,
-    link: Link,
+    link: TimedKubeClient,
     tally: std::sync::Weak<Inner>,
 }
 
 impl Poster {
-    async fn run(self, mut reports: mpsc::Receiver<Report>) {
+    async fn run(self, mut reports: mpsc::Receiver<QueuedEvent>) {
         while let Some(report) = reports.recv().await {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
@@ -186,14 +189,14 @@ impl Poster {
         }
     }
 
-    async fn post(&self, report: &Report) -> Result<(), Failure> {
+    async fn post(&self, report: &QueuedEvent) -> Result<(), KubeError> {
         let request = request::create(&path(report), &self.event(report));
-        self.link.client.call::<IgnoredAny>(request, self.link.patience.answer).await.map(drop)
+        self.link.client.call::<IgnoredAny>(request, self.link.timeouts.response).await.map(drop)
     }
 
     /// Source: Kubernetes API reference, Event v1 core.
-    fn event(&self, report: &Report) -> serde_json::Value {
-        let Report { pod, complaint, message } = report;
+    fn event(&self, report: &QueuedEvent) -> serde_json::Value {
+        let QueuedEvent { pod, complaint, message } = report;
         let node = &*self.node;
         // Of a node, whose name is what tools look for in the place of its UID (as kubelets post them).
         let (kind, namespace, name, uid) = pod.as_ref().map_or(("Node", None, node, node), |pod| {
@@ -222,7 +225,7 @@ impl Poster {
     }
 }
 
-fn path(report: &Report) -> String {
+fn path(report: &QueuedEvent) -> String {
     let namespace = report.pod.as_ref().map_or(OF_NODES, |pod| &*pod.service_account.namespace);
     format!("/api/v1/namespaces/{namespace}/events")
 }
@@ -235,8 +238,8 @@ const AGENT: &str = "seawall-agent";
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::facts::{Annotations, Beside};
-    use seawall_core::{Clock, Facts, PodUid, ServiceAccount};
+    use seawall_core::annotations::{Annotations, RelatedAnnotations};
+    use seawall_core::{Clock, PodAnnotations, PodUid, ServiceAccount};
 
     use super::*;
     use crate::fake::link;
@@ -249,10 +252,10 @@ mod tests {
             addresses: Box::default(),
             host_network: false,
             terminating: false,
-            facts: Facts {
+            annotations: PodAnnotations {
                 pod: Annotations::default(),
-                service_account: Beside::NotRead,
-                namespace: Beside::NotRead,
+                service_account: RelatedAnnotations::NotRead,
+                namespace: RelatedAnnotations::NotRead,
             },
             tokens: Arc::default(),
         }
@@ -262,18 +265,18 @@ mod tests {
     async fn a_storm_of_refusals_is_one_event_and_said_again_much_later() {
         let (clock, hand) = Clock::manual();
         let (link, mut asked) = link(clock);
-        let (reporter, poster) = Reporter::new(link, "node1".into());
+        let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
         for expected in 1..=2 {
             for _ in 0..10_000 {
-                reporter.report(&record(1), Complaint::RefusedByPolicy, "not in the list");
+                reporter.report(&record(1), EventReason::RefusedByPolicy, "not in the list");
             }
             let event = asked.recv().await.unwrap();
             assert_eq!(event.what, "POST /api/v1/namespaces/reef/events");
             assert_eq!(event.body["involvedObject"]["uid"], "uid-1");
             assert_eq!(event.body["firstTimestamp"].as_str().unwrap().len(), "2026-01-01T00:00:00Z".len());
             event.answer(201, &serde_json::json!({}));
-            while reporter.tally() != (expected, 0) {
+            while reporter.counts() != (expected, 0) {
                 tokio::task::yield_now().await;
             }
             assert!(asked.try_recv().is_err());
@@ -285,13 +288,13 @@ mod tests {
     async fn what_concerns_the_agent_is_told_on_its_pod_or_on_the_node() {
         let (clock, _hand) = Clock::manual();
         let (link, mut asked) = link(clock);
-        let (reporter, poster) = Reporter::new(link, "node1".into());
+        let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
         let own = record(7);
         for (pod, namespace, kind, uid) in
             [(Some(&own), "reef", "Pod", "uid-7"), (None, "default", "Node", "node1")]
         {
-            assert!(reporter.tell(pod, Complaint::ConfigurationRefused, "no"));
+            assert!(reporter.report_agent(pod, EventReason::ConfigurationRefused, "no"));
             let event = asked.recv().await.unwrap();
             assert_eq!(event.what, format!("POST /api/v1/namespaces/{namespace}/events"));
             let object = &event.body["involvedObject"];
@@ -299,7 +302,7 @@ mod tests {
             assert_eq!(event.body["reason"], "ConfigurationRefused");
             event.answer(201, &serde_json::json!({}));
         }
-        let is_said = |_: &u32| reporter.tell(None, Complaint::ConfigurationRefused, "no");
+        let is_said = |_: &u32| reporter.report_agent(None, EventReason::ConfigurationRefused, "no");
         assert!((0..100).filter(is_said).count() <= 8, "within the node's rate");
     }
 
@@ -307,29 +310,29 @@ mod tests {
     async fn many_pods_share_one_rate_and_one_memory() {
         let (clock, hand) = Clock::manual();
         let (link, _asked) = link(clock);
-        let (reporter, _poster) = Reporter::new(link, "node1".into());
+        let (reporter, _poster) = EventReporter::new(link, "node1".into());
         for uid in 0..10_000 {
-            let is_said = reporter.report(&record(uid), Complaint::RefusedByCloud, "no");
+            let is_said = reporter.report(&record(uid), EventReason::RefusedByCloud, "no");
             assert!(is_said || uid >= 10, "there is room for {uid}");
             hand.advance(Duration::from_millis(100));
         }
         assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
-        let (_, dropped) = reporter.tally();
+        let (_, dropped) = reporter.counts();
         assert!(dropped >= 8_990, "{dropped}");
-        assert!(!reporter.report(&record(0), Complaint::NotRenewed, "no"), "who is not heard is told so");
+        assert!(!reporter.report(&record(0), EventReason::NotRenewed, "no"), "who is not heard is told so");
     }
 
     #[tokio::test]
     async fn an_event_that_is_not_taken_is_not_tried_again() {
         let (clock, _hand) = Clock::manual();
         let (link, mut asked) = link(clock);
-        let (reporter, poster) = Reporter::new(link, "node1".into());
+        let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
-        reporter.report(&record(1), Complaint::NoToken, &"x".repeat(100_000));
+        reporter.report(&record(1), EventReason::NoToken, &"x".repeat(100_000));
         let event = asked.recv().await.unwrap();
         assert_eq!(event.body["message"].as_str().unwrap().len(), LONGEST);
         event.answer(403, &serde_json::json!({"kind": "Status", "status": "Failure", "code": 403}));
-        while reporter.tally() != (0, 1) {
+        while reporter.counts() != (0, 1) {
             tokio::task::yield_now().await;
         }
         assert!(asked.try_recv().is_err());
@@ -343,13 +346,13 @@ mod tests {
         let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(writer);
         let _heard = tracing::subscriber::set_default(subscriber.finish());
         let (link, mut asked) = link(Clock::manual().0);
-        let (reporter, poster) = Reporter::new(link, "node1".into());
+        let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
-        reporter.report(&record(1), Complaint::NoToken, "no");
+        reporter.report(&record(1), EventReason::NoToken, "no");
         let refusal =
             serde_json::json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden"});
         asked.recv().await.unwrap().answer(403, &refusal);
-        while reporter.tally() != (0, 1) {
+        while reporter.counts() != (0, 1) {
             tokio::task::yield_now().await;
         }
         let said = std::fs::read_to_string(said.path()).unwrap();

@@ -8,19 +8,21 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use seawall_core::Clock;
-use seawall_kube::{Answering, Body, Carrier, Client, Failure, Link, Patience};
+use seawall_kube::{
+    ApiServerTransport, KubeClient, KubeError, KubeTimeouts, ResponseBody, ResponseFuture, TimedKubeClient,
+};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 /// A call that waits. Dropping it breaks the connection.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct FakeCall {
     pub(crate) what: String,
     pub(crate) body: Value,
-    answer: oneshot::Sender<Response<Body>>,
+    answer: oneshot::Sender<Response<ResponseBody>>,
 }
 
-impl Asked {
+impl FakeCall {
     /// Answers. That the caller has given up is no error.
     pub(crate) fn answer(self, status: u16, body: &Value) {
         self.answer_lines(status, std::slice::from_ref(body));
@@ -39,7 +41,7 @@ impl Asked {
     }
 
     /// Answers with a stream of events that stays open.
-    pub(crate) fn answer_stream(self) -> Feed {
+    pub(crate) fn answer_stream(self) -> FakeWatchStream {
         let (feed, pieces) = mpsc::unbounded_channel::<Bytes>();
         let frames = futures_util::stream::unfold(pieces, |mut pieces| async {
             let piece = pieces.recv().await?;
@@ -49,15 +51,15 @@ impl Asked {
         });
         let response = Response::builder().body(body(StreamBody::new(frames)));
         let _ = self.answer.send(response.unwrap());
-        Feed(feed)
+        FakeWatchStream(feed)
     }
 }
 
 /// The test's end of an open watch; dropping it ends the stream in order.
 #[derive(Debug)]
-pub(crate) struct Feed(mpsc::UnboundedSender<Bytes>);
+pub(crate) struct FakeWatchStream(mpsc::UnboundedSender<Bytes>);
 
-impl Feed {
+impl FakeWatchStream {
     /// Says one thing. It has then arrived at this machine; nobody has read it.
     pub(crate) fn say(&self, event: &Value) {
         self.say_in_pieces(event, 1);
@@ -73,29 +75,29 @@ impl Feed {
 }
 
 /// A link to an API server, and the calls that it gets.
-pub(crate) fn link(clock: Clock) -> (Link, mpsc::UnboundedReceiver<Asked>) {
+pub(crate) fn link(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
     let (connect, asked) = fake(clock.clone());
-    (Link { client: connect(), clock, patience: Patience::default() }, asked)
+    (TimedKubeClient { client: connect(), clock, timeouts: KubeTimeouts::default() }, asked)
 }
 
 /// What makes the client of such a link, to be called in the runtime that is to carry it.
-pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> Client + Send, mpsc::UnboundedReceiver<Asked>) {
+pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> KubeClient + Send, mpsc::UnboundedReceiver<FakeCall>) {
     let (sender, asked) = mpsc::unbounded_channel();
-    (move || Client::over(Arc::new(Fake(sender)), clock), asked)
+    (move || KubeClient::with_transport(Arc::new(Fake(sender)), clock), asked)
 }
 
-struct Fake(mpsc::UnboundedSender<Asked>);
+struct Fake(mpsc::UnboundedSender<FakeCall>);
 
-impl Carrier for Fake {
-    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+impl ApiServerTransport for Fake {
+    fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         let (answer, response) = oneshot::channel();
         let what = format!("{} {}", request.method(), request.uri());
         let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
-        let _ = self.0.send(Asked { what, body, answer });
-        Box::pin(async { response.await.map_err(|error| Failure::unreachable(&error)) })
+        let _ = self.0.send(FakeCall { what, body, answer });
+        Box::pin(async { response.await.map_err(|error| KubeError::unreachable(&error)) })
     }
 }
 
-fn body(body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Body {
+fn body(body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static) -> ResponseBody {
     body.map_err(|error| match error {}).boxed_unsync()
 }

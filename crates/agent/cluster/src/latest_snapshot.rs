@@ -6,41 +6,41 @@ use arc_swap::ArcSwap;
 use seawall_core::Moment;
 use tokio::sync::watch as version;
 
-use crate::index::Snapshot;
-use crate::related_objects::{Kind, Selected};
-use crate::watch_health::{Pulse, WatchHealth};
+use crate::index::PodSnapshot;
+use crate::related_objects::{RelatedKind, SelectedKeys};
+use crate::watch_health::{WatchHealth, WatchState};
 
 /// What the writer writes and everybody reads.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) snapshot: ArcSwap<Snapshot>,
+pub(crate) struct ClusterView {
+    pub(crate) snapshot: ArcSwap<PodSnapshot>,
     pub(crate) versions: version::Sender<u64>,
-    pub(crate) pods: Arc<Pulse>,
-    pub(crate) accounts: Arc<Pulse>,
+    pub(crate) pod_watch: Arc<WatchState>,
+    pub(crate) account_watch: Arc<WatchState>,
     /// Only if somebody asks about them.
-    pub(crate) namespaces: Option<Arc<Pulse>>,
+    pub(crate) namespace_watch: Option<Arc<WatchState>>,
 }
 
-impl Shared {
-    pub(crate) fn new(selected: &Selected) -> Self {
+impl ClusterView {
+    pub(crate) fn new(selected: &SelectedKeys) -> Self {
         let asked = selected.namespace.as_ref();
         Self {
             snapshot: ArcSwap::default(),
             versions: version::Sender::new(0),
-            pods: Arc::new(Pulse::new("pods")),
-            accounts: Arc::new(Pulse::new("serviceaccounts")),
-            namespaces: asked.map(|_| Arc::new(Pulse::new("namespaces"))),
+            pod_watch: Arc::new(WatchState::new("pods")),
+            account_watch: Arc::new(WatchState::new("serviceaccounts")),
+            namespace_watch: asked.map(|_| Arc::new(WatchState::new("namespaces"))),
         }
     }
 
     /// The watches beside that of pods.
-    pub(crate) fn beside(&self) -> impl Iterator<Item = (Kind, &Arc<Pulse>)> {
-        let namespaces = self.namespaces.iter().map(|pulse| (Kind::Namespace, pulse));
-        std::iter::once((Kind::ServiceAccount, &self.accounts)).chain(namespaces)
+    pub(crate) fn related_watches(&self) -> impl Iterator<Item = (RelatedKind, &Arc<WatchState>)> {
+        let namespaces = self.namespace_watch.iter().map(|pulse| (RelatedKind::Namespace, pulse));
+        std::iter::once((RelatedKind::ServiceAccount, &self.account_watch)).chain(namespaces)
     }
 
     pub(crate) fn health(&self, now: Moment) -> Vec<WatchHealth> {
-        let all = std::iter::once(&self.pods).chain(self.beside().map(|(_, pulse)| pulse));
+        let all = std::iter::once(&self.pod_watch).chain(self.related_watches().map(|(_, pulse)| pulse));
         all.map(|pulse| pulse.health(now)).collect()
     }
 }

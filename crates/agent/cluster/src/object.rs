@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use seawall_core::facts::{Annotations, Text};
-use seawall_kube::Status;
+use seawall_core::annotations::{AnnotationValue, Annotations};
+use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -24,16 +24,16 @@ pub(crate) trait Versioned {
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Page<T> {
+pub(crate) struct ListPage<T> {
     #[serde(default)]
-    pub(crate) metadata: PageMetadata,
+    pub(crate) metadata: ListMeta,
     #[serde(default = "Vec::new")]
     pub(crate) items: Vec<T>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct PageMetadata {
+pub(crate) struct ListMeta {
     pub(crate) resource_version: String,
     #[serde(rename = "continue")]
     pub(crate) next: Option<String>,
@@ -42,45 +42,45 @@ pub(crate) struct PageMetadata {
 /// What a watch tells.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
-pub(crate) enum Event<T> {
+pub(crate) enum WatchEvent<T> {
     Added(T),
     Modified(T),
     Deleted(T),
     /// Nothing but how far the watch has come.
     Bookmark(Bookmark),
     /// It ends.
-    Error(Status),
+    Error(KubeStatus),
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Bookmark {
-    pub(crate) metadata: PageMetadata,
+    pub(crate) metadata: ListMeta,
 }
 
 /// What every object carries, as far as it is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Metadata {
+pub(crate) struct ObjectMeta {
     pub(crate) name: String,
     pub(crate) namespace: String,
     pub(crate) uid: String,
     pub(crate) resource_version: String,
-    pub(crate) deletion_timestamp: Option<Timestamp>,
+    pub(crate) deletion_timestamp: Option<KubeTimestamp>,
     #[serde(deserialize_with = "selected")]
     pub(crate) annotations: Annotations,
 }
 
 /// The annotations to keep of one kind of object.
-pub(crate) type Keys = Arc<[&'static str]>;
+pub(crate) type ParsedAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
     /// What [`read`] was called with, while it runs: derived readers of objects take no parameters, and a field that was read
     /// whole first, to be chosen from later, would hold 256 KiB of each object of a list.
-    static SELECTED: RefCell<Keys> = RefCell::default();
+    static SELECTED: RefCell<ParsedAnnotationKeys> = RefCell::default();
 }
 
 /// Reads an object, a page or an event, and of the annotations in it only these. The rest is skipped and never stored.
-pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &Keys) -> serde_json::Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &ParsedAnnotationKeys) -> serde_json::Result<T> {
     let before = SELECTED.replace(keys.clone());
     let read = serde_json::from_slice(text);
     SELECTED.set(before);
@@ -88,22 +88,24 @@ pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &Keys) -> serde_json:
 }
 
 fn selected<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Annotations, D::Error> {
-    Ok(Option::<Selected>::deserialize(deserializer)?.map(|selected| selected.0).unwrap_or_default())
+    Ok(Option::<SelectedAnnotations>::deserialize(deserializer)?
+        .map(|selected| selected.0)
+        .unwrap_or_default())
 }
 
-struct Selected(Annotations);
+struct SelectedAnnotations(Annotations);
 
-impl<'de> Deserialize<'de> for Selected {
+impl<'de> Deserialize<'de> for SelectedAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let keys = SELECTED.with_borrow(Keys::clone);
-        deserializer.deserialize_map(Choosing(&keys)).map(Self)
+        let keys = SELECTED.with_borrow(ParsedAnnotationKeys::clone);
+        deserializer.deserialize_map(SelectedVisitor(&keys)).map(Self)
     }
 }
 
 /// Takes of a map of texts what stands under one of these keys.
-struct Choosing<'k>(&'k [&'static str]);
+struct SelectedVisitor<'k>(&'k [&'static str]);
 
-impl<'de> Visitor<'de> for Choosing<'_> {
+impl<'de> Visitor<'de> for SelectedVisitor<'_> {
     type Value = Annotations;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,9 +114,9 @@ impl<'de> Visitor<'de> for Choosing<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
         let mut kept = Vec::new();
-        while let Some(key) = map.next_key_seed(KeyAmong(self.0))? {
+        while let Some(key) = map.next_key_seed(KeySeed(self.0))? {
             match key {
-                Some(key) => kept.extend(map.next_value::<Option<Bounded>>()?.map(|text| (key, text.0))),
+                Some(key) => kept.extend(map.next_value::<Option<BoundedText>>()?.map(|text| (key, text.0))),
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -123,9 +125,9 @@ impl<'de> Visitor<'de> for Choosing<'_> {
 }
 
 /// One of the keys, or nothing: a key that nobody asked for is compared where it stands.
-struct KeyAmong<'k>(&'k [&'static str]);
+struct KeySeed<'k>(&'k [&'static str]);
 
-impl<'de> DeserializeSeed<'de> for KeyAmong<'_> {
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
     type Value = Option<&'static str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -133,7 +135,7 @@ impl<'de> DeserializeSeed<'de> for KeyAmong<'_> {
     }
 }
 
-impl Visitor<'_> for KeyAmong<'_> {
+impl Visitor<'_> for KeySeed<'_> {
     type Value = Option<&'static str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,31 +147,31 @@ impl Visitor<'_> for KeyAmong<'_> {
     }
 }
 
-struct Bounded(Text);
+struct BoundedText(AnnotationValue);
 
-impl<'de> Deserialize<'de> for Bounded {
+impl<'de> Deserialize<'de> for BoundedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bounding;
-        impl Visitor<'_> for Bounding {
-            type Value = Bounded;
+        struct BoundedVisitor;
+        impl Visitor<'_> for BoundedVisitor {
+            type Value = BoundedText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Bounded, E> {
-                Ok(Bounded(text.into()))
+            fn visit_str<E>(self, text: &str) -> Result<BoundedText, E> {
+                Ok(BoundedText(text.into()))
             }
         }
-        deserializer.deserialize_str(Bounding)
+        deserializer.deserialize_str(BoundedVisitor)
     }
 }
 
 /// A point in time as Kubernetes writes it (RFC 3339).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timestamp(pub(crate) SystemTime);
+pub(crate) struct KubeTimestamp(pub(crate) SystemTime);
 
-impl<'de> Deserialize<'de> for Timestamp {
+impl<'de> Deserialize<'de> for KubeTimestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
@@ -181,7 +183,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PodObject {
     #[serde(default)]
-    pub(crate) metadata: Metadata,
+    pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PodSpec,
     #[serde(default)]
@@ -202,13 +204,13 @@ pub(crate) struct PodStatus {
     #[serde(rename = "podIP")]
     pub(crate) pod_ip: String,
     #[serde(rename = "podIPs")]
-    pub(crate) pod_ips: Vec<Address>,
+    pub(crate) pod_ips: Vec<PodIpEntry>,
     #[serde(rename = "hostIP")]
     pub(crate) host_ip: String,
     #[serde(rename = "hostIPs")]
-    pub(crate) host_ips: Vec<Address>,
+    pub(crate) host_ips: Vec<PodIpEntry>,
     /// When the kubelet first took note of the pod.
-    pub(crate) start_time: Option<Timestamp>,
+    pub(crate) start_time: Option<KubeTimestamp>,
     #[serde(rename = "conditions", deserialize_with = "sandbox")]
     pub(crate) sandbox: Sandbox,
     pub(crate) container_statuses: Vec<ContainerStatus>,
@@ -222,7 +224,7 @@ pub(crate) struct PodStatus {
 pub(crate) enum Sandbox {
     /// No such condition.
     #[default]
-    Unsaid,
+    Unknown,
     /// There is none, or there is to be another.
     Absent,
     /// There is one, and since when, if that is told.
@@ -245,7 +247,7 @@ struct ContainerState {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Running {
-    started_at: Option<Timestamp>,
+    started_at: Option<KubeTimestamp>,
 }
 
 /// One condition; none of them outlives its reading.
@@ -255,14 +257,14 @@ struct Condition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
-    last_transition_time: Option<Timestamp>,
+    last_transition_time: Option<KubeTimestamp>,
 }
 
 fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Error> {
     let conditions = Option::<Vec<Condition>>::deserialize(deserializer)?.unwrap_or_default();
     let condition = conditions.iter().find(|condition| condition.kind == "PodReadyToStartContainers");
     Ok(match condition {
-        None => Sandbox::Unsaid,
+        None => Sandbox::Unknown,
         Some(said) if said.status == "True" => Sandbox::Ready(said.last_transition_time.map(|time| time.0)),
         Some(_) => Sandbox::Absent,
     })
@@ -271,7 +273,7 @@ fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Err
 /// An entry of `podIPs` or `hostIPs`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Address {
+pub(crate) struct PodIpEntry {
     pub(crate) ip: String,
 }
 
@@ -305,7 +307,7 @@ impl PodStatus {
     }
 }
 
-fn parsed<'a>(one: &'a str, more: &'a [Address]) -> impl Iterator<Item = IpAddr> + 'a {
+fn parsed<'a>(one: &'a str, more: &'a [PodIpEntry]) -> impl Iterator<Item = IpAddr> + 'a {
     let all = std::iter::once(one).chain(more.iter().map(|entry| entry.ip.as_str()));
     all.filter_map(|text| text.parse::<IpAddr>().ok()).map(|ip| ip.to_canonical())
 }
@@ -320,7 +322,7 @@ impl Versioned for PodObject {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PartialObject {
     #[serde(default)]
-    pub(crate) metadata: Metadata,
+    pub(crate) metadata: ObjectMeta,
 }
 
 impl Versioned for PartialObject {
@@ -385,7 +387,7 @@ mod tests {
         for unsaid in
             [r#"{"conditions":[{"type":"Ready","status":"False"}]}"#, r#"{"conditions":null}"#, "{}"]
         {
-            assert_eq!(status(unsaid).sandbox, Sandbox::Unsaid);
+            assert_eq!(status(unsaid).sandbox, Sandbox::Unknown);
         }
     }
 
@@ -415,7 +417,7 @@ mod tests {
         assert_eq!(kept(&[]), Annotations::default());
         let some = kept(&["key", "a/x", "huge", "none", "absent"]);
         assert_eq!((some.find("a/x"), some.find("key")), (Some(&"1".into()), Some(&"3".into())));
-        assert_eq!(some.find("huge"), Some(&Text::TooLong));
+        assert_eq!(some.find("huge"), Some(&AnnotationValue::TooLong));
         assert_eq!((some.find("skipped"), some.find("none"), some.find("absent")), (None, None, None));
         let outside: PodObject = serde_json::from_str(&text).unwrap();
         assert_eq!(outside.metadata.annotations, Annotations::default(), "no selection outlives its reading");

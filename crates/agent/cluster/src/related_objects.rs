@@ -5,34 +5,34 @@
 use std::fmt;
 use std::sync::Arc;
 
-use seawall_core::facts::Selection;
+use seawall_core::annotations::AnnotationKeys;
 use seawall_core::{Pod, ServiceAccount};
 
-use crate::object::{Keys, Metadata};
+use crate::object::{ObjectMeta, ParsedAnnotationKeys};
 
 /// A kind of such objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RelatedKind {
     ServiceAccount,
     Namespace,
 }
 
 /// One of them, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Object {
+pub(crate) enum RelatedObject {
     ServiceAccount(ServiceAccount),
     Namespace(Arc<str>),
 }
 
 /// The keys of the annotations that somebody selects. A kind without any is not asked for at all.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selected {
-    pub(crate) pod: Keys,
-    pub(crate) service_account: Keys,
-    pub(crate) namespace: Option<Keys>,
+pub(crate) struct SelectedKeys {
+    pub(crate) pod: ParsedAnnotationKeys,
+    pub(crate) service_account: ParsedAnnotationKeys,
+    pub(crate) namespace: Option<ParsedAnnotationKeys>,
 }
 
-impl Kind {
+impl RelatedKind {
     /// The collection of all namespaces' objects.
     pub(crate) fn path(self) -> &'static str {
         match self {
@@ -42,22 +42,23 @@ impl Kind {
     }
 
     /// The object whose metadata this is.
-    pub(crate) fn object(self, metadata: &Metadata) -> Object {
+    pub(crate) fn object(self, metadata: &ObjectMeta) -> RelatedObject {
         let name = metadata.name.as_str().into();
         match self {
-            Self::ServiceAccount => {
-                Object::ServiceAccount(ServiceAccount { namespace: metadata.namespace.as_str().into(), name })
-            }
-            Self::Namespace => Object::Namespace(name),
+            Self::ServiceAccount => RelatedObject::ServiceAccount(ServiceAccount {
+                namespace: metadata.namespace.as_str().into(),
+                name,
+            }),
+            Self::Namespace => RelatedObject::Namespace(name),
         }
     }
 }
 
-impl Object {
-    pub(crate) fn kind(&self) -> Kind {
+impl RelatedObject {
+    pub(crate) fn kind(&self) -> RelatedKind {
         match self {
-            Self::ServiceAccount(_) => Kind::ServiceAccount,
-            Self::Namespace(_) => Kind::Namespace,
+            Self::ServiceAccount(_) => RelatedKind::ServiceAccount,
+            Self::Namespace(_) => RelatedKind::Namespace,
         }
     }
 
@@ -66,12 +67,12 @@ impl Object {
             Self::ServiceAccount(ServiceAccount { namespace, name }) => {
                 format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
             }
-            Self::Namespace(name) => format!("{}/{name}", Kind::Namespace.path()),
+            Self::Namespace(name) => format!("{}/{name}", RelatedKind::Namespace.path()),
         }
     }
 
     /// Whether what it says counts for this pod.
-    pub(crate) fn is_of(&self, pod: &Pod) -> bool {
+    pub(crate) fn applies_to(&self, pod: &Pod) -> bool {
         match self {
             Self::ServiceAccount(account) => pod.service_account == *account,
             Self::Namespace(name) => pod.service_account.namespace == *name,
@@ -79,7 +80,7 @@ impl Object {
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for RelatedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ServiceAccount(account) => write!(f, "ServiceAccount {account}"),
@@ -88,10 +89,10 @@ impl fmt::Display for Object {
     }
 }
 
-impl Selected {
-    pub(crate) fn of(all: &[Selection]) -> Self {
-        let keys = |of: fn(&Selection) -> &'static [&'static str]| {
-            all.iter().flat_map(of).copied().collect::<Keys>()
+impl SelectedKeys {
+    pub(crate) fn of(all: &[AnnotationKeys]) -> Self {
+        let keys = |of: fn(&AnnotationKeys) -> &'static [&'static str]| {
+            all.iter().flat_map(of).copied().collect::<ParsedAnnotationKeys>()
         };
         let namespace = keys(|selection| selection.namespace);
         Self {
@@ -102,10 +103,10 @@ impl Selected {
     }
 
     /// Those of a kind; none of a kind that nobody selects.
-    pub(crate) fn keys(&self, kind: Kind) -> Keys {
+    pub(crate) fn keys(&self, kind: RelatedKind) -> ParsedAnnotationKeys {
         match kind {
-            Kind::ServiceAccount => self.service_account.clone(),
-            Kind::Namespace => self.namespace.clone().unwrap_or_default(),
+            RelatedKind::ServiceAccount => self.service_account.clone(),
+            RelatedKind::Namespace => self.namespace.clone().unwrap_or_default(),
         }
     }
 }

@@ -6,19 +6,19 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use seawall_core::facts::Beside;
+use seawall_core::annotations::RelatedAnnotations;
 use seawall_core::{Clock, Moment};
-use seawall_kube::request::{self, Form};
-use seawall_kube::{Failure, Link, Pauses};
+use seawall_kube::request::{self, ObjectRepresentation};
+use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use crate::index::{Fetch, Index};
-use crate::latest_snapshot::Shared;
-use crate::object::{self, Keys, PartialObject, PodObject};
-use crate::related_objects::{Kind, Selected};
-use crate::watch::Change;
+use crate::index::{ObjectFetch, PodIndex};
+use crate::latest_snapshot::ClusterView;
+use crate::object::{self, ParsedAnnotationKeys, PartialObject, PodObject};
+use crate::related_objects::{RelatedKind, SelectedKeys};
+use crate::watch::WatchChange;
 
 /// What the writer is told.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ use crate::watch::Change;
     clippy::large_enum_variant,
     reason = "pods are what is told most; a box would be an allocation for each event"
 )]
-pub(crate) enum Update {
-    Pods(Change<PodObject>),
-    Beside(Kind, Change<PartialObject>),
-    Fetched(Fetch, Beside),
+pub(crate) enum ViewUpdate {
+    Pods(WatchChange<PodObject>),
+    Related(RelatedKind, WatchChange<PartialObject>),
+    Fetched(ObjectFetch, RelatedAnnotations),
 }
 
 /// Updates that wait for the writer. When it is full, the watches wait and TCP slows the API server down.
@@ -45,13 +45,13 @@ const REBUILT: Duration = Duration::from_secs(3600);
 /// A wait without end, for "nothing is due".
 const FAR: Duration = Duration::from_secs(3600);
 
-pub(crate) struct Writer {
-    index: Index,
-    link: Link,
-    selected: Selected,
-    shared: Arc<Shared>,
-    updates: mpsc::Receiver<Update>,
-    answers: mpsc::Sender<Update>,
+pub(crate) struct SnapshotWriter {
+    index: PodIndex,
+    link: TimedKubeClient,
+    selected: SelectedKeys,
+    shared: Arc<ClusterView>,
+    updates: mpsc::Receiver<ViewUpdate>,
+    answers: mpsc::Sender<ViewUpdate>,
     readers: JoinSet<()>,
     permits: Arc<Semaphore>,
     /// Changes of pods that are applied and not published.
@@ -62,12 +62,16 @@ pub(crate) struct Writer {
     outdated: Option<SystemTime>,
 }
 
-impl Writer {
-    pub(crate) fn new(link: Link, selected: Selected, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
+impl SnapshotWriter {
+    pub(crate) fn new(
+        link: TimedKubeClient,
+        selected: SelectedKeys,
+        shared: Arc<ClusterView>,
+    ) -> (Self, mpsc::Sender<ViewUpdate>) {
         let (sender, updates) = mpsc::channel(QUEUE);
         let index = match &selected.namespace {
-            Some(_) => Index::asking_about_namespaces(),
-            None => Index::default(),
+            Some(_) => PodIndex::with_namespaces(),
+            None => PodIndex::default(),
         };
         let writer = Self {
             index,
@@ -97,7 +101,7 @@ impl Writer {
             if self.is_news || self.outdated.is_some_and(|end| wall >= end) {
                 self.publish();
             }
-            self.read_beside();
+            self.start_reads();
         }
     }
 
@@ -108,52 +112,52 @@ impl Writer {
             update = self.updates.recv() => update,
             () = self.link.clock.sleep_until(due) => None,
         };
-        self.is_news |= self.index.booted(recent_boot(&self.link.clock));
+        self.is_news |= self.index.set_boot_time(recent_boot(&self.link.clock));
         if let Some(update) = update {
             self.apply(update);
         }
     }
 
-    fn apply(&mut self, update: Update) {
+    fn apply(&mut self, update: ViewUpdate) {
         self.is_news |= match update {
-            Update::Pods(change) => {
+            ViewUpdate::Pods(change) => {
                 self.unpublished += 1;
                 match change {
-                    Change::Started(pods) => self.index.listed(pods),
-                    Change::Applied(pod) => self.index.applied(&pod),
-                    Change::Deleted(pod) => self.index.deleted(&pod),
+                    WatchChange::Started(pods) => self.index.replace_pods(pods),
+                    WatchChange::Applied(pod) => self.index.apply_pod(&pod),
+                    WatchChange::Deleted(pod) => self.index.remove_pod(&pod),
                 }
                 true
             }
-            Update::Beside(kind, Change::Started(_)) => {
-                self.index.positioned(kind);
+            ViewUpdate::Related(kind, WatchChange::Started(_)) => {
+                self.index.watch_started(kind);
                 false
             }
-            Update::Beside(kind, Change::Applied(PartialObject { metadata })) => {
+            ViewUpdate::Related(kind, WatchChange::Applied(PartialObject { metadata })) => {
                 let object = kind.object(&metadata);
-                self.index.told(&object, &Beside::read(metadata.annotations))
+                self.index.apply_object(&object, &RelatedAnnotations::read(metadata.annotations))
             }
-            Update::Beside(kind, Change::Deleted(PartialObject { metadata })) => {
-                self.index.told(&kind.object(&metadata), &Beside::missing())
+            ViewUpdate::Related(kind, WatchChange::Deleted(PartialObject { metadata })) => {
+                self.index.apply_object(&kind.object(&metadata), &RelatedAnnotations::missing())
             }
-            Update::Fetched(fetch, told) => self.index.fetched(&fetch, &told),
+            ViewUpdate::Fetched(fetch, told) => self.index.apply_fetched(&fetch, &told),
         };
     }
 
     fn publish(&mut self) {
         let wall = self.link.clock.wall();
         let new = Arc::new(self.index.snapshot(wall));
-        (self.is_news, self.outdated) = (false, self.index.next_end(wall));
+        (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
         // The pointer first, so that whoever is woken by the version sees at least this.
         self.shared.snapshot.store(new);
         self.shared.versions.send_replace(version);
-        self.shared.pods.current.published(std::mem::take(&mut self.unpublished));
+        self.shared.pod_watch.freshness.changes_published(std::mem::take(&mut self.unpublished));
     }
 
-    fn read_beside(&mut self) {
+    fn start_reads(&mut self) {
         while self.readers.try_join_next().is_some() {}
-        for fetch in self.index.fetches() {
+        for fetch in self.index.take_fetches() {
             let reader = Reader {
                 link: self.link.clone(),
                 annotations: self.selected.keys(fetch.object.kind()),
@@ -162,7 +166,7 @@ impl Writer {
             let (permits, answers) = (self.permits.clone(), self.answers.clone());
             self.readers.spawn(async move {
                 if let Some(told) = reader.read_until_known(&permits).await {
-                    let _ = answers.send(Update::Fetched(reader.fetch, told)).await;
+                    let _ = answers.send(ViewUpdate::Fetched(reader.fetch, told)).await;
                 }
             });
         }
@@ -192,35 +196,37 @@ fn uptime(clock: &Clock) -> Duration {
 
 /// Reads one object.
 struct Reader {
-    link: Link,
-    annotations: Keys,
-    fetch: Fetch,
+    link: TimedKubeClient,
+    annotations: ParsedAnnotationKeys,
+    fetch: ObjectFetch,
 }
 
 impl Reader {
     /// What the object says, or that there is none; `None` when nobody wants to know any more.
-    async fn read_until_known(&self, permits: &Semaphore) -> Option<Beside> {
+    async fn read_until_known(&self, permits: &Semaphore) -> Option<RelatedAnnotations> {
         let Self { link, fetch, .. } = self;
-        let mut pauses = Pauses::new(&link.patience);
+        let mut pauses = RetryBackoff::new(&link.timeouts);
         loop {
             let permit = permits.acquire().await.ok()?;
             fetch.ticket.upgrade()?;
             let failure = match self.read().await {
-                Ok(object) => return Some(Beside::read(object.metadata.annotations)),
-                Err(Failure::NotFound { .. }) => return Some(Beside::missing()),
+                Ok(object) => return Some(RelatedAnnotations::read(object.metadata.annotations)),
+                Err(KubeError::NotFound { .. }) => return Some(RelatedAnnotations::missing()),
                 Err(failure) => failure,
             };
             drop(permit);
             info!(object = %fetch.object, reason = %failure, "cannot read what a pod belongs to");
-            link.clock.sleep(pauses.after(&failure)).await;
+            link.clock.sleep(pauses.delay_after(&failure)).await;
         }
     }
 
-    async fn read(&self) -> Result<PartialObject, Failure> {
-        let Self { link, fetch: Fetch { object, .. }, annotations } = self;
+    async fn read(&self) -> Result<PartialObject, KubeError> {
+        let Self { link, fetch: ObjectFetch { object, .. }, annotations } = self;
         debug!(%object, "reading what a pod belongs to");
-        let answer =
-            link.client.ask(request::get(&object.path(), Form::Metadata), link.patience.answer).await?;
+        let answer = link
+            .client
+            .call_raw(request::get(&object.path(), ObjectRepresentation::Metadata), link.timeouts.response)
+            .await?;
         Ok(object::read(&answer, annotations)?)
     }
 }
@@ -228,27 +234,27 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use seawall_core::ManualClock;
-    use seawall_core::facts::Annotations;
+    use seawall_core::annotations::Annotations;
     use serde_json::json;
 
     use super::*;
-    use crate::Pods;
-    use crate::fake::{Asked, link};
+    use crate::NodePods;
+    use crate::fake::{FakeCall, link};
 
     /// A writer at work, what it is told, what it asks for, and its clock.
-    fn writer() -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
-        selecting(Selected::default())
+    fn writer() -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
+        selecting(SelectedKeys::default())
     }
 
     fn selecting(
-        selected: Selected,
-    ) -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
+        selected: SelectedKeys,
+    ) -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
-        let shared = Arc::new(Shared::new(&selected));
-        let (writer, updates) = Writer::new(link, selected, shared.clone());
+        let shared = Arc::new(ClusterView::new(&selected));
+        let (writer, updates) = SnapshotWriter::new(link, selected, shared.clone());
         tokio::spawn(writer.run());
-        (Pods { shared, clock }, updates, asked, hand)
+        (NodePods { shared, clock }, updates, asked, hand)
     }
 
     fn pod(name: &str, rest: serde_json::Value) -> PodObject {
@@ -267,11 +273,14 @@ mod tests {
     #[tokio::test]
     async fn what_concerns_no_pod_here_makes_no_snapshot() {
         let (pods, updates, _asked, _hand) = writer();
-        updates.send(Update::Pods(Change::Started(vec![pod("cart", json!({}))]))).await.unwrap();
+        updates.send(ViewUpdate::Pods(WatchChange::Started(vec![pod("cart", json!({}))]))).await.unwrap();
         let version = pods.newer_than(0).await.version();
         let account = |name: &str| {
             let object = json!({"metadata": {"name": name, "namespace": "reef", "uid": name}});
-            Update::Beside(Kind::ServiceAccount, Change::Applied(serde_json::from_value(object).unwrap()))
+            ViewUpdate::Related(
+                RelatedKind::ServiceAccount,
+                WatchChange::Applied(serde_json::from_value(object).unwrap()),
+            )
         };
         for name in ["kelp", "anemone", "kelp"] {
             updates.send(account(name)).await.unwrap();
@@ -290,7 +299,7 @@ mod tests {
         let (pods, updates, _asked, hand) = writer();
         // A minute from the manual clock's beginning, and the leeway.
         let dying = pod("dying", json!({"deletionTimestamp": "2026-01-01T00:01:00Z"}));
-        updates.send(Update::Pods(Change::Started(vec![dying]))).await.unwrap();
+        updates.send(ViewUpdate::Pods(WatchChange::Started(vec![dying]))).await.unwrap();
         let before = pods.newer_than(0).await;
         assert!(before.by_uid("dying").is_some_and(|record| record.terminating));
         while hand.next_deadline().is_none() {
@@ -309,7 +318,7 @@ mod tests {
         let told = |name: &str, started: &str| {
             let mut pod = pod(name, json!({}));
             pod.status.start_time = Some(serde_json::from_value(json!(started)).unwrap());
-            Update::Pods(Change::Applied(pod))
+            ViewUpdate::Pods(WatchChange::Applied(pod))
         };
         updates.send(told("old", "2025-12-31T23:59:59Z")).await.unwrap();
         let before = pods.newer_than(0).await;
@@ -319,7 +328,7 @@ mod tests {
         let between = pods.newer_than(before.version()).await;
         assert_eq!(&*between.pod_at(address).unwrap().pod.uid.0, "new");
         let gone = pod("new", json!({}));
-        updates.send(Update::Pods(Change::Deleted(gone))).await.unwrap();
+        updates.send(ViewUpdate::Pods(WatchChange::Deleted(gone))).await.unwrap();
         let mut snapshot = pods.newer_than(between.version()).await;
         while snapshot.pod_at(address).is_err() {
             hand.advance(Duration::from_secs(30));
@@ -333,7 +342,9 @@ mod tests {
     async fn events_that_wait_together_become_few_snapshots() {
         let (pods, updates, _asked, _hand) = writer();
         for i in 0..QUEUE {
-            updates.try_send(Update::Pods(Change::Applied(pod(&format!("pod-{i}"), json!({}))))).unwrap();
+            updates
+                .try_send(ViewUpdate::Pods(WatchChange::Applied(pod(&format!("pod-{i}"), json!({})))))
+                .unwrap();
         }
         let mut snapshot = pods.newer_than(0).await;
         while snapshot.pods().len() < QUEUE {
@@ -345,9 +356,12 @@ mod tests {
     #[tokio::test]
     async fn an_account_is_read_once_for_many_pods_and_again_when_that_fails() {
         let (pods, updates, mut asked, hand) = writer();
-        updates.send(Update::Beside(Kind::ServiceAccount, Change::Started(vec![]))).await.unwrap();
+        updates
+            .send(ViewUpdate::Related(RelatedKind::ServiceAccount, WatchChange::Started(vec![])))
+            .await
+            .unwrap();
         for name in ["a", "b", "c"] {
-            updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
+            updates.send(ViewUpdate::Pods(WatchChange::Applied(pod(name, json!({}))))).await.unwrap();
         }
         let first = asked.recv().await.unwrap();
         assert_eq!(first.what, "GET /api/v1/namespaces/reef/serviceaccounts/coral");
@@ -362,8 +376,9 @@ mod tests {
         };
         second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
         let mut snapshot = pods.snapshot();
-        let read = Beside::read(Annotations::default());
-        while !snapshot.pods().all(|record| record.facts.service_account == read) || snapshot.pods().len() < 3
+        let read = RelatedAnnotations::read(Annotations::default());
+        while !snapshot.pods().all(|record| record.annotations.service_account == read)
+            || snapshot.pods().len() < 3
         {
             snapshot = pods.newer_than(snapshot.version()).await;
         }
@@ -372,32 +387,40 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_is_read_once_for_its_pods_and_told_of_by_its_watch() {
-        let keys = Keys::from(["cloud/of-namespace"]);
+        let keys = ParsedAnnotationKeys::from(["cloud/of-namespace"]);
         let (pods, updates, mut asked, _hand) =
-            selecting(Selected { namespace: Some(keys.clone()), ..Selected::default() });
-        updates.send(Update::Beside(Kind::Namespace, Change::Started(vec![]))).await.unwrap();
+            selecting(SelectedKeys { namespace: Some(keys.clone()), ..SelectedKeys::default() });
+        updates
+            .send(ViewUpdate::Related(RelatedKind::Namespace, WatchChange::Started(vec![])))
+            .await
+            .unwrap();
         for name in ["a", "b"] {
-            updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
+            updates.send(ViewUpdate::Pods(WatchChange::Applied(pod(name, json!({}))))).await.unwrap();
         }
         let reef = |value: &str| {
             let annotations = json!({"cloud/of-namespace": value, "other": "x"});
             json!({"metadata": {"name": "reef", "annotations": annotations}})
         };
-        let says = |value: &str| Beside::read([("cloud/of-namespace", value.into())].into_iter().collect());
+        let says = |value: &str| {
+            RelatedAnnotations::read([("cloud/of-namespace", value.into())].into_iter().collect())
+        };
         let read = asked.recv().await.unwrap();
         assert_eq!(read.what, "GET /api/v1/namespaces/reef");
         read.answer(200, &reef("first"));
         told(&pods, &says("first")).await;
         let changed = object::read(reef("second").to_string().as_bytes(), &keys).unwrap();
-        updates.send(Update::Beside(Kind::Namespace, Change::Applied(changed))).await.unwrap();
+        updates
+            .send(ViewUpdate::Related(RelatedKind::Namespace, WatchChange::Applied(changed)))
+            .await
+            .unwrap();
         told(&pods, &says("second")).await;
         assert!(asked.try_recv().is_err());
     }
 
     /// Until both pods are told this of their namespace.
-    async fn told(pods: &Pods, what: &Beside) {
+    async fn told(pods: &NodePods, what: &RelatedAnnotations) {
         let mut snapshot = pods.snapshot();
-        while snapshot.pods().len() < 2 || !snapshot.pods().all(|pod| pod.facts.namespace == *what) {
+        while snapshot.pods().len() < 2 || !snapshot.pods().all(|pod| pod.annotations.namespace == *what) {
             snapshot = pods.newer_than(snapshot.version()).await;
         }
     }

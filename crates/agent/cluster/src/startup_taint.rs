@@ -3,8 +3,8 @@
 //! Nodes join the cluster with the taint (kubelet's `--register-with-taints`), so that no pod starts where nobody gives it
 //! credentials yet. Needs `get` and `patch` on nodes, which deploy/rbac-taint.yaml grants and deploy/rbac.yaml does not.
 
-use seawall_kube::request::{self, Form};
-use seawall_kube::{Failure, Link, Pauses};
+use seawall_kube::request::{self, ObjectRepresentation};
+use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -23,19 +23,20 @@ struct NodeSpec {
 }
 
 /// Takes the taint off, however long it takes; ends when it is off.
-pub(crate) async fn open(link: &Link, node: &str, taint: &str) {
-    let mut pauses = Pauses::new(&link.patience);
+pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, taint: &str) {
+    let mut pauses = RetryBackoff::new(&link.timeouts);
     while let Err(failure) = remove(link, node, taint).await {
         warn!(node, taint, reason = %failure, "the taint is still on the node");
-        link.clock.sleep(pauses.after(&failure)).await;
+        link.clock.sleep(pauses.delay_after(&failure)).await;
     }
     info!(node, taint, "the node is open");
 }
 
 /// One try; whether the taint was there. Somebody else's change in between makes it fail: the patch names the taints that it saw.
-pub(crate) async fn remove(link: &Link, name: &str, taint: &str) -> Result<bool, Failure> {
+pub(crate) async fn remove(link: &TimedKubeClient, name: &str, taint: &str) -> Result<bool, KubeError> {
     let path = format!("/api/v1/nodes/{name}");
-    let node: Node = link.client.call(request::get(&path, Form::Whole), link.patience.answer).await?;
+    let node: Node =
+        link.client.call(request::get(&path, ObjectRepresentation::Whole), link.timeouts.response).await?;
     let seen = node.spec.taints;
     let kept: Vec<&Value> = seen.iter().filter(|entry| entry["key"] != taint).collect();
     if kept.len() == seen.len() {
@@ -45,5 +46,5 @@ pub(crate) async fn remove(link: &Link, name: &str, taint: &str) -> Result<bool,
         {"op": "test", "path": "/spec/taints", "value": seen},
         {"op": "replace", "path": "/spec/taints", "value": kept},
     ]);
-    link.client.call::<IgnoredAny>(request::patch(&path, &patch), link.patience.answer).await.map(|_| true)
+    link.client.call::<IgnoredAny>(request::patch(&path, &patch), link.timeouts.response).await.map(|_| true)
 }

@@ -13,14 +13,14 @@ use std::fmt;
 use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
-use seawall_kube::request::{self, Form};
-use seawall_kube::{Access, Connector, Failure, Link, Patience};
+use seawall_kube::request::{self, ObjectRepresentation};
+use seawall_kube::{Connector, KubeAccess, KubeError, KubeTimeouts, TimedKubeClient};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-use crate::object::Page;
-use crate::{StartError, startup_taint};
+use crate::object::ListPage;
+use crate::{KubeAccessError, startup_taint};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,8 +30,8 @@ const PAGE: u32 = 250;
 
 /// Who asks, and how patiently.
 #[derive(Debug)]
-pub struct Retirement {
-    link: Link,
+pub struct Uninstaller {
+    link: TimedKubeClient,
     namespace: String,
     /// For each wait.
     within: Duration,
@@ -39,7 +39,7 @@ pub struct Retirement {
 
 /// What did not come about in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Left {
+pub enum UninstallError {
     /// Something of the agents may be left on these nodes.
     #[error("not done within {}s on {}", .within.as_secs(), Nodes(.nodes))]
     Nodes {
@@ -108,7 +108,7 @@ struct DaemonSetStatus {
 /// Of a pod, what says where it is to be and whether it is ready.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct OfDaemonSet {
+struct DaemonSetPod {
     spec: Value,
     status: PodStatus,
 }
@@ -129,7 +129,7 @@ struct Condition {
 
 /// Of any object.
 #[derive(Debug, Deserialize)]
-struct Named {
+struct NamedObject {
     metadata: Name,
 }
 
@@ -147,7 +147,7 @@ impl Selector {
     }
 }
 
-impl OfDaemonSet {
+impl DaemonSetPod {
     /// The node that it runs on, or that the DaemonSet's controller has made it for (kubernetes, pkg/controller/daemon/util
     /// `ReplaceDaemonSetPodNodeNameNodeAffinity`).
     fn node(&self) -> String {
@@ -162,20 +162,20 @@ impl OfDaemonSet {
     }
 }
 
-impl Retirement {
+impl Uninstaller {
     /// In this namespace, with so much patience for each step. Asks nobody yet.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
     pub fn new(
-        access: Access,
+        access: KubeAccess,
         namespace: String,
         within: Duration,
         clock: Clock,
-    ) -> Result<Self, StartError> {
-        let patience = Patience::default();
+    ) -> Result<Self, KubeAccessError> {
+        let patience = KubeTimeouts::default();
         let client = Connector::read(access, crate::provider())?.client(&patience, clock.clone())?;
-        Ok(Self { link: Link { client, clock, patience }, namespace, within })
+        Ok(Self { link: TimedKubeClient { client, clock, timeouts: patience }, namespace, within })
     }
 
     /// Deletes the agents' DaemonSet, and waits until none of its pods is left.
@@ -183,7 +183,7 @@ impl Retirement {
     /// # Errors
     /// Some are, or nobody says so. Where they are the kubelet does not answer, so no agent is started there anew either: its pod is
     /// marked as deleted. It may still serve.
-    pub async fn agents(&self, daemonset: &str) -> Result<(), Left> {
+    pub async fn delete_agents(&self, daemonset: &str) -> Result<(), UninstallError> {
         let (start, mut selector) = (self.link.clock.now(), None);
         while !self.is_done(start, self.agents_left(daemonset, &mut selector).await).await? {}
         Ok(())
@@ -194,26 +194,26 @@ impl Retirement {
         &self,
         daemonset: &str,
         selector: &mut Option<String>,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, KubeError> {
         if selector.is_none() {
             *selector = self.delete(daemonset).await?;
         }
         let Some(selector) = selector else { return Ok(Vec::new()) };
-        Ok(self.pods(selector).await?.iter().map(OfDaemonSet::node).collect())
+        Ok(self.pods(selector).await?.iter().map(DaemonSetPod::node).collect())
     }
 
     /// Waits until this DaemonSet has a ready pod on each node that it is for.
     ///
     /// # Errors
     /// Some are not ready, or nobody says so.
-    pub async fn nodes(&self, daemonset: &str) -> Result<(), Left> {
+    pub async fn wait_for_nodes(&self, daemonset: &str) -> Result<(), UninstallError> {
         let start = self.link.clock.now();
         while !self.is_done(start, self.nodes_left(daemonset).await).await? {}
         Ok(())
     }
 
-    async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, Failure> {
-        let request = request::get(&self.path(daemonset), Form::Whole);
+    async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, KubeError> {
+        let request = request::get(&self.path(daemonset), ObjectRepresentation::Whole);
         let DaemonSet { metadata, spec, status } = self.call(request).await?;
         // All zeros before its controller has looked.
         let is_counted = metadata.generation > 0 && status.observed_generation >= metadata.generation;
@@ -221,7 +221,7 @@ impl Retirement {
             return Ok(Vec::new());
         }
         let pods = self.pods(&spec.selector.text()).await?;
-        let mut names: Vec<_> = pods.iter().filter(|pod| !pod.is_ready()).map(OfDaemonSet::node).collect();
+        let mut names: Vec<_> = pods.iter().filter(|pod| !pod.is_ready()).map(DaemonSetPod::node).collect();
         if names.is_empty() {
             names.push("nodes that have no pod of it yet".to_owned());
         }
@@ -232,19 +232,21 @@ impl Retirement {
     ///
     /// # Errors
     /// It is left on some, or nobody says so.
-    pub async fn untaint(&self, taint: &str) -> Result<usize, Left> {
+    pub async fn remove_taint(&self, taint: &str) -> Result<usize, UninstallError> {
         let (start, mut opened) = (self.link.clock.now(), 0);
         while !self.is_done(start, self.tainted(taint, &mut opened).await).await? {}
         Ok(opened)
     }
 
-    async fn tainted(&self, taint: &str, opened: &mut usize) -> Result<Vec<String>, Failure> {
+    async fn tainted(&self, taint: &str, opened: &mut usize) -> Result<Vec<String>, KubeError> {
         let mut left = Vec::new();
-        for Named { metadata } in self.all::<Named>("/api/v1/nodes", Form::Metadata, None).await? {
+        for NamedObject { metadata } in
+            self.all::<NamedObject>("/api/v1/nodes", ObjectRepresentation::Metadata, None).await?
+        {
             match startup_taint::remove(&self.link, &metadata.name, taint).await {
                 Ok(was_there) => *opened += usize::from(was_there),
                 // It has gone since, and its taint with it.
-                Err(Failure::NotFound { .. }) => {}
+                Err(KubeError::NotFound { .. }) => {}
                 Err(_) => left.push(metadata.name),
             }
         }
@@ -252,11 +254,15 @@ impl Retirement {
     }
 
     /// Whether nothing is left; if something is, returns in time for another look.
-    async fn is_done(&self, start: Moment, found: Result<Vec<String>, Failure>) -> Result<bool, Left> {
+    async fn is_done(
+        &self,
+        start: Moment,
+        found: Result<Vec<String>, KubeError>,
+    ) -> Result<bool, UninstallError> {
         let left = match found {
             Ok(nodes) if nodes.is_empty() => return Ok(true),
-            Ok(nodes) => Left::nodes(nodes, self.within),
-            Err(failure) => Left::Unknown { reason: failure.to_string(), within: self.within },
+            Ok(nodes) => UninstallError::nodes(nodes, self.within),
+            Err(failure) => UninstallError::Unknown { reason: failure.to_string(), within: self.within },
         };
         if self.link.clock.now().since(start) + LOOK > self.within {
             return Err(left);
@@ -266,34 +272,35 @@ impl Retirement {
     }
 
     /// Has a DaemonSet deleted, and its pods by the garbage collector. What selects them; `None` where there is no such DaemonSet.
-    async fn delete(&self, name: &str) -> Result<Option<String>, Failure> {
+    async fn delete(&self, name: &str) -> Result<Option<String>, KubeError> {
         let path = self.path(name);
-        let found = match self.call::<DaemonSet>(request::get(&path, Form::Whole)).await {
-            Err(Failure::NotFound { .. }) => return Ok(None),
+        let found = match self.call::<DaemonSet>(request::get(&path, ObjectRepresentation::Whole)).await {
+            Err(KubeError::NotFound { .. }) => return Ok(None),
             found => found?,
         };
         let how = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
         match self.call::<IgnoredAny>(request::delete(&path, &how)).await {
-            Ok(_) | Err(Failure::NotFound { .. }) => Ok(Some(found.spec.selector.text())),
+            Ok(_) | Err(KubeError::NotFound { .. }) => Ok(Some(found.spec.selector.text())),
             Err(failure) => Err(failure),
         }
     }
 
-    async fn pods(&self, selector: &str) -> Result<Vec<OfDaemonSet>, Failure> {
+    async fn pods(&self, selector: &str) -> Result<Vec<DaemonSetPod>, KubeError> {
         let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
-        self.all(&path, Form::Whole, Some(selector)).await
+        self.all(&path, ObjectRepresentation::Whole, Some(selector)).await
     }
 
     /// All pages of a list.
     async fn all<T: DeserializeOwned>(
         &self,
         path: &str,
-        form: Form,
+        form: ObjectRepresentation,
         labels: Option<&str>,
-    ) -> Result<Vec<T>, Failure> {
+    ) -> Result<Vec<T>, KubeError> {
         let (mut all, mut next) = (Vec::new(), None);
         loop {
-            let page: Page<T> = self.call(request::select(path, form, labels, PAGE, next.as_deref())).await?;
+            let page: ListPage<T> =
+                self.call(request::list_by_labels(path, form, labels, PAGE, next.as_deref())).await?;
             all.extend(page.items);
             next = page.metadata.next.filter(|next| !next.is_empty());
             if next.is_none() {
@@ -306,12 +313,12 @@ impl Retirement {
         format!("/apis/apps/v1/namespaces/{}/daemonsets/{daemonset}", self.namespace)
     }
 
-    async fn call<T: DeserializeOwned>(&self, request: request::Built) -> Result<T, Failure> {
-        self.link.client.call(request, self.link.patience.page).await
+    async fn call<T: DeserializeOwned>(&self, request: request::BuildRequestResult) -> Result<T, KubeError> {
+        self.link.client.call(request, self.link.timeouts.list_page).await
     }
 }
 
-impl Left {
+impl UninstallError {
     fn nodes(mut nodes: Vec<String>, within: Duration) -> Self {
         nodes.sort();
         nodes.dedup();
@@ -326,16 +333,16 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::fake::{Asked, link};
+    use crate::fake::{FakeCall, link};
 
     const SET: &str = "/apis/apps/v1/namespaces/seawall/daemonsets/agent";
     const PODS: &str = "/api/v1/namespaces/seawall/pods";
 
-    fn retirement() -> (Retirement, Server) {
+    fn retirement() -> (Uninstaller, Server) {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock);
         let within = Duration::from_secs(10);
-        (Retirement { link, namespace: "seawall".into(), within }, Server { asked, hand })
+        (Uninstaller { link, namespace: "seawall".into(), within }, Server { asked, hand })
     }
 
     fn set(desired: u32, ready: u32) -> Value {
@@ -349,13 +356,13 @@ mod tests {
 
     /// The test's end: it answers, and moves time while nobody asks.
     struct Server {
-        asked: UnboundedReceiver<Asked>,
+        asked: UnboundedReceiver<FakeCall>,
         hand: ManualClock,
     }
 
     impl Server {
         /// The next call, `None` where the task has ended without one.
-        async fn next<T>(&mut self, task: &JoinHandle<T>) -> Option<Asked> {
+        async fn next<T>(&mut self, task: &JoinHandle<T>) -> Option<FakeCall> {
             loop {
                 // As often as any task needs to come to its next wait.
                 for _ in 0..100 {
@@ -386,7 +393,7 @@ mod tests {
     #[tokio::test]
     async fn the_daemonset_is_deleted_once_and_its_pods_are_waited_for() {
         let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.agents("agent").await });
+        let task = tokio::spawn(async move { retirement.delete_agents("agent").await });
         server.answer(&task, &format!("GET {SET}"), 200, &set(1, 1)).await;
         let how = server.answer(&task, &format!("DELETE {SET}"), 200, &json!({})).await;
         assert_eq!(how["propagationPolicy"], "Background");
@@ -399,7 +406,7 @@ mod tests {
     #[tokio::test]
     async fn agents_that_are_gone_are_no_error() {
         let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.agents("agent").await });
+        let task = tokio::spawn(async move { retirement.delete_agents("agent").await });
         server.answer(&task, &format!("GET {SET}"), 404, &not_found()).await;
         assert_eq!(task.await.unwrap(), Ok(()));
     }
@@ -407,7 +414,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_is_down_is_waited_for_so_long_and_then_named() {
         let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.nodes("agent").await });
+        let task = tokio::spawn(async move { retirement.wait_for_nodes("agent").await });
         let unbound = json!({ "spec": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n3"] }] }] } } } } });
         let pods = json!({ "items": [pod("n2", "False"), pod("n1", "True"), unbound] });
@@ -424,7 +431,7 @@ mod tests {
     #[tokio::test]
     async fn a_daemonset_that_nobody_has_counted_yet_is_not_done() {
         let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.nodes("agent").await });
+        let task = tokio::spawn(async move { retirement.wait_for_nodes("agent").await });
         let new = json!({ "metadata": { "generation": 1 }, "status": { "desiredNumberScheduled": 0, "numberReady": 0 } });
         server.answer(&task, &format!("GET {SET}"), 200, &new).await;
         server.answer(&task, &format!("GET {PODS}"), 200, &json!({ "items": [] })).await;
@@ -435,7 +442,7 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_that_refuses_is_quoted_in_the_end() {
         let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.nodes("agent").await });
+        let task = tokio::spawn(async move { retirement.wait_for_nodes("agent").await });
         let refusal = json!({ "kind": "Status", "code": 403, "message": "not you" });
         while let Some(call) = server.next(&task).await {
             call.answer(403, &refusal);
@@ -448,7 +455,7 @@ mod tests {
     #[tokio::test]
     async fn the_taint_goes_off_every_node_of_every_page() {
         let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.untaint("seawall.dev/not-ready").await });
+        let task = tokio::spawn(async move { retirement.remove_taint("seawall.dev/not-ready").await });
         let named = |name: &str| json!({ "metadata": { "name": name } });
         let first = json!({ "metadata": { "continue": "more" }, "items": [named("n1"), named("n2")] });
         server.answer(&task, "GET /api/v1/nodes?limit=250", 200, &first).await;
@@ -466,7 +473,7 @@ mod tests {
     #[test]
     fn a_line_names_some_of_many_nodes() {
         let nodes = (0..1000).map(|n| format!("n{n:03}")).collect();
-        let said = Left::nodes(nodes, Duration::from_secs(1)).to_string();
+        let said = UninstallError::nodes(nodes, Duration::from_secs(1)).to_string();
         assert!(said.contains("1000 node(s): n000, ") && said.ends_with("n019, ..."), "{said}");
     }
 }

@@ -54,7 +54,7 @@ const ROUNDS: usize = 3;
 
 /// The last proof, and the way to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Current {
+pub(crate) struct ViewFreshness {
     /// When the last proof began, in nanoseconds; 0 is never.
     proven: AtomicU64,
     /// Somebody has looked since the prover last did.
@@ -81,9 +81,9 @@ const ANEW: u64 = 1;
 /// A stream is open.
 const OPEN: u64 = 2;
 
-impl Current {
+impl ViewFreshness {
     /// Whether the view held at `then` all that had arrived shortly before. Asks for another proof if not.
-    pub(crate) fn is_proven(&self, then: Moment) -> bool {
+    pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);
         }
@@ -95,13 +95,13 @@ impl Current {
         is_proven
     }
 
-    /// Waits until [`Self::is_proven`] as of the call. Not as of its end: where threads wait long for their turn, every proof
+    /// Waits until [`Self::is_fresh_at`] as of the call. Not as of its end: where threads wait long for their turn, every proof
     /// would be old by the time that it is looked at, and nobody would be answered.
-    pub(crate) async fn proven(&self, clock: &Clock) {
+    pub(crate) async fn wait_until_fresh(&self, clock: &Clock) {
         let since = clock.now();
         loop {
             let renewed = self.renewed.notified();
-            if self.is_proven(since) {
+            if self.is_fresh_at(since) {
                 return;
             }
             renewed.await;
@@ -109,25 +109,25 @@ impl Current {
     }
 
     /// A stream of the watch is open.
-    pub(crate) fn opened(&self) {
+    pub(crate) fn stream_opened(&self) {
         self.unwatched.store(OPEN, Ordering::Release);
         self.rewatched.notify_one();
     }
 
     /// It is no more. Counts from the first of several failures.
-    pub(crate) fn ended(&self, now: Moment) {
+    pub(crate) fn stream_ended(&self, now: Moment) {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
 
     /// The API server is at work and tells nothing: the watch must begin anew, or it refuses us.
-    pub(crate) fn lost(&self) {
+    pub(crate) fn position_lost(&self) {
         let _ = self
             .unwatched
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
     }
 
     /// Nobody answers.
-    pub(crate) fn absent(&self, now: Moment) {
+    pub(crate) fn record_unreachable(&self, now: Moment) {
         self.turn(ANEW, now.as_nanos().max(OPEN + 1));
     }
 
@@ -137,17 +137,17 @@ impl Current {
     }
 
     /// A piece of the stream has been read.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn stream_read(&self) {
         self.heard.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The watch is about to hand a change to the writer.
-    pub(crate) fn told(&self) {
+    pub(crate) fn change_sent(&self) {
         self.told.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The writer has published so many changes.
-    pub(crate) fn published(&self, changes: u64) {
+    pub(crate) fn changes_published(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
         self.publication.notify_one();
     }
@@ -211,7 +211,7 @@ impl Current {
 
 /// Gives proofs to those who ask, for ever, and goes on as long as they do. To run where the watch and the writer run, and nowhere
 /// else: `watch_thread` sees to that.
-pub(crate) async fn prove(current: Arc<Current>, clock: Clock) {
+pub(crate) async fn run_freshness_checks(current: Arc<ViewFreshness>, clock: Clock) {
     loop {
         current.wanted.notified().await;
         let mut unseen = 0;
@@ -230,18 +230,18 @@ mod tests {
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
-    use crate::fake::{Asked, Feed, link};
-    use crate::latest_snapshot::Shared;
-    use crate::object::Keys;
-    use crate::related_objects::Selected;
-    use crate::snapshot_writer::Writer;
+    use crate::fake::{FakeCall, FakeWatchStream, link};
+    use crate::latest_snapshot::ClusterView;
+    use crate::object::ParsedAnnotationKeys;
+    use crate::related_objects::SelectedKeys;
+    use crate::snapshot_writer::SnapshotWriter;
     use crate::watch_thread::watch_pods;
-    use crate::{NodeName, Pods};
+    use crate::{NodeName, NodePods};
 
     /// The pods' watch, the writer and the prover at work on a runtime as the agent's.
     struct World {
-        pods: Pods,
-        asked: UnboundedReceiver<Asked>,
+        pods: NodePods,
+        asked: UnboundedReceiver<FakeCall>,
         hand: ManualClock,
     }
 
@@ -250,18 +250,18 @@ mod tests {
     fn world() -> World {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
-        let shared = Arc::new(Shared::new(&Selected::default()));
-        let (writer, updates) = Writer::new(link.clone(), Selected::default(), shared.clone());
+        let shared = Arc::new(ClusterView::new(&SelectedKeys::default()));
+        let (writer, updates) = SnapshotWriter::new(link.clone(), SelectedKeys::default(), shared.clone());
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
-        tokio::spawn(watch_pods(&node, Keys::default(), &link, &shared, updates).run());
-        tokio::spawn(prove(shared.pods.current.clone(), clock.clone()));
-        World { pods: Pods { shared, clock }, asked, hand }
+        tokio::spawn(watch_pods(&node, ParsedAnnotationKeys::default(), &link, &shared, updates).run());
+        tokio::spawn(run_freshness_checks(shared.pod_watch.freshness.clone(), clock.clone()));
+        World { pods: NodePods { shared, clock }, asked, hand }
     }
 
     impl World {
         /// Lists one pod, opens the watch, and waits until that is the view.
-        async fn with_one_pod(&mut self) -> Feed {
+        async fn with_one_pod(&mut self) -> FakeWatchStream {
             let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
             self.asked.recv().await.unwrap().answer(200, &list);
             let feed = self.asked.recv().await.unwrap().answer_stream();
@@ -295,7 +295,7 @@ mod tests {
     async fn a_reused_address_is_not_the_last_pods_though_the_word_of_its_end_lies_unread() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         assert_eq!(world.name().unwrap(), "old");
 
         world.hand.advance(AGE + Duration::from_millis(1));
@@ -304,7 +304,7 @@ mod tests {
         // The thread that accepts the new pod's connection runs before the one that reads the watch.
         assert_eq!(world.name().unwrap(), "old", "the view lags, as it was meant to");
         assert!(!world.pods.is_current(), "and says so");
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         assert_eq!(world.name().unwrap(), "new");
         assert!(world.pods.is_current());
     }
@@ -313,7 +313,7 @@ mod tests {
     async fn while_connections_come_none_waits_for_a_proof_and_without_them_none_is_made() {
         let mut world = world();
         let _feed = world.with_one_pod().await;
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         let step = async || {
             world.hand.advance(Duration::from_millis(5));
             for _ in 0..20 {
@@ -336,7 +336,7 @@ mod tests {
         let mut world = world();
         let _feed = world.with_one_pod().await;
         world.hand.advance(AGE * 10);
-        let mut current = std::pin::pin!(world.pods.current());
+        let mut current = std::pin::pin!(world.pods.wait_until_current());
         assert!(is_pending(current.as_mut()).await);
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -356,7 +356,7 @@ mod tests {
             feed.say(&event("ADDED", &pod(&format!("pod-{n}"), address)));
         }
         feed.say(&event("DELETED", &pod("old", ADDRESS)));
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         assert_eq!(world.name(), None);
         assert_eq!(world.pods.snapshot().pods().len(), 2000);
     }
@@ -366,10 +366,10 @@ mod tests {
     async fn an_event_that_has_come_in_part_is_read_to_its_end() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         world.hand.advance(AGE + Duration::from_millis(1));
         feed.say_in_pieces(&event("DELETED", &pod("old", ADDRESS)), 100);
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         assert_eq!(world.name(), None);
     }
 
@@ -378,7 +378,7 @@ mod tests {
         let mut world = world();
         let feed = world.with_one_pod().await;
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         drop(feed);
         // Ended in order, as watches are: the next one tells what happened in between.
         let next = world.asked.recv().await.unwrap();
@@ -386,7 +386,7 @@ mod tests {
         assert!(!world.pods.is_current());
         let feed = next.answer_stream();
         feed.say(&event("DELETED", &pod("old", ADDRESS)));
-        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name(), None);
 
         // Gone for longer than it takes to come back.
@@ -396,7 +396,7 @@ mod tests {
         while let Ok(asked) = world.asked.try_recv() {
             drop(asked);
         }
-        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
     }
 
@@ -409,13 +409,13 @@ mod tests {
         world.pods.newer_than(0).await;
         for _ in 0..3 {
             let unanswered = world.asked.recv().await.unwrap();
-            assert!(is_never(world.pods.current(), &world.hand).await);
+            assert!(is_never(world.pods.wait_until_current(), &world.hand).await);
             drop(unanswered);
             tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         }
         assert_eq!(world.name().unwrap(), "old", "the view is there, and nobody is decided by it");
         let _feed = world.asked.recv().await.unwrap().answer_stream();
-        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert!(world.pods.is_current());
     }
 
@@ -423,15 +423,15 @@ mod tests {
     async fn while_the_watch_begins_anew_nothing_is_current_unless_the_api_server_falls_silent() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         feed.say(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
         tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         let anew = world.asked.recv().await.unwrap();
         assert!(!anew.what.contains("watch=true"), "{}", anew.what);
         world.hand.advance(AGE + Duration::from_millis(1));
-        assert!(is_never(world.pods.current(), &world.hand).await, "a list takes its time");
+        assert!(is_never(world.pods.wait_until_current(), &world.hand).await, "a list takes its time");
         drop(anew);
-        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
     }
 
@@ -441,12 +441,12 @@ mod tests {
             let mut world = world();
             let feed = world.with_one_pod().await;
             feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
-            world.pods.current().await;
+            world.pods.wait_until_current().await;
             drop(feed);
             world.answer(status).await;
             world.hand.advance(AGE + Duration::from_millis(1));
             assert!(
-                is_never(world.pods.current(), &world.hand).await,
+                is_never(world.pods.wait_until_current(), &world.hand).await,
                 "the kubelet hears what we do not: {status}"
             );
         }
@@ -457,10 +457,10 @@ mod tests {
         let mut world = world();
         let feed = world.with_one_pod().await;
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         drop(feed);
         world.answer(503).await;
-        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
     }
 
@@ -477,7 +477,7 @@ mod tests {
         true
     }
 
-    async fn until_asked(asked: &UnboundedReceiver<Asked>) {
+    async fn until_asked(asked: &UnboundedReceiver<FakeCall>) {
         while asked.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -487,13 +487,13 @@ mod tests {
     async fn an_end_of_the_watch_that_lies_unread_is_no_proof() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        world.pods.current().await;
+        world.pods.wait_until_current().await;
         world.hand.advance(AGE + Duration::from_millis(1));
         // The prover's turn comes before the watch's.
         assert!(!world.pods.is_current());
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         drop(feed);
-        let mut current = std::pin::pin!(world.pods.current());
+        let mut current = std::pin::pin!(world.pods.wait_until_current());
         for _ in 0..1000 {
             assert!(is_pending(current.as_mut()).await);
             tokio::task::yield_now().await;

@@ -11,19 +11,19 @@
 
 use std::sync::Arc;
 
-use seawall_kube::request::{self, Built, Form};
-use seawall_kube::{Failure, Lines, Link, Pauses};
+use seawall_kube::request::{self, BuildRequestResult, ObjectRepresentation};
+use seawall_kube::{KubeError, LineReader, RetryBackoff, TimedKubeClient};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::object::{self, Event, Keys, Page, Versioned};
-use crate::watch_health::Pulse;
+use crate::object::{self, ListPage, ParsedAnnotationKeys, Versioned, WatchEvent};
+use crate::watch_health::WatchState;
 
 /// What a watch tells.
 #[derive(Debug)]
-pub(crate) enum Change<T> {
-    /// It begins, or begins anew: these are all there are. Empty for [`Start::Position`].
+pub(crate) enum WatchChange<T> {
+    /// It begins, or begins anew: these are all there are. Empty for [`WatchOrigin::Position`].
     Started(Vec<T>),
     Applied(T),
     Deleted(T),
@@ -31,7 +31,7 @@ pub(crate) enum Change<T> {
 
 /// How a watch begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Start {
+pub(crate) enum WatchOrigin {
     /// With everything there is.
     List,
     /// With nothing: only the collection's present version is asked for.
@@ -40,16 +40,16 @@ pub(crate) enum Start {
 
 /// What to watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct WatchSource {
     /// The collection's path.
     pub(crate) path: &'static str,
     /// The field selector; everything if `None`.
     pub(crate) fields: Option<String>,
     /// How much of each object.
-    pub(crate) form: Form,
+    pub(crate) form: ObjectRepresentation,
     /// The annotations to keep of each.
-    pub(crate) annotations: Keys,
-    pub(crate) start: Start,
+    pub(crate) annotations: ParsedAnnotationKeys,
+    pub(crate) start: WatchOrigin,
 }
 
 /// Objects in a page of a list. Small, because a page is held as text (pods are some 10 KiB each) and then as objects: with
@@ -62,47 +62,47 @@ const PAGE: u32 = 25;
 const OPEN: std::ops::Range<u32> = 240..290;
 
 /// One watch, running.
-pub(crate) struct Watch<T, U> {
-    source: Source,
-    link: Link,
-    pulse: Arc<Pulse>,
+pub(crate) struct ListWatch<T, U> {
+    source: WatchSource,
+    link: TimedKubeClient,
+    state: Arc<WatchState>,
     updates: mpsc::Sender<U>,
-    wrap: fn(Change<T>) -> U,
+    wrap: fn(WatchChange<T>) -> U,
     /// From where to go on; `None` begins anew.
     position: Option<String>,
-    pauses: Pauses,
+    pauses: RetryBackoff,
 }
 
 /// Why a round ended early.
-enum Stop {
+enum WatchRoundError {
     /// Go on from the position.
-    Failed(Failure),
+    Failed(KubeError),
     /// The position is no good.
-    Lost(Failure),
+    Lost(KubeError),
     /// Nobody listens any more.
     Closed,
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
+impl From<KubeError> for WatchRoundError {
+    fn from(failure: KubeError) -> Self {
         match failure {
             // An event that cannot be read would be sent again from the same position.
-            Failure::Expired | Failure::Unreadable(_) | Failure::TooLarge(_) => Self::Lost(failure),
+            KubeError::Expired | KubeError::Unreadable(_) | KubeError::TooLarge(_) => Self::Lost(failure),
             _ => Self::Failed(failure),
         }
     }
 }
 
-impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
+impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     pub(crate) fn new(
-        source: Source,
-        link: Link,
-        pulse: Arc<Pulse>,
+        source: WatchSource,
+        link: TimedKubeClient,
+        state: Arc<WatchState>,
         updates: mpsc::Sender<U>,
-        wrap: fn(Change<T>) -> U,
+        wrap: fn(WatchChange<T>) -> U,
     ) -> Self {
-        let pauses = Pauses::new(&link.patience);
-        Self { source, link, pulse, updates, wrap, position: None, pauses }
+        let pauses = RetryBackoff::new(&link.timeouts);
+        Self { source, link, state, updates, wrap, position: None, pauses }
     }
 
     /// Runs until nobody listens any more.
@@ -114,11 +114,11 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
             };
             match round {
                 Ok(()) => {}
-                Err(Stop::Closed) => return,
-                Err(Stop::Failed(failure)) => self.pause(&failure).await,
-                Err(Stop::Lost(failure)) => {
+                Err(WatchRoundError::Closed) => return,
+                Err(WatchRoundError::Failed(failure)) => self.pause(&failure).await,
+                Err(WatchRoundError::Lost(failure)) => {
                     self.position = None;
-                    self.pulse.current.lost();
+                    self.state.freshness.position_lost();
                     self.pause(&failure).await;
                 }
             }
@@ -126,24 +126,24 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
     }
 
     /// Lists, or only asks for the position, and tells the result.
-    async fn begin(&mut self) -> Result<(), Stop> {
+    async fn begin(&mut self) -> Result<(), WatchRoundError> {
         let (items, version) = match self.source.start {
-            Start::List => self.list().await?,
-            Start::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
+            WatchOrigin::List => self.list().await?,
+            WatchOrigin::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
         };
-        self.pulse.listed();
-        self.note_life();
-        self.tell(Change::Started(items)).await?;
+        self.state.record_list();
+        self.record_activity();
+        self.send_change(WatchChange::Started(items)).await?;
         self.position = Some(version);
         Ok(())
     }
 
-    async fn list(&self) -> Result<(Vec<T>, String), Failure> {
+    async fn list(&self) -> Result<(Vec<T>, String), KubeError> {
         let (mut items, mut next, mut limit) = (Vec::new(), None, PAGE);
         loop {
             let page = match self.page(limit, &next).await {
                 // Objects of the largest size: in the end one by one, so that they keep nobody from the list.
-                Err(Failure::TooLarge(_)) if limit > 1 => {
+                Err(KubeError::TooLarge(_)) if limit > 1 => {
                     limit /= 2;
                     continue;
                 }
@@ -157,92 +157,92 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
         }
     }
 
-    async fn page(&self, limit: u32, next: &Option<String>) -> Result<Page<T>, Failure> {
+    async fn page(&self, limit: u32, next: &Option<String>) -> Result<ListPage<T>, KubeError> {
         let request = self.source.list(limit, next.as_deref());
-        let page = self.link.client.ask(request, self.link.patience.page).await?;
+        let page = self.link.client.call_raw(request, self.link.timeouts.list_page).await?;
         Ok(object::read(&page, &self.source.annotations)?)
     }
 
     /// Watches from `version` until the stream ends, as it does every few minutes.
-    async fn follow(&mut self, version: &str) -> Result<(), Stop> {
-        let Link { client, patience, .. } = self.link.clone();
-        let lines = client.watch(self.source.watch(version), patience.answer).await?;
-        self.pulse.current.opened();
-        let round = self.hear(lines).await;
-        self.pulse.current.ended(self.link.clock.now());
+    async fn follow(&mut self, version: &str) -> Result<(), WatchRoundError> {
+        let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
+        let lines = client.watch(self.source.watch(version), patience.response).await?;
+        self.state.freshness.stream_opened();
+        let round = self.read_stream(lines).await;
+        self.state.freshness.stream_ended(self.link.clock.now());
         round
     }
 
     /// Takes what a stream tells until it ends.
-    async fn hear(&mut self, mut lines: Lines) -> Result<(), Stop> {
-        let Link { client, patience, .. } = self.link.clone();
+    async fn read_stream(&mut self, mut lines: LineReader) -> Result<(), WatchRoundError> {
+        let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
         let mut told = false;
-        let pulse = self.pulse.clone();
-        let heard = || pulse.current.heard();
-        while let Some(line) = client.within(patience.silence, lines.next(heard)).await?? {
+        let pulse = self.state.clone();
+        let heard = || pulse.freshness.stream_read();
+        while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next(heard)).await?? {
             match object::read(&line, &self.source.annotations) {
-                Ok(event) => self.take(event).await?,
+                Ok(event) => self.apply_event(event).await?,
                 // The end came within an event, which comes again.
                 Err(error) if error.is_eof() => break,
-                Err(error) => return Err(Failure::from(error).into()),
+                Err(error) => return Err(KubeError::from(error).into()),
             }
             told = true;
         }
         // A stream that told something and ended is how watches end. One that told nothing is an outage in disguise.
-        if told { Ok(()) } else { Err(Failure::Ended.into()) }
+        if told { Ok(()) } else { Err(KubeError::WatchEnded.into()) }
     }
 
-    async fn take(&mut self, event: Event<T>) -> Result<(), Stop> {
+    async fn apply_event(&mut self, event: WatchEvent<T>) -> Result<(), WatchRoundError> {
         let (version, change) = match event {
-            Event::Added(item) | Event::Modified(item) => {
-                (item.version().to_owned(), Some(Change::Applied(item)))
+            WatchEvent::Added(item) | WatchEvent::Modified(item) => {
+                (item.version().to_owned(), Some(WatchChange::Applied(item)))
             }
-            Event::Deleted(item) => (item.version().to_owned(), Some(Change::Deleted(item))),
-            Event::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
-            Event::Error(status) => return Err(Stop::Lost(Failure::of_status(&status))),
+            WatchEvent::Deleted(item) => (item.version().to_owned(), Some(WatchChange::Deleted(item))),
+            WatchEvent::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
+            WatchEvent::Error(status) => return Err(WatchRoundError::Lost(KubeError::from_status(&status))),
         };
-        self.note_life();
+        self.record_activity();
         self.pauses.reset();
         if let Some(change) = change {
-            self.tell(change).await?;
+            self.send_change(change).await?;
         }
         self.position = Some(version);
         Ok(())
     }
 
-    async fn tell(&self, change: Change<T>) -> Result<(), Stop> {
-        self.pulse.current.told();
-        self.updates.send((self.wrap)(change)).await.map_err(|_| Stop::Closed)
+    async fn send_change(&self, change: WatchChange<T>) -> Result<(), WatchRoundError> {
+        self.state.freshness.change_sent();
+        self.updates.send((self.wrap)(change)).await.map_err(|_| WatchRoundError::Closed)
     }
 
-    fn note_life(&self) {
-        if self.pulse.heard(self.link.clock.now()) {
-            info!(watch = self.pulse.kind(), "the watch runs again");
+    fn record_activity(&self) {
+        if self.state.record_activity(self.link.clock.now()) {
+            info!(watch = self.state.kind(), "the watch runs again");
         }
     }
 
-    async fn pause(&mut self, failure: &Failure) {
-        let pause = self.pauses.after(failure);
-        if failure.is_absence() {
-            self.pulse.current.absent(self.link.clock.now());
+    async fn pause(&mut self, failure: &KubeError) {
+        let pause = self.pauses.delay_after(failure);
+        if failure.is_unreachable() {
+            self.state.freshness.record_unreachable(self.link.clock.now());
         } else if failure.is_refusal() {
-            self.pulse.current.lost();
+            self.state.freshness.position_lost();
         }
-        if self.pulse.failed(failure) {
-            warn!(watch = self.pulse.kind(), reason = %failure, "the watch is interrupted");
+        if self.state.record_failure(failure) {
+            warn!(watch = self.state.kind(), reason = %failure, "the watch is interrupted");
         } else {
-            debug!(watch = self.pulse.kind(), reason = %failure, ?pause, "the watch is still interrupted");
+            debug!(watch = self.state.kind(), reason = %failure, ?pause, "the watch is still interrupted");
         }
         self.link.clock.sleep(pause).await;
     }
 }
 
-impl Source {
-    fn list(&self, limit: u32, next: Option<&str>) -> Built {
+impl WatchSource {
+    fn list(&self, limit: u32, next: Option<&str>) -> BuildRequestResult {
         request::list(self.path, self.form, self.fields.as_deref(), limit, next)
     }
 
-    fn watch(&self, version: &str) -> Built {
+    fn watch(&self, version: &str) -> BuildRequestResult {
         request::watch(self.path, self.form, self.fields.as_deref(), version, fastrand::u32(OPEN))
     }
 }
@@ -256,14 +256,14 @@ mod tests {
     use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 
     use super::*;
-    use crate::fake::{Asked, link};
+    use crate::fake::{FakeCall, link};
     use crate::object::PodObject;
-    use seawall_kube::Patience;
+    use seawall_kube::KubeTimeouts;
 
     struct World {
-        asked: UnboundedReceiver<Asked>,
-        told: Receiver<Change<PodObject>>,
-        pulse: Arc<Pulse>,
+        asked: UnboundedReceiver<FakeCall>,
+        told: Receiver<WatchChange<PodObject>>,
+        pulse: Arc<WatchState>,
         clock: Clock,
         hand: ManualClock,
     }
@@ -272,22 +272,23 @@ mod tests {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
         let (updates, told) = mpsc::channel(64);
-        let pulse = Arc::new(Pulse::new("pods"));
-        let source = Source {
+        let pulse = Arc::new(WatchState::new("pods"));
+        let source = WatchSource {
             path: "/api/v1/pods",
             fields: None,
-            form: Form::Whole,
-            annotations: Keys::default(),
-            start: Start::List,
+            form: ObjectRepresentation::Whole,
+            annotations: ParsedAnnotationKeys::default(),
+            start: WatchOrigin::List,
         };
-        let watch: Watch<PodObject, _> = Watch::new(source, link, pulse.clone(), updates, |change| change);
+        let watch: ListWatch<PodObject, _> =
+            ListWatch::new(source, link, pulse.clone(), updates, |change| change);
         tokio::spawn(watch.run());
         World { asked, told, pulse, clock, hand }
     }
 
     impl World {
         /// The next call, however long the pause before it.
-        async fn call(&mut self) -> Asked {
+        async fn call(&mut self) -> FakeCall {
             loop {
                 match self.asked.try_recv() {
                     Ok(asked) => return asked,
@@ -299,7 +300,7 @@ mod tests {
 
         async fn names(&mut self) -> Vec<String> {
             match self.told.recv().await.unwrap() {
-                Change::Started(pods) => pods.into_iter().map(|pod| pod.metadata.name).collect(),
+                WatchChange::Started(pods) => pods.into_iter().map(|pod| pod.metadata.name).collect(),
                 other => panic!("{other:?}"),
             }
         }
@@ -341,7 +342,9 @@ mod tests {
         assert!(watch.what.contains("watch=true") && watch.what.contains("allowWatchBookmarks=true"));
         assert!(watch.what.contains("resourceVersion=7"), "{}", watch.what);
         watch.answer_lines(200, &[event("ADDED", &pod("c", 9)), bookmark(30)]);
-        assert!(matches!(world.told.recv().await, Some(Change::Applied(pod)) if pod.metadata.name == "c"));
+        assert!(
+            matches!(world.told.recv().await, Some(WatchChange::Applied(pod)) if pod.metadata.name == "c")
+        );
         let resumed = world.call().await;
         assert!(resumed.what.contains("resourceVersion=30"), "{}", resumed.what);
     }
@@ -355,7 +358,7 @@ mod tests {
         let resumed = world.call().await;
         assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
         resumed.answer_lines(200, &[event("DELETED", &pod("a", 8)), error(500)]);
-        assert!(matches!(world.told.recv().await, Some(Change::Deleted(_))));
+        assert!(matches!(world.told.recv().await, Some(WatchChange::Deleted(_))));
         for code in [410, 500] {
             let anew = world.call().await;
             assert!(!anew.what.contains("watch=true"), "{}", anew.what);
@@ -448,7 +451,7 @@ mod tests {
             let page = world.call().await;
             assert!(page.what.ends_with(&format!("limit={limit}")), "{}", page.what);
             if limit > 1 {
-                page.answer_text(200, " ".repeat(seawall_kube::LARGEST + 1));
+                page.answer_text(200, " ".repeat(seawall_kube::MAX_RESPONSE_BYTES + 1));
             } else {
                 page.answer(200, &list(7, "more", &[pod("a", 5)]));
             }
@@ -467,7 +470,9 @@ mod tests {
         let whole = event("ADDED", &pod("a", 9)).to_string();
         let half = event("ADDED", &pod("b", 10)).to_string();
         world.call().await.answer_text(200, format!("{whole}\n{}", &half[..half.len() / 2]));
-        assert!(matches!(world.told.recv().await, Some(Change::Applied(pod)) if pod.metadata.name == "a"));
+        assert!(
+            matches!(world.told.recv().await, Some(WatchChange::Applied(pod)) if pod.metadata.name == "a")
+        );
         let resumed = world.call().await;
         assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
     }
@@ -488,13 +493,13 @@ mod tests {
         world.names().await;
         let feed = world.call().await.answer_stream();
         feed.say(&event("ADDED", &pod("a", 9)));
-        assert!(matches!(world.told.recv().await, Some(Change::Applied(_))));
+        assert!(matches!(world.told.recv().await, Some(WatchChange::Applied(_))));
         // The connection stays as it is; a machine in between may have forgotten it.
         let clock = world.clock.clone();
         let spoke = clock.now();
         let resumed = world.call().await;
         assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
-        assert!(clock.now().since(spoke) >= Patience::default().silence);
+        assert!(clock.now().since(spoke) >= KubeTimeouts::default().watch_idle);
         drop(feed);
     }
 

@@ -10,18 +10,18 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use seawall_core::Moment;
 
-use crate::view_freshness::Current;
+use crate::view_freshness::ViewFreshness;
 
 /// The life signs of one watch.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct WatchState {
     kind: &'static str,
     /// Nanoseconds of the last sign; 0 is never (the clock's origin is the machine's start).
     heard: AtomicU64,
     lists: AtomicU64,
     failures: AtomicU64,
     trouble: ArcSwapOption<String>,
-    pub(crate) current: Arc<Current>,
+    pub(crate) freshness: Arc<ViewFreshness>,
 }
 
 /// How one watch is doing.
@@ -39,7 +39,7 @@ pub struct WatchHealth {
     pub trouble: Option<Arc<String>>,
 }
 
-impl Pulse {
+impl WatchState {
     pub(crate) fn new(kind: &'static str) -> Self {
         Self {
             kind,
@@ -47,7 +47,7 @@ impl Pulse {
             lists: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             trouble: ArcSwapOption::empty(),
-            current: Arc::default(),
+            freshness: Arc::default(),
         }
     }
 
@@ -56,18 +56,18 @@ impl Pulse {
     }
 
     /// The API server said something. Returns whether that ends a trouble.
-    pub(crate) fn heard(&self, now: Moment) -> bool {
+    pub(crate) fn record_activity(&self, now: Moment) -> bool {
         self.heard.store(now.as_nanos().max(1), Ordering::Relaxed);
         self.trouble.load().is_some() && self.trouble.swap(None).is_some()
     }
 
     /// The watch begins anew.
-    pub(crate) fn listed(&self) {
+    pub(crate) fn record_list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A try failed. Returns whether that begins a trouble.
-    pub(crate) fn failed(&self, why: &impl ToString) -> bool {
+    pub(crate) fn record_failure(&self, why: &impl ToString) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.trouble.swap(Some(Arc::new(why.to_string()))).is_none()
     }
@@ -99,23 +99,23 @@ mod tests {
     #[test]
     fn age_is_measured_from_the_last_sign_and_unknown_before_the_first() {
         let (clock, hand) = Clock::manual();
-        let pulse = Pulse::new("pods");
+        let pulse = WatchState::new("pods");
         assert_eq!(pulse.age(clock.now()), None);
         hand.advance(Duration::from_secs(5));
-        let _ = pulse.heard(clock.now());
+        let _ = pulse.record_activity(clock.now());
         hand.advance(Duration::from_secs(7));
         assert_eq!(pulse.age(clock.now()), Some(Duration::from_secs(7)));
     }
 
     #[test]
     fn trouble_ends_with_the_next_sign_and_is_counted() {
-        let pulse = Pulse::new("pods");
-        assert!(pulse.failed(&"connection refused"));
-        assert!(!pulse.failed(&"connection refused"));
+        let pulse = WatchState::new("pods");
+        assert!(pulse.record_failure(&"connection refused"));
+        assert!(!pulse.record_failure(&"connection refused"));
         let health = pulse.health(Moment::from_nanos(9));
         assert_eq!(health.trouble.unwrap().as_str(), "connection refused");
-        assert!(pulse.heard(Moment::from_nanos(9)));
-        assert!(!pulse.heard(Moment::from_nanos(9)));
+        assert!(pulse.record_activity(Moment::from_nanos(9)));
+        assert!(!pulse.record_activity(Moment::from_nanos(9)));
         let health = pulse.health(Moment::from_nanos(9));
         assert!(health.trouble.is_none());
         assert_eq!(health.failures, 2);

@@ -8,39 +8,39 @@
 //! arrived; a watch whose connection another runtime drives would be proven by nothing. hyper drives a connection on the
 //! runtime that opened it, and a client hands a connection that fell idle to whoever asks next. A client that two threads share
 //! would therefore, sooner or later, carry the watch over a connection of the other thread. That cannot be written here:
-//! [`Hearing`] holds no client, only how to make one; [`Hearing::run`] makes the runtime and, inside it, the client, and keeps both
-//! to itself; and [`crate::Cluster`], which asks on the control thread, has no watch, writer or prover to give its own to.
+//! [`WatchThread`] holds no client, only how to make one; [`WatchThread::run`] makes the runtime and, inside it, the client, and keeps both
+//! to itself; and [`crate::ClusterClient`], which asks on the control thread, has no watch, writer or prover to give its own to.
 
 use std::sync::Arc;
 
 use seawall_core::Clock;
-use seawall_kube::request::Form;
-use seawall_kube::{Client, Connector, Link, Patience};
+use seawall_kube::request::ObjectRepresentation;
+use seawall_kube::{Connector, KubeClient, KubeTimeouts, TimedKubeClient};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::config::{Config, NodeName};
-use crate::latest_snapshot::Shared;
-use crate::object::Keys;
-use crate::related_objects::{Kind, Selected};
-use crate::snapshot_writer::{Update, Writer};
-use crate::watch::{Source, Start, Watch};
-use crate::watch_health::Pulse;
-use crate::{StartError, object, view_freshness};
+use crate::config::{ClusterConfig, NodeName};
+use crate::latest_snapshot::ClusterView;
+use crate::object::ParsedAnnotationKeys;
+use crate::related_objects::{RelatedKind, SelectedKeys};
+use crate::snapshot_writer::{SnapshotWriter, ViewUpdate};
+use crate::watch::{ListWatch, WatchOrigin, WatchSource};
+use crate::watch_health::WatchState;
+use crate::{KubeAccessError, object, view_freshness};
 
-/// What is to hear. Nothing of it runs before [`Hearing::run`].
-pub struct Hearing {
+/// What is to hear. Nothing of it runs before [`WatchThread::run`].
+pub struct WatchThread {
     /// Makes the client, where it is called.
-    connect: Box<dyn FnOnce() -> Result<Client, StartError> + Send>,
+    connect: Box<dyn FnOnce() -> Result<KubeClient, KubeAccessError> + Send>,
     node: NodeName,
-    selected: Selected,
-    patience: Patience,
-    shared: Arc<Shared>,
+    selected: SelectedKeys,
+    patience: KubeTimeouts,
+    shared: Arc<ClusterView>,
     clock: Clock,
 }
 
-impl std::fmt::Debug for Hearing {
+impl std::fmt::Debug for WatchThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hearing").field("node", &self.node).finish_non_exhaustive()
     }
@@ -48,26 +48,31 @@ impl std::fmt::Debug for Hearing {
 
 /// Why nobody hears the API server any more.
 #[derive(Debug, thiserror::Error)]
-pub enum Unheard {
+pub enum WatchThreadError {
     /// The kernel gives no poller.
     #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     /// The credentials, which were good a moment ago.
     #[error(transparent)]
-    Access(#[from] StartError),
+    Access(#[from] KubeAccessError),
     /// A panic, which was said where it happened.
     #[error("a watch, the writer or the prover ended, and none of them may")]
     Ended,
 }
 
-impl Hearing {
-    pub(crate) fn new(connector: Connector, config: &Config, shared: &Arc<Shared>, clock: &Clock) -> Self {
-        let (patience, clock_of_client) = (config.patience, clock.clone());
+impl WatchThread {
+    pub(crate) fn new(
+        connector: Connector,
+        config: &ClusterConfig,
+        shared: &Arc<ClusterView>,
+        clock: &Clock,
+    ) -> Self {
+        let (patience, clock_of_client) = (config.timeouts, clock.clone());
         let connect = Box::new(move || connector.client(&patience, clock_of_client));
         Self {
             connect,
             node: config.node.clone(),
-            selected: Selected::of(&config.selections),
+            selected: SelectedKeys::of(&config.selections),
             patience,
             shared: shared.clone(),
             clock: clock.clone(),
@@ -79,7 +84,11 @@ impl Hearing {
     ///
     /// # Errors
     /// It cannot begin, or a part of it has ended. What was last told stays to be read, but is proven no more.
-    pub fn run(self, beside: impl Future<Output = ()>, end: impl Future<Output = ()>) -> Result<(), Unheard> {
+    pub fn run(
+        self,
+        beside: impl Future<Output = ()>,
+        end: impl Future<Output = ()>,
+    ) -> Result<(), WatchThreadError> {
         // The API server's name is looked up on a blocking thread; each costs a stack.
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
@@ -87,8 +96,8 @@ impl Hearing {
             let mut parts = self.parts()?;
             tokio::select! {
                 () = end => Ok(()),
-                () = beside => Err(Unheard::Ended),
-                _ = parts.join_next() => Err(Unheard::Ended),
+                () = beside => Err(WatchThreadError::Ended),
+                _ = parts.join_next() => Err(WatchThreadError::Ended),
             }
         });
         // Dropping it would wait for a look-up, which takes half a minute where no name server answers.
@@ -97,17 +106,17 @@ impl Hearing {
     }
 
     /// All of it at work, on this very runtime.
-    fn parts(self) -> Result<JoinSet<()>, StartError> {
+    fn parts(self) -> Result<JoinSet<()>, KubeAccessError> {
         let Self { connect, node, selected, patience, shared, clock } = self;
-        let link = Link { client: connect()?, clock: clock.clone(), patience };
-        let (writer, updates) = Writer::new(link.clone(), selected.clone(), shared.clone());
+        let link = TimedKubeClient { client: connect()?, clock: clock.clone(), timeouts: patience };
+        let (writer, updates) = SnapshotWriter::new(link.clone(), selected.clone(), shared.clone());
         let mut parts = JoinSet::new();
         parts.spawn(writer.run());
-        parts.spawn(view_freshness::prove(shared.pods.current.clone(), clock));
+        parts.spawn(view_freshness::run_freshness_checks(shared.pod_watch.freshness.clone(), clock));
         parts.spawn(watch_pods(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
-        for (kind, pulse) in shared.beside() {
+        for (kind, pulse) in shared.related_watches() {
             let keys = selected.keys(kind);
-            parts.spawn(watch_beside(kind, keys, &link, pulse.clone(), updates.clone()).run());
+            parts.spawn(watch_related(kind, keys, &link, pulse.clone(), updates.clone()).run());
         }
         Ok(parts)
     }
@@ -116,82 +125,88 @@ impl Hearing {
 /// Pods that have ended are filtered by the server: a node may keep hundreds of finished jobs.
 pub(crate) fn watch_pods(
     node: &NodeName,
-    annotations: Keys,
-    link: &Link,
-    shared: &Shared,
-    updates: mpsc::Sender<Update>,
-) -> Watch<object::PodObject, Update> {
-    let source = Source {
+    annotations: ParsedAnnotationKeys,
+    link: &TimedKubeClient,
+    shared: &ClusterView,
+    updates: mpsc::Sender<ViewUpdate>,
+) -> ListWatch<object::PodObject, ViewUpdate> {
+    let source = WatchSource {
         path: "/api/v1/pods",
         fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
-        form: Form::Whole,
+        form: ObjectRepresentation::Whole,
         annotations,
-        start: Start::List,
+        start: WatchOrigin::List,
     };
-    Watch::new(source, link.clone(), shared.pods.clone(), updates, Update::Pods)
+    ListWatch::new(source, link.clone(), shared.pod_watch.clone(), updates, ViewUpdate::Pods)
 }
 
-fn watch_beside(
-    kind: Kind,
-    annotations: Keys,
-    link: &Link,
-    pulse: Arc<Pulse>,
-    updates: mpsc::Sender<Update>,
-) -> Watch<object::PartialObject, Update> {
+fn watch_related(
+    kind: RelatedKind,
+    annotations: ParsedAnnotationKeys,
+    link: &TimedKubeClient,
+    pulse: Arc<WatchState>,
+    updates: mpsc::Sender<ViewUpdate>,
+) -> ListWatch<object::PartialObject, ViewUpdate> {
     let path = kind.path();
-    let source = Source { path, fields: None, form: Form::Metadata, annotations, start: Start::Position };
-    let wrap = match kind {
-        Kind::ServiceAccount => |change| Update::Beside(Kind::ServiceAccount, change),
-        Kind::Namespace => |change| Update::Beside(Kind::Namespace, change),
+    let source = WatchSource {
+        path,
+        fields: None,
+        form: ObjectRepresentation::Metadata,
+        annotations,
+        start: WatchOrigin::Position,
     };
-    Watch::new(source, link.clone(), pulse, updates, wrap)
+    let wrap = match kind {
+        RelatedKind::ServiceAccount => |change| ViewUpdate::Related(RelatedKind::ServiceAccount, change),
+        RelatedKind::Namespace => |change| ViewUpdate::Related(RelatedKind::Namespace, change),
+    };
+    ListWatch::new(source, link.clone(), pulse, updates, wrap)
 }
 
 #[cfg(test)]
 mod tests {
     use std::thread::JoinHandle;
 
-    use seawall_core::facts::Selection;
+    use seawall_core::annotations::AnnotationKeys;
     use serde_json::json;
     use tokio::sync::mpsc::UnboundedReceiver;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::Pods;
-    use crate::fake::{Asked, fake};
+    use crate::NodePods;
+    use crate::fake::{FakeCall, fake};
 
     /// The agent's thread that hears, and the API server's end of it. Nothing else runs anywhere.
     struct World {
-        pods: Pods,
-        asked: UnboundedReceiver<Asked>,
+        pods: NodePods,
+        asked: UnboundedReceiver<FakeCall>,
         end: Option<oneshot::Sender<()>>,
-        thread: JoinHandle<Result<(), Unheard>>,
+        thread: JoinHandle<Result<(), WatchThreadError>>,
     }
 
     fn hearing(beside: impl Future<Output = ()> + Send + 'static) -> World {
-        selecting(Selected::default(), beside)
+        selecting(SelectedKeys::default(), beside)
     }
 
-    fn selecting(selected: Selected, beside: impl Future<Output = ()> + Send + 'static) -> World {
+    fn selecting(selected: SelectedKeys, beside: impl Future<Output = ()> + Send + 'static) -> World {
         let clock = Clock::system();
-        let shared = Arc::new(Shared::new(&selected));
+        let shared = Arc::new(ClusterView::new(&selected));
         let (connect, asked) = fake(clock.clone());
-        let hearing = Hearing {
+        let hearing = WatchThread {
             connect: Box::new(move || Ok(connect())),
             node: NodeName::parse("node1").unwrap(),
             selected,
-            patience: Patience::default(),
+            patience: KubeTimeouts::default(),
             shared: shared.clone(),
             clock: clock.clone(),
         };
         let (end, ended) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || hearing.run(beside, async move { drop(ended.await) }));
-        World { pods: Pods { shared, clock }, asked, end: Some(end), thread }
+        World { pods: NodePods { shared, clock }, asked, end: Some(end), thread }
     }
 
     impl World {
         /// Answers the lists, and the watches with streams that stay open.
-        fn open(&mut self) -> Vec<crate::fake::Feed> {
+        fn open(&mut self) -> Vec<crate::fake::FakeWatchStream> {
             let mut feeds = Vec::new();
             while feeds.len() < self.pods.shared.health(self.pods.clock.now()).len() {
                 let asked = self.asked.blocking_recv().unwrap();
@@ -204,7 +219,7 @@ mod tests {
             feeds
         }
 
-        fn end(mut self) -> std::thread::Result<Result<(), Unheard>> {
+        fn end(mut self) -> std::thread::Result<Result<(), WatchThreadError>> {
             drop(self.end.take());
             self.thread.join()
         }
@@ -218,7 +233,7 @@ mod tests {
         let _feeds = world.open();
         // This runtime waits and drives nothing; the thread that would ask is this one, and it is busy.
         let waiting = Builder::new_current_thread().build().unwrap();
-        waiting.block_on(world.pods.current());
+        waiting.block_on(world.pods.wait_until_current());
         assert!(world.pods.snapshot().is_complete());
         assert!(matches!(world.end(), Ok(Ok(()))));
     }
@@ -235,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_part_that_ends_ends_the_thread() {
-        assert!(matches!(hearing(async {}).thread.join(), Ok(Err(Unheard::Ended))));
+        assert!(matches!(hearing(async {}).thread.join(), Ok(Err(WatchThreadError::Ended))));
         let panicking = hearing(async { std::panic::resume_unwind(Box::new("died")) });
         assert!(panicking.thread.join().is_err());
     }
@@ -243,12 +258,12 @@ mod tests {
     /// The namespaces' watch would be refused without a permission that nothing needs.
     #[test]
     fn namespaces_are_asked_about_only_if_somebody_selects_a_key_on_them() {
-        let some = Selection { namespace: &["cloud/of-namespace"], ..Selection::default() };
+        let some = AnnotationKeys { namespace: &["cloud/of-namespace"], ..AnnotationKeys::default() };
         for (selections, kinds) in [
-            (vec![Selection::default()], vec!["pods", "serviceaccounts"]),
-            (vec![Selection::default(), some], vec!["pods", "serviceaccounts", "namespaces"]),
+            (vec![AnnotationKeys::default()], vec!["pods", "serviceaccounts"]),
+            (vec![AnnotationKeys::default(), some], vec!["pods", "serviceaccounts", "namespaces"]),
         ] {
-            let mut world = selecting(Selected::of(&selections), std::future::pending());
+            let mut world = selecting(SelectedKeys::of(&selections), std::future::pending());
             let health = world.pods.shared.health(world.pods.clock.now());
             assert!(health.iter().map(|watch| watch.kind).eq(kinds.iter().copied()));
             let mut asked = Vec::new();

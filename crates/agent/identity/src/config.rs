@@ -4,37 +4,37 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use seawall_clouds::Sections;
+use seawall_clouds::CloudsConfig;
 use seawall_cluster::NodeName;
 use seawall_config::values::{dns_name, duration, path, span};
-use seawall_config::{Node, Table};
+use seawall_config::{DocumentNode, DocumentTable};
 use seawall_core::PodUid;
 use seawall_core::cloud::DialectName;
 use serde::{Serialize, Serializer};
 
-use super::downward_api::Downward;
+use super::downward_api::DownwardApi;
 use super::redirect_target;
 
 /// Who is calling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "strategy", rename_all = "kebab-case")]
-pub enum Identity {
+pub enum IdentityConfig {
     /// By their addresses, as a file says.
     Static {
         /// The file.
         file: PathBuf,
     },
     /// By their addresses, as the API server says.
-    SourceIp(Box<ByCluster>),
+    SourceIp(Box<ClusterIdentityConfig>),
     /// By the same, and by what the kernel noted of their connections.
-    Kernel(Box<Kernel>),
+    Kernel(Box<KernelIdentityConfig>),
     /// Not at all: everybody is served alike.
     Anyone,
 }
 
-impl Identity {
+impl IdentityConfig {
     /// Whether pods, and what is written on them, are heard of from the API server.
-    pub fn is_by_cluster(&self) -> bool {
+    pub fn uses_cluster(&self) -> bool {
         match self {
             Self::Static { .. } | Self::Anyone => false,
             Self::SourceIp(_) | Self::Kernel(_) => true,
@@ -45,7 +45,7 @@ impl Identity {
 /// Pods are known from the API server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ByCluster {
+pub struct ClusterIdentityConfig {
     /// The node whose pods are served.
     #[serde(serialize_with = "node_name")]
     pub node: NodeName,
@@ -60,12 +60,12 @@ pub struct ByCluster {
 
 /// The same, and told apart by what the kernel noted of their connections, too.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kernel {
+pub struct KernelIdentityConfig {
     /// How pods are heard of.
     #[serde(flatten)]
-    pub cluster: ByCluster,
+    pub cluster: ClusterIdentityConfig,
     /// Where the programs and the groups are.
-    pub redirect: Redirect,
+    pub redirect: RedirectConfig,
     /// The agent's own pod.
     #[serde(skip)]
     pub own: PodUid,
@@ -76,7 +76,7 @@ pub struct Kernel {
 
 /// Where the redirect's programs and the pods' groups are, as this process sees them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Redirect {
+pub struct RedirectConfig {
     /// The mount point of a BPF file system.
     pub bpffs: PathBuf,
     /// That of the tree of control groups.
@@ -91,14 +91,14 @@ fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
 
 /// As the file names it.
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
+enum StrategyName {
     Static,
     SourceIp,
     Kernel,
     Anyone,
 }
 
-impl Wanted {
+impl StrategyName {
     fn read(text: &str) -> Option<Self> {
         Some(match text {
             "static" => Self::Static,
@@ -110,36 +110,36 @@ impl Wanted {
     }
 }
 
-impl Identity {
+impl IdentityConfig {
     /// Reads the section. `downward` has what it leaves out, `listen` are the listeners, each with what it speaks.
     pub fn read(
-        root: &Table<'_>,
-        clouds: &Sections,
+        root: &DocumentTable<'_>,
+        clouds: &CloudsConfig,
         base: &Path,
         listen: &[(SocketAddr, &[DialectName])],
-        downward: &Downward,
+        downward: &DownwardApi,
     ) -> Self {
         let table = root.key("identity").table();
         let strategy = table.key("strategy");
-        let wanted = strategy.text("static, source-ip, kernel or anyone", Wanted::read);
+        let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
         // Read whichever strategy is on, so that a file prepared for all is checked as a whole.
-        let cluster = ByCluster::read(&table, base, downward, wanted);
-        let redirect = Redirect::read(&table.key("redirect").table());
+        let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
+        let redirect = RedirectConfig::read(&table.key("redirect").table());
         match (wanted, cluster) {
-            (Some(Wanted::Anyone), _) => {
+            (Some(StrategyName::Anyone), _) => {
                 // Handing every caller credentials of its own needs to know the caller; there is no default pod.
-                if clouds.must_know_pods() {
-                    strategy.mistake(
+                if clouds.needs_pod_identity() {
+                    strategy.reject(
                         "static, source-ip or kernel, because whoever gives credentials must know each pod",
                     );
                 }
                 Self::Anyone
             }
-            (Some(Wanted::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
-            (Some(Wanted::Kernel), Some(cluster)) => {
-                Self::Kernel(Box::new(Kernel::read(root, &strategy, cluster, redirect, listen, downward)))
-            }
+            (Some(StrategyName::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
+            (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(
+                KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward),
+            )),
             // Without a node it was noted as a mistake.
             _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
         }
@@ -149,39 +149,47 @@ impl Identity {
 /// The API server accepts no shorter one (kubernetes, pkg/apis/authentication/validation).
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
 
-impl ByCluster {
-    fn read(table: &Table<'_>, base: &Path, downward: &Downward, wanted: Option<Wanted>) -> Option<Self> {
+impl ClusterIdentityConfig {
+    fn read(
+        table: &DocumentTable<'_>,
+        base: &Path,
+        downward: &DownwardApi,
+        wanted: Option<StrategyName>,
+    ) -> Option<Self> {
         let name = table.key("node");
         let node = name.text("the node's name", NodeName::parse);
         let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
-        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::Kernel));
+        let is_wanted = matches!(wanted, Some(StrategyName::SourceIp | StrategyName::Kernel));
         if is_wanted && node.is_none() && !name.is_present() {
-            name.mistake(format!("the node's name, here or in the environment variable {}", Downward::NODE));
+            name.reject(format!(
+                "the node's name, here or in the environment variable {}",
+                DownwardApi::NODE
+            ));
         }
         let lifetime = table
             .key("tokenLifetime")
             .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
         let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
         let taint = table.key("taint").text("a taint's key such as seawall.dev/not-ready", taint);
-        table.moved("passthrough", "this key is now google.passthrough");
+        table.reject_moved("passthrough", "this key is now google.passthrough");
         let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
         node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
     }
 }
 
-impl Kernel {
+impl KernelIdentityConfig {
     fn read(
-        root: &Table<'_>,
-        strategy: &Node<'_>,
-        cluster: ByCluster,
-        redirect: Redirect,
+        root: &DocumentTable<'_>,
+        strategy: &DocumentNode<'_>,
+        cluster: ClusterIdentityConfig,
+        redirect: RedirectConfig,
         listen: &[(SocketAddr, &[DialectName])],
-        downward: &Downward,
+        downward: &DownwardApi,
     ) -> Self {
         if downward.pod.is_none() {
-            strategy.mistake(format!(
+            strategy.reject(format!(
                 "the UID of the agent's own pod in the environment variable {}",
-                Downward::POD
+                DownwardApi::POD
             ));
         }
         // With ports as they will be, or any in their place.
@@ -189,16 +197,16 @@ impl Kernel {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)
         });
-        if let Err(reason) = redirect_target::answering(spoken, downward.address) {
-            root.key("listen").mistake(format!("{reason}, because the strategy is kernel"));
+        if let Err(reason) = redirect_target::agent_address(spoken, downward.address) {
+            root.key("listen").reject(format!("{reason}, because the strategy is kernel"));
         }
         let own = downward.pod.clone().unwrap_or_else(|| PodUid("".into()));
         Self { cluster, redirect, own, node: downward.address }
     }
 }
 
-impl Redirect {
-    fn read(table: &Table<'_>) -> Self {
+impl RedirectConfig {
+    fn read(table: &DocumentTable<'_>) -> Self {
         let absolute = |key: &'static str, default: &str| {
             let is_absolute = |text: &str| text.starts_with('/').then(|| PathBuf::from(text));
             table.key(key).text("an absolute path", is_absolute).unwrap_or_else(|| default.into())

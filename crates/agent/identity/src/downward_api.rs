@@ -7,7 +7,7 @@ use seawall_core::PodUid;
 
 /// Where the agent runs, as far as its pod's manifest has it told.
 #[derive(Clone, Debug, Default)]
-pub struct Downward {
+pub struct DownwardApi {
     /// `spec.nodeName`.
     pub node: Option<String>,
     /// `status.hostIP`.
@@ -16,7 +16,7 @@ pub struct Downward {
     pub pod: Option<PodUid>,
 }
 
-impl Downward {
+impl DownwardApi {
     /// The variable that names the node.
     pub const NODE: &str = "NODE_NAME";
     /// That of its address.
@@ -25,7 +25,7 @@ impl Downward {
     pub(crate) const POD: &str = "POD_UID";
 
     /// As this process is told. What is no address is none.
-    pub fn here() -> Self {
+    pub fn from_env() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
             node: told(Self::NODE),
@@ -40,7 +40,7 @@ impl Downward {
     }
 
     /// With something in the place of what is not told, where only the configuration is looked at and nobody tells it.
-    pub fn or_any(self) -> Self {
+    pub fn or_placeholders(self) -> Self {
         // An address of documentation (RFC 5737).
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
         Self {
@@ -51,7 +51,7 @@ impl Downward {
     }
 
     /// On a node of this name.
-    pub fn on(node: &str) -> Self {
+    pub fn for_node(node: &str) -> Self {
         Self { node: Some(node.into()), ..Self::default() }
     }
 }

@@ -9,34 +9,34 @@
 //! of no use: it looks up what the pod may have, and is of dialects that are no more. It takes as long as a message to each thread.
 //!
 //! What takes time comes before: credentials that pods hold and would have to fetch anew are fetched while the old configuration
-//! answers ([`Order::Prepare`]).
+//! answers ([`SwapCommand::Prepare`]).
 //!
-//! Ordered by `reload`, obeyed by who keeps what pods may have ([`Keeper`]), which alone writes it. Knows no cloud and no file.
+//! Ordered by `reload`, obeyed by who keeps what pods may have ([`EntitlementStore`]), which alone writes it. Knows no cloud and no file.
 
 use std::sync::Arc;
 
 use seawall_clouds::Clouds;
-use seawall_clouds::entitlements::{CatchUp, Entitlements};
-use seawall_clouds::pod::PodCaller;
+use seawall_clouds::entitlements::{Entitlements, RefetchTask};
+use seawall_clouds::pod::PodEntry;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
 /// Where who keeps them hears of changes.
-pub type Orders = mpsc::Receiver<Order>;
+pub type SwapCommands = mpsc::Receiver<SwapCommand>;
 
 /// What is asked of who keeps what pods may have.
 #[derive(Debug)]
-pub enum Order {
+pub enum SwapCommand {
     /// Decide what the pods would have of these clouds, and tell what is to be fetched for that.
-    Prepare(Arc<Clouds>, oneshot::Sender<CatchUps>),
+    Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
     /// Give them that.
-    Change(Change),
+    Swap(EntitlementSwap),
 }
 
 /// What is to be fetched before a change.
-pub struct CatchUps(pub Vec<CatchUp>);
+pub struct RefetchTasks(pub Vec<RefetchTask>);
 
-impl std::fmt::Debug for CatchUps {
+impl std::fmt::Debug for RefetchTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "CatchUps({})", self.0.len())
     }
@@ -44,23 +44,23 @@ impl std::fmt::Debug for CatchUps {
 
 /// A change, step by step.
 #[derive(Debug)]
-pub struct Change {
+pub struct EntitlementSwap {
     /// Those that speak from now on.
     pub clouds: Arc<Clouds>,
     /// Those of which something is another than before.
     pub changed: Vec<CloudName>,
     /// Told once it is known of no pod what it may have of these.
-    pub closed: oneshot::Sender<()>,
+    pub entitlements_cleared: oneshot::Sender<()>,
     /// Tells that every thread speaks by the new configuration. Dropped where it comes to nothing.
-    pub spoken: oneshot::Receiver<()>,
+    pub dialects_replaced: oneshot::Receiver<()>,
     /// Told once the pods have what they may.
-    pub made: oneshot::Sender<()>,
+    pub completed: oneshot::Sender<()>,
 }
 
 /// Who keeps what pods may have, and alone writes it.
-pub(crate) trait Keeper {
+pub(crate) trait EntitlementStore {
     /// All pods.
-    fn callers(&self) -> Vec<Arc<PodCaller>>;
+    fn callers(&self) -> Vec<Arc<PodEntry>>;
 
     /// What the pod at this place of them may have of these clouds, which had `before`.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
@@ -71,27 +71,31 @@ pub(crate) trait Keeper {
 
 /// What pods would have by the next configuration, with the credentials that were fetched for it.
 #[derive(Debug, Default)]
-pub(crate) struct Prepared(Vec<(Arc<PodCaller>, Entitlements)>);
+pub(crate) struct StagedEntitlements(Vec<(Arc<PodEntry>, Entitlements)>);
 
-impl Prepared {
+impl StagedEntitlements {
     /// Obeys an order; the clouds of which pods have something from now on, if others.
-    pub(crate) async fn obey(&mut self, order: Order, keeper: &impl Keeper) -> Option<Arc<Clouds>> {
+    pub(crate) async fn execute(
+        &mut self,
+        order: SwapCommand,
+        keeper: &impl EntitlementStore,
+    ) -> Option<Arc<Clouds>> {
         match order {
-            Order::Prepare(clouds, catch_ups) => {
+            SwapCommand::Prepare(clouds, catch_ups) => {
                 // Who ordered it may not wait any more.
-                let _ = catch_ups.send(CatchUps(self.prepare(keeper, &clouds)));
+                let _ = catch_ups.send(RefetchTasks(self.prepare(keeper, &clouds)));
                 None
             }
-            Order::Change(change) => self.change(change, keeper).await,
+            SwapCommand::Swap(change) => self.change(change, keeper).await,
         }
     }
 
-    fn prepare(&mut self, keeper: &impl Keeper, clouds: &Clouds) -> Vec<CatchUp> {
+    fn prepare(&mut self, keeper: &impl EntitlementStore, clouds: &Clouds) -> Vec<RefetchTask> {
         let mut catch_ups = Vec::new();
-        let mut prepare = |(place, caller): (usize, Arc<PodCaller>)| {
+        let mut prepare = |(place, caller): (usize, Arc<PodEntry>)| {
             let before = caller.entitlements();
             let next = keeper.entitle(place, clouds, &before);
-            catch_ups.extend(next.catching_up(&before));
+            catch_ups.extend(next.refetch_tasks(&before));
             drop(before);
             (caller, next)
         };
@@ -99,17 +103,27 @@ impl Prepared {
         catch_ups
     }
 
-    async fn change(&mut self, change: Change, keeper: &impl Keeper) -> Option<Arc<Clouds>> {
-        let Change { clouds, changed, closed, spoken, made } = change;
+    async fn change(
+        &mut self,
+        change: EntitlementSwap,
+        keeper: &impl EntitlementStore,
+    ) -> Option<Arc<Clouds>> {
+        let EntitlementSwap {
+            clouds,
+            changed,
+            entitlements_cleared: closed,
+            dialects_replaced: spoken,
+            completed: made,
+        } = change;
         let pods: Vec<_> =
             keeper.callers().into_iter().enumerate().map(|pod| self.next(pod, keeper, &clouds)).collect();
         self.0 = Vec::new();
-        pods.iter().for_each(|pod| pod.caller.replace(pod.before.without(&changed)));
+        pods.iter().for_each(|pod| pod.caller.replace_entitlements(pod.before.without(&changed)));
         let _ = closed.send(());
         // While this waits, who keeps the pods does not follow the cluster; it is a moment, and may be behind by one.
         let is_spoken = spoken.await.is_ok();
-        for Turned { caller, before, next } in pods {
-            caller.replace(if is_spoken { next } else { before });
+        for PodSwap { caller, before, next } in pods {
+            caller.replace_entitlements(if is_spoken { next } else { before });
         }
         keeper.wake();
         let _ = made.send(());
@@ -119,73 +133,81 @@ impl Prepared {
     /// What a pod will have. All is decided before anybody waits for it.
     fn next(
         &self,
-        (place, caller): (usize, Arc<PodCaller>),
-        keeper: &impl Keeper,
+        (place, caller): (usize, Arc<PodEntry>),
+        keeper: &impl EntitlementStore,
         clouds: &Clouds,
-    ) -> Turned {
+    ) -> PodSwap {
         let before = (**caller.entitlements()).clone();
         let prepared = self.0.iter().find(|(known, _)| known.id == caller.id).map(|(_, prepared)| prepared);
         let next = keeper.entitle(place, clouds, prepared.unwrap_or(&before));
-        Turned { caller, before, next }
+        PodSwap { caller, before, next }
     }
 }
 
 /// A pod and what it has before and after.
-struct Turned {
-    caller: Arc<PodCaller>,
+struct PodSwap {
+    caller: Arc<PodEntry>,
     before: Entitlements,
     next: Entitlements,
 }
 
 /// Obeys orders where the pods are those of a file, or nobody's.
-pub(crate) async fn keep(keeper: impl Keeper, mut orders: Orders) {
-    let mut prepared = Prepared::default();
+pub(crate) async fn run_commands(keeper: impl EntitlementStore, mut orders: SwapCommands) {
+    let mut prepared = StagedEntitlements::default();
     while let Some(order) = orders.recv().await {
-        prepared.obey(order, &keeper).await;
+        prepared.execute(order, &keeper).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_clouds::testing::{BOTH_BROKERED, World};
-    use seawall_core::facts::{Annotations, Beside};
+    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+    use seawall_core::annotations::{Annotations, RelatedAnnotations};
     use serde_json::Value;
     use tokio::task::yield_now;
 
     use super::*;
 
     /// Keeps the world's pod, whose ServiceAccount says nothing.
-    struct Keeps<'a>(&'a World);
+    struct Keeps<'a>(&'a PodFixture);
 
-    impl Keeper for Keeps<'_> {
-        fn callers(&self) -> Vec<Arc<PodCaller>> {
+    impl EntitlementStore for Keeps<'_> {
+        fn callers(&self) -> Vec<Arc<PodEntry>> {
             vec![self.0.pod().clone()]
         }
 
         fn entitle(&self, _: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
-            self.0.entitlements_of(clouds, Beside::read(Annotations::default()), before)
+            self.0.entitlements_of(clouds, RelatedAnnotations::read(Annotations::default()), before)
         }
 
         fn wake(&self) {}
     }
 
-    fn world() -> World {
-        let world = World::of(BOTH_BROKERED);
-        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+    fn world() -> PodFixture {
+        let world = PodFixture::of(BOTH_BROKERED);
+        world
+            .pod()
+            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
         world
     }
 
-    fn standing(world: &World) -> Value {
+    fn standing(world: &PodFixture) -> Value {
         world.pod().entitlements().describe(world.clock.now())["google"]["standing"].clone()
     }
 
     /// Between its steps, and after it where the threads came to speak by it or not.
-    async fn change(world: &World, to: &str, is_spoken: bool) -> (Entitlements, bool) {
-        let (clouds, changed) = world.succeeded_by(to);
+    async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
+        let (clouds, changed) = world.with_config(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
-        let order = Order::Change(Change { clouds, changed, closed, spoken: told, made });
-        let mut prepared = Prepared::default();
+        let order = SwapCommand::Swap(EntitlementSwap {
+            clouds,
+            changed,
+            entitlements_cleared: closed,
+            dialects_replaced: told,
+            completed: made,
+        });
+        let mut prepared = StagedEntitlements::default();
         let keeper = Keeps(world);
         let between = async {
             is_closed.await.unwrap();
@@ -199,7 +221,7 @@ mod tests {
             is_made.await.unwrap();
             between
         };
-        let (made, between) = tokio::join!(prepared.obey(order, &keeper), between);
+        let (made, between) = tokio::join!(prepared.execute(order, &keeper), between);
         (between, made.is_some())
     }
 
@@ -233,10 +255,10 @@ mod tests {
             (BOTH_BROKERED.replace("zone: z", "zone: y"), false),
             (BOTH_BROKERED.replace("google: {", "google: { stsUrl: \"http://127.0.0.1:1\","), true),
         ] {
-            let (clouds, changed) = world.succeeded_by(&to);
+            let (clouds, changed) = world.with_config(&to);
             assert_eq!(changed, [CloudName::Google]);
             let next = Keeps(&world).entitle(0, &clouds, &before);
-            assert_eq!(next.catching_up(&before).len(), usize::from(catches_up), "{to}");
+            assert_eq!(next.refetch_tasks(&before).len(), usize::from(catches_up), "{to}");
         }
     }
 }

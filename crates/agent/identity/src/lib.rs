@@ -4,13 +4,13 @@
 //! or the configuration changes, and resolves connections for the server. Refuses to know what a cloud grants: it asks the clouds.
 
 mod attestation;
-mod attester;
+mod cluster_attester;
 pub mod config;
 pub mod downward_api;
 pub mod entitlement_swap;
 mod pod_registry;
+pub mod pod_resolver;
 mod reconcile;
 pub mod redirect;
 mod redirect_target;
-pub mod resolver;
-pub mod strategy;
+pub mod service;

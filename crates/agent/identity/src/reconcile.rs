@@ -1,4 +1,4 @@
-//! Keeps what pods may have in step with what the cluster says: the only writer of the [`Roster`].
+//! Keeps what pods may have in step with what the cluster says: the only writer of the [`PodRegistry`].
 //!
 //! Runs on the cluster thread, beside what hears the API server, once for each snapshot, and whenever another configuration takes
 //! the place of the one in force (`changeover`); asks nobody. What a pod that appears may
@@ -8,43 +8,43 @@
 
 use std::sync::Arc;
 
-use crate::attestation::Sighting;
+use crate::attestation::PodNetwork;
 use seawall_clouds::entitlements::Entitlements;
-use seawall_clouds::pod::PodCaller;
-use seawall_clouds::{Applicant, Clouds};
-use seawall_cluster::{Cluster, PodRecord, Snapshot};
-use seawall_core::attestation::Basis;
+use seawall_clouds::pod::PodEntry;
+use seawall_clouds::{Clouds, EntitlementRequest};
+use seawall_cluster::{ClusterClient, PodRecord, PodSnapshot};
+use seawall_core::attestation::AttestedAddresses;
 
-use super::attester::Attester;
-use super::entitlement_swap::{Keeper, Orders, Prepared};
-use super::pod_registry::Roster;
+use super::cluster_attester::ClusterAttester;
+use super::entitlement_swap::{EntitlementStore, StagedEntitlements, SwapCommands};
+use super::pod_registry::PodRegistry;
 
 /// Follows the cluster.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    cluster: Arc<Cluster>,
-    roster: Arc<Roster>,
+pub(crate) struct PodReconciler {
+    cluster: Arc<ClusterClient>,
+    roster: Arc<PodRegistry>,
     clouds: Arc<Clouds>,
-    attestation: Attester,
+    attestation: ClusterAttester,
     /// In the order of UIDs, as snapshots are.
-    known: Vec<Entry>,
-    orders: Orders,
+    known: Vec<KnownPod>,
+    orders: SwapCommands,
 }
 
 /// A pod as it was last seen.
 #[derive(Clone, Debug)]
-struct Entry {
+struct KnownPod {
     record: Arc<PodRecord>,
-    caller: Arc<PodCaller>,
+    caller: Arc<PodEntry>,
 }
 
-impl Follower {
+impl PodReconciler {
     pub(crate) fn new(
-        cluster: Arc<Cluster>,
-        roster: Arc<Roster>,
+        cluster: Arc<ClusterClient>,
+        roster: Arc<PodRegistry>,
         clouds: Arc<Clouds>,
-        attestation: Attester,
-        orders: Orders,
+        attestation: ClusterAttester,
+        orders: SwapCommands,
     ) -> Self {
         Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }
     }
@@ -52,7 +52,7 @@ impl Follower {
     /// Runs for ever.
     pub(crate) async fn run(mut self) {
         let pods = self.cluster.pods();
-        let (mut version, mut prepared) = (0, Prepared::default());
+        let (mut version, mut prepared) = (0, StagedEntitlements::default());
         loop {
             tokio::select! {
                 snapshot = pods.newer_than(version) => {
@@ -60,7 +60,7 @@ impl Follower {
                     self.follow(&snapshot);
                 }
                 Some(order) = self.orders.recv() => {
-                    if let Some(clouds) = prepared.obey(order, &self).await {
+                    if let Some(clouds) = prepared.execute(order, &self).await {
                         self.clouds = clouds;
                     }
                 }
@@ -68,7 +68,7 @@ impl Follower {
         }
     }
 
-    fn follow(&mut self, snapshot: &Snapshot) {
+    fn follow(&mut self, snapshot: &PodSnapshot) {
         let before = std::mem::take(&mut self.known);
         let founded = snapshot.pods().filter_map(|record| Some((record, self.basis(snapshot, record)?)));
         self.known =
@@ -82,38 +82,43 @@ impl Follower {
                 None => {
                     was.caller.connections.close();
                     // A connection may hold the caller for a moment; the leases go now.
-                    was.caller.replace(Entitlements::default());
+                    was.caller.replace_entitlements(Entitlements::default());
                 }
             }
         }
     }
 
-    fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, basis: Basis) -> Entry {
-        let Some(Entry { record: was, caller }) = before else {
+    fn entry(
+        &self,
+        before: Option<&KnownPod>,
+        record: &Arc<PodRecord>,
+        basis: AttestedAddresses,
+    ) -> KnownPod {
+        let Some(KnownPod { record: was, caller }) = before else {
             let caller =
-                PodCaller::new(record.pod.clone(), basis, self.decide(record, &Entitlements::default()))
+                PodEntry::new(record.pod.clone(), basis, self.decide(record, &Entitlements::default()))
                     .into();
-            return Entry { record: record.clone(), caller };
+            return KnownPod { record: record.clone(), caller };
         };
-        let tells_the_same = was.facts == record.facts;
+        let tells_the_same = was.annotations == record.annotations;
         let caller = if caller.basis == basis {
             if !tells_the_same {
-                caller.replace(self.decide(record, &caller.entitlements()));
+                caller.replace_entitlements(self.decide(record, &caller.entitlements()));
             }
             caller.clone()
         } else {
             let before = caller.entitlements();
             let entitlements = if tells_the_same { (**before).clone() } else { self.decide(record, &before) };
-            Arc::new(PodCaller::new(record.pod.clone(), basis, entitlements))
+            Arc::new(PodEntry::new(record.pod.clone(), basis, entitlements))
         };
-        Entry { record: record.clone(), caller }
+        KnownPod { record: record.clone(), caller }
     }
 
     /// What it rests on, by this view, that somebody is this pod.
-    fn basis(&self, snapshot: &Snapshot, record: &PodRecord) -> Option<Basis> {
+    fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
-        self.attestation.basis(&Sighting { addresses, host_network, claims: &claims })
+        self.attestation.attested_addresses(&PodNetwork { addresses, host_network, claims: &claims })
     }
 
     fn decide(&self, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
@@ -122,19 +127,19 @@ impl Follower {
 
     /// What a pod may have of each cloud. What it will ask for first is fetched ahead.
     fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
-        let applicant = Applicant {
+        let applicant = EntitlementRequest {
             pod: &record.pod,
-            facts: &record.facts,
-            subject: &|| self.cluster.tokens_for(record),
-            complainer: self.cluster.reporter().of_pod(record.clone()),
-            ahead: true,
+            facts: &record.annotations,
+            subject_tokens: &|| self.cluster.tokens_for(record),
+            event_recorder: self.cluster.event_reporter().for_pod(record.clone()),
+            prefetch: true,
         };
         clouds.entitle(&applicant, before)
     }
 }
 
-impl Keeper for Follower {
-    fn callers(&self) -> Vec<Arc<PodCaller>> {
+impl EntitlementStore for PodReconciler {
+    fn callers(&self) -> Vec<Arc<PodEntry>> {
         self.known.iter().map(|entry| entry.caller.clone()).collect()
     }
 
@@ -148,7 +153,7 @@ impl Keeper for Follower {
 }
 
 /// What is known of the pod that the record is of.
-fn find<'k>(known: &'k [Entry], record: &PodRecord) -> Option<&'k Entry> {
+fn find<'k>(known: &'k [KnownPod], record: &PodRecord) -> Option<&'k KnownPod> {
     let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&record.pod.uid.0)).ok()?;
     known.get(at)
 }

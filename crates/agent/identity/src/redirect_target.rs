@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 use seawall_core::cloud::DialectName;
-use seawall_core::endpoint::Endpoint;
-use seawall_redirect::Agent;
+use seawall_core::endpoint::MetadataEndpoint;
+use seawall_redirect::AgentAddress;
 
 type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
@@ -14,15 +14,15 @@ type Listener<'a> = (SocketAddr, &'a [DialectName]);
 ///
 /// # Errors
 /// No pod could reach any, or the endpoints' listeners have different addresses.
-pub(crate) fn answering<'a>(
+pub(crate) fn agent_address<'a>(
     spoken: impl IntoIterator<Item = Listener<'a>>,
     node: Option<IpAddr>,
-) -> Result<Agent, String> {
+) -> Result<AgentAddress, String> {
     let reach = |(at, dialects): Listener<'a>| Some((reachable(at, node)?, dialects));
     let listeners: Vec<_> = spoken.into_iter().filter_map(reach).collect();
     let first =
         |endpoint| listeners.iter().find(|(_, dialects)| answers(dialects, endpoint)).map(|(at, _)| *at);
-    let (metadata, containers) = (first(Endpoint::Metadata), first(Endpoint::Containers));
+    let (metadata, containers) = (first(MetadataEndpoint::Metadata), first(MetadataEndpoint::Containers));
     let at =
         metadata.or(containers).ok_or("an address of the node's that pods can reach, such as node:0")?.ip();
     if containers.is_some_and(|containers| containers.ip() != at) {
@@ -35,7 +35,8 @@ pub(crate) fn answering<'a>(
     let other =
         listeners.iter().map(|(at, _)| at.ip()).find(|ip| ip.is_ipv4() != at.is_ipv4() && has_all(*ip));
     let port = |at: Option<SocketAddr>| NonZeroU16::new(at?.port());
-    let mut agent = Agent { metadata: port(metadata), containers: port(containers), ..Agent::default() };
+    let mut agent =
+        AgentAddress { metadata: port(metadata), containers: port(containers), ..AgentAddress::default() };
     for ip in [Some(at), other].into_iter().flatten() {
         match ip {
             IpAddr::V4(ip) => agent.v4 = Some(ip),
@@ -45,7 +46,7 @@ pub(crate) fn answering<'a>(
     Ok(agent)
 }
 
-fn answers(dialects: &[DialectName], endpoint: Endpoint) -> bool {
+fn answers(dialects: &[DialectName], endpoint: MetadataEndpoint) -> bool {
     dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
 }
 
@@ -71,7 +72,7 @@ mod tests {
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
         let node = "10.0.0.1".parse().ok();
-        let Agent { v4, v6, metadata, containers, seat: _ } = answering(listeners, node)?;
+        let AgentAddress { v4, v6, metadata, containers, listener_slot: _ } = agent_address(listeners, node)?;
         let text = |value: Option<String>| value.unwrap_or("-".to_owned());
         let port = |port: Option<NonZeroU16>| text(port.map(|port| port.to_string()));
         let (v4, v6) = (text(v4.map(|ip| ip.to_string())), text(v6.map(|ip| ip.to_string())));

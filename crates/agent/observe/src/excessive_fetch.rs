@@ -2,11 +2,11 @@
 //! program that makes a new client for each call. Each of its calls then costs a fetch, which nobody sees but as latency.
 //!
 //! A traffic thread adds one to the pod's count and knows nothing more (`clouds::pod::Fetches`). Once a minute the control thread looks at all
-//! counts ([`Seen`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than its cloud allows in an hour, *and*
+//! counts ([`FetchMonitor`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than its cloud allows in an hour, *and*
 //! goes on with it ([`History::goes_on`]), is told of once, in the log, on the pod and as a metric, until it has calmed down; unless it
 //! is found to be a client that asks by a clock and no oftener than that. That it goes on is what tells it from a crowd: fifty threads
 //! begin with a fetch each, whenever their container starts, and sixteen workers take each new lease once, all within some minutes; who
-//! fetches over and over does so without a break. What the SDKs are called and when they refresh is each cloud's to say ([`Clients`]).
+//! fetches over and over does so without a break. What the SDKs are called and when they refresh is each cloud's to say ([`SdkProfiles`]).
 //! Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
 
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_clouds::CloudsInForce;
-use seawall_clouds::entitlements::{LeaseState, Lending};
-use seawall_clouds::pod::PodCaller;
-use seawall_clouds::sdk_profile::{Client, Clients};
+use seawall_clouds::CurrentClouds;
+use seawall_clouds::entitlements::{LeaseState, PodLeases};
+use seawall_clouds::pod::PodEntry;
+use seawall_clouds::sdk_profile::{SdkProfile, SdkProfiles};
 use seawall_core::cloud::CloudName;
-use seawall_core::events::Complaint;
+use seawall_core::events::EventReason;
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::pod_scan::{Found, Looker};
+use super::pod_scan::{PodCountGauge, PodScanner};
 
 /// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
 /// it has not come.
@@ -128,29 +128,29 @@ impl History {
 
 /// What was seen at each look.
 #[derive(Debug)]
-pub struct Seen {
-    clouds: Arc<CloudsInForce>,
+pub struct FetchMonitor {
+    clouds: Arc<CurrentClouds>,
     clock: Clock,
-    found: Found,
+    found: PodCountGauge,
     known: HashMap<PodUid, [History; CloudName::ALL.len()]>,
 }
 
-impl Looker for Seen {
-    const EVERY: Duration = LOOK;
+impl PodScanner for FetchMonitor {
+    const INTERVAL: Duration = LOOK;
 
-    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
-        self.look(pods);
+    fn scan(&mut self, pods: &[Arc<PodEntry>]) {
+        self.inspect_pods(pods);
     }
 }
 
-impl Seen {
+impl FetchMonitor {
     /// Nobody has been looked at yet.
-    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Found) -> Self {
+    pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: PodCountGauge) -> Self {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
     /// Looks at these pods, and forgets all others.
-    pub fn look(&mut self, pods: &[Arc<PodCaller>]) {
+    pub fn inspect_pods(&mut self, pods: &[Arc<PodEntry>]) {
         let mut before = std::mem::take(&mut self.known);
         let mut found = [0; CloudName::ALL.len()];
         for pod in pods {
@@ -164,24 +164,25 @@ impl Seen {
         CloudName::ALL.iter().zip(found).for_each(|(cloud, found)| self.found.set(*cloud, found));
     }
 
-    fn look_at(&self, pod: &PodCaller, cloud: CloudName, history: &mut History) {
+    fn look_at(&self, pod: &PodEntry, cloud: CloudName, history: &mut History) {
         let fetches = pod.fetches.of(cloud);
         let count = fetches.count.load(Ordering::Relaxed);
         if count == 0 && history.looks == 0 {
             return;
         }
-        let lending = pod.entitlements().lending(cloud);
+        let lending = pod.entitlements().leases(cloud);
         let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
         history.look(count, leases);
-        let is_too_often = history.is_too_often(leases.len(), self.clouds.now().clients(cloud).per_hour);
+        let is_too_often = history
+            .is_too_often(leases.len(), self.clouds.load().sdk_profiles(cloud).normal_fetches_per_hour);
         history.stage = match (is_too_often, history.stage) {
             (false, _) => Stage::Calm,
             (true, Stage::Calm) => {
-                fetches.is_asked.store(true, Ordering::Relaxed);
+                fetches.wants_user_agent.store(true, Ordering::Relaxed);
                 Stage::Asked
             }
             (true, Stage::Asked) => fetches
-                .take_agent()
+                .take_user_agent()
                 .map_or(Stage::Asked, |agent| self.judge(pod, cloud, history, lending, &agent)),
             (true, Stage::Told) => Stage::Told,
         };
@@ -190,32 +191,32 @@ impl Seen {
     /// Who it is that fetches too often is found out: told of, unless it is how that client is.
     fn judge(
         &self,
-        pod: &PodCaller,
+        pod: &PodEntry,
         cloud: CloudName,
         history: &History,
-        lending: Option<Lending>,
+        lending: Option<PodLeases>,
         agent: &[u8],
     ) -> Stage {
-        let clients = self.clouds.now().clients(cloud);
-        let client = clients.named(agent);
+        let clients = self.clouds.load().sdk_profiles(cloud);
+        let client = clients.find_by_user_agent(agent);
         let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
         let leases = u32::try_from(leases).unwrap_or(u32::MAX);
         let of_each = history.turns_in_hour(leases).div_ceil(leases);
-        if client.is_some_and(|client| client.is_usual(of_each)) {
+        if client.is_some_and(|client| client.is_poll_rate(of_each)) {
             return Stage::Calm;
         }
-        let unnamed = if agent.is_empty() { clients.unnamed } else { UNKNOWN };
+        let unnamed = if agent.is_empty() { clients.unnamed_description } else { UNKNOWN };
         self.tell(pod, cloud, history, lending, (&clients, client.ok_or(unnamed)));
         Stage::Told
     }
 
     fn tell(
         &self,
-        pod: &PodCaller,
+        pod: &PodEntry,
         cloud: CloudName,
         history: &History,
-        lending: Option<Lending>,
-        (clients, client): (&Clients, Result<&Client, &'static str>),
+        lending: Option<PodLeases>,
+        (clients, client): (&SdkProfiles, Result<&SdkProfile, &'static str>),
     ) {
         let now = self.clock.now();
         let lives = lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.ends.since(now));
@@ -227,7 +228,7 @@ impl Seen {
         tracing::warn!(
             cloud = cloud.as_str(), pod = %pod.pod.name, namespace = %pod.pod.service_account.namespace,
             client = name, in_hour, from_lease, left_seconds = left.as_secs(),
-            window_seconds = client.map(|client| client.window.as_secs()), fix,
+            window_seconds = client.map(|client| client.refresh_window.as_secs()), fix,
             "a pod fetches its credentials over and over"
         );
         let message = format!(
@@ -236,11 +237,11 @@ impl Seen {
             cloud.title(),
             left.as_secs() / 60,
             client
-                .map(|client| format!(", which refreshes below {} min", client.window.as_secs() / 60))
+                .map(|client| format!(", which refreshes below {} min", client.refresh_window.as_secs() / 60))
                 .unwrap_or_default(),
         );
         if let Some(lending) = lending {
-            lending.complainer.says(Complaint::FetchedTooOften, &message);
+            lending.event_recorder.record(EventReason::FetchedTooOften, &message);
         }
     }
 }
@@ -248,9 +249,9 @@ impl Seen {
 const UNKNOWN: &str = "of a family that is not known by its User-Agent";
 
 /// What to do about it: the one cause is that what is given lives too short for the client, the other that nothing keeps it.
-fn fix(clients: &Clients, client: Option<&Client>, left: Duration) -> &'static str {
+fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'static str {
     match client {
-        Some(client) if left < client.window => clients.longer,
+        Some(client) if left < client.refresh_window => clients.lifetime_advice,
         _ => {
             "Make one client or credential provider and keep it: each new one, and each new process, fetches anew."
         }
@@ -264,7 +265,7 @@ pub const METRIC: (&str, &str) =
 #[cfg(test)]
 mod tests {
     use seawall_clouds::testing::aws::start;
-    use seawall_clouds::testing::{BOTH_BROKERED, World};
+    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
 
     use super::*;
 
@@ -274,10 +275,10 @@ mod tests {
     fn of_an_hour(issued: Moment) -> LeaseState {
         LeaseState {
             issued,
-            due: issued + 35 * MINUTE,
+            renewal_due: issued + 35 * MINUTE,
             ends: issued + 60 * MINUTE,
             floor: 6 * MINUTE,
-            failing: None,
+            renewal_failure: None,
         }
     }
 
@@ -390,43 +391,48 @@ mod tests {
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
         let (world, _sts) = start(60 * MINUTE).await;
         let own = world.pod().fetches.of(CloudName::Aws);
-        own.is_asked.store(true, Ordering::Relaxed);
+        own.wants_user_agent.store(true, Ordering::Relaxed);
         let answer = world.at_containers("aws-sdk-java/1.11").await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert_eq!(
-            (own.take_agent().as_deref(), own.count.load(Ordering::Relaxed)),
+            (own.take_user_agent().as_deref(), own.count.load(Ordering::Relaxed)),
             (Some(&b"aws-sdk-java/1.11"[..]), 1)
         );
     }
 
     #[test]
     fn the_fix_is_by_the_clients_window() {
-        let java = Client { agent: "aws-sdk-java/1.", name: "Java 1", window: 15 * MINUTE, every: None };
-        let fix = |left| fix(&Clients::default(), Some(&java), left);
+        let java = SdkProfile {
+            user_agent: "aws-sdk-java/1.",
+            name: "Java 1",
+            refresh_window: 15 * MINUTE,
+            poll_interval: None,
+        };
+        let fix = |left| fix(&SdkProfiles::default(), Some(&java), left);
         assert!(fix(8 * MINUTE).contains("longer") && fix(20 * MINUTE).contains("keep it"));
     }
 
     #[tokio::test]
     async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
-        let world = World::of(BOTH_BROKERED);
-        let (found, aws) = (Found::default(), CloudName::Aws);
+        let world = PodFixture::of(BOTH_BROKERED);
+        let (found, aws) = (PodCountGauge::default(), CloudName::Aws);
         let clouds = world.in_force();
-        let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
+        let mut seen = FetchMonitor::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..14)
             .map(|_| {
                 (0..7).for_each(|_| {
                     pods[0].fetches.count(aws);
-                    pods[0].fetches.note(aws, head("a").as_bytes());
+                    pods[0].fetches.record_user_agent(aws, head("a").as_bytes());
                 });
-                seen.look(&pods);
+                seen.inspect_pods(&pods);
                 seen.known[&pods[0].pod.uid][aws as usize].stage
             })
             .collect();
         assert_eq!(stages[..11], [Stage::Calm; 11], "a burst is over by then");
         assert_eq!(stages[11..], [Stage::Asked, Stage::Told, Stage::Told]);
         assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
-        seen.look(&[]);
+        seen.inspect_pods(&[]);
         assert!(seen.known.is_empty() && found.of(aws) == 0);
     }
 }

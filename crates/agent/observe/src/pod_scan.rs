@@ -7,33 +7,33 @@ use std::time::Duration;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use seawall_clouds::pod::PodCaller;
+use seawall_clouds::pod::PodEntry;
 use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
-use seawall_identity::resolver::Callers;
+use seawall_identity::pod_resolver::PodResolver;
 
 /// Who looks at all pods.
-pub trait Looker {
+pub trait PodScanner {
     /// Between two looks.
-    const EVERY: Duration;
+    const INTERVAL: Duration;
 
     /// One look at all pods that there are.
-    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]);
+    fn scan(&mut self, pods: &[Arc<PodEntry>]);
 }
 
 /// Looks for ever.
-pub async fn run<L: Looker>(mut looker: L, callers: Arc<Callers>, clock: Clock) {
+pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock: Clock) {
     loop {
-        clock.sleep(L::EVERY).await;
-        looker.look_at_all(&callers.pods());
+        clock.sleep(L::INTERVAL).await;
+        looker.scan(&callers.pods());
     }
 }
 
 /// How many pods were found at the last look, of each cloud: a gauge.
 #[derive(Clone, Debug, Default)]
-pub struct Found(Family<[(&'static str, &'static str); 1], Gauge>);
+pub struct PodCountGauge(Family<[(&'static str, &'static str); 1], Gauge>);
 
-impl Found {
+impl PodCountGauge {
     /// None yet, shown under a name.
     pub fn registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
         let found = Self::default();

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use seawall_clouds::pod::PodCaller;
+use seawall_clouds::pod::PodEntry;
 use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
-use seawall_identity::resolver::Callers;
+use seawall_identity::pod_resolver::PodResolver;
 
 /// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
-pub fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {
+pub fn pods_json(configuration: &Value, callers: &PodResolver, now: Moment) -> String {
     let configuration = format!("{configuration:#}").replace('\n', "\n  ");
     let mut text = format!("{{\n  \"configuration\": {configuration},\n  \"pods\": [");
     for (place, caller) in callers.pods().iter().enumerate() {
@@ -20,7 +20,7 @@ pub fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {
     text
 }
 
-fn pod(caller: &PodCaller, addresses: &[IpAddr], now: Moment) -> Value {
+fn pod(caller: &PodEntry, addresses: &[IpAddr], now: Moment) -> Value {
     let pod = &caller.pod;
     let mut shown = Map::new();
     let mut show = |key: &str, value: Value| shown.insert(key.to_owned(), value);

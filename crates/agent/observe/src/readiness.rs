@@ -3,18 +3,18 @@
 //! A flag that somebody sets says that the program once believed in itself. This asks the way a pod would:
 //! accept, attestation, parser, dialect, writer (and, in `conceal`, the real metadata server). Only the caller is
 //! special: the agent is no pod, so for the length of one request its own socket address is known to the
-//! attestation as [`seawall_identity::resolver::Callers`]' probe, which may read the project id and holds no credentials.
+//! attestation as [`seawall_identity::pod_resolver::PodResolver`]' probe, which may read the project id and holds no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_clouds::readiness_request::Probe;
+use seawall_clouds::readiness_request::ReadinessRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
-use seawall_identity::resolver::ProbeAddress;
+use seawall_identity::pod_resolver::ProbeAddress;
 
 /// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Asks each listener.
 #[derive(Debug)]
 pub struct Readiness {
-    listeners: Vec<(SocketAddr, Vec<Probe>)>,
+    listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
     probe: ProbeAddress,
     /// One probe at a time, because there is one place for its address. Held across awaits, so an async lock.
     turn: Mutex<()>,
@@ -30,7 +30,7 @@ pub struct Readiness {
 
 impl Readiness {
     /// Will ask these bound addresses, in each of their dialects.
-    pub fn new(listeners: Vec<(SocketAddr, Vec<Probe>)>, probe: ProbeAddress) -> Self {
+    pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
 
@@ -38,9 +38,9 @@ impl Readiness {
     ///
     /// # Errors
     /// The first listener that did not answer well, and what it did.
-    pub async fn ask(&self) -> Result<(), String> {
+    pub async fn check(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        let each = |(listener, probes): &(SocketAddr, Vec<Probe>)| {
+        let each = |(listener, probes): &(SocketAddr, Vec<ReadinessRequest>)| {
             probes.iter().map(|probe| (*listener, *probe)).collect::<Vec<_>>()
         };
         for (listener, probe) in self.listeners.iter().flat_map(each) {
@@ -53,7 +53,7 @@ impl Readiness {
         Ok(())
     }
 
-    async fn ask_one(&self, listener: SocketAddr, probe: Probe) -> Result<(), String> {
+    async fn ask_one(&self, listener: SocketAddr, probe: ReadinessRequest) -> Result<(), String> {
         let mut stream = self.connect(listener).await.map_err(|error| error.to_string())?;
         let head = format!(
             "{} {} HTTP/1.1\r\nHost: {listener}\r\n{}Connection: close\r\n\r\n",
@@ -94,15 +94,15 @@ fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
-fn judge(answer: &[u8], probe: Probe) -> Result<(), String> {
+fn judge(answer: &[u8], probe: ReadinessRequest) -> Result<(), String> {
     let text = String::from_utf8_lossy(answer);
     let head = text.split("\r\n\r\n").next().unwrap_or_default();
     let status = head.lines().next().unwrap_or("nothing");
     if !status.starts_with("HTTP/1.1 200 ") {
         return Err(format!("answered {status:?}"));
     }
-    if !head.to_ascii_lowercase().contains(&format!("\r\n{}", probe.answer_has)) {
-        return Err(format!("answered 200 without {:?}", probe.answer_has));
+    if !head.to_ascii_lowercase().contains(&format!("\r\n{}", probe.expected_header)) {
+        return Err(format!("answered 200 without {:?}", probe.expected_header));
     }
     Ok(())
 }
@@ -111,8 +111,12 @@ fn judge(answer: &[u8], probe: Probe) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const PROBE: Probe =
-        Probe { method: "GET", target: "/", headers: "", answer_has: "metadata-flavor: google" };
+    const PROBE: ReadinessRequest = ReadinessRequest {
+        method: "GET",
+        target: "/",
+        headers: "",
+        expected_header: "metadata-flavor: google",
+    };
 
     #[test]
     fn only_a_flavoured_200_is_ready() {
@@ -133,7 +137,7 @@ mod tests {
             let (_, peer) = silent.accept().await.unwrap();
             assert_eq!(probe.load().as_deref(), Some(&peer));
         };
-        tokio::select! { _ = readiness.ask() => panic!("nobody answers"), () = under_way => {} }
+        tokio::select! { _ = readiness.check() => panic!("nobody answers"), () = under_way => {} }
         assert!(probe.load().is_none());
     }
 
@@ -142,7 +146,7 @@ mod tests {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let probe = ProbeAddress::default();
         let readiness = Readiness::new(vec![(closed, vec![PROBE])], probe.clone());
-        let reason = readiness.ask().await.unwrap_err();
+        let reason = readiness.check().await.unwrap_err();
         assert!(reason.contains("refused"), "{reason}");
         assert!(probe.load().is_none());
     }

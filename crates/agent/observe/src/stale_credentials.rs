@@ -5,7 +5,7 @@
 //! all leases. Each pod concerned is told once, as an event that says since when and by which call, who is troubled first and when,
 //! when all its clients fail, and what to look at; the log has one line when it begins and one when it is over, and there is a metric.
 //! A pod that has nothing at all is not told here: its requests are refused, and say why. No event says that it is over: nobody has to
-//! do anything then. Where a cloud's clients are troubled first is its room's to say ([`First`]).
+//! do anything then. Where a cloud's clients are troubled first is its room's to say ([`FirstExpiringSdks`]).
 //!
 //! How many are told is bounded for each look, and behind that by the reporter of the cluster; who is not heard is told at a later look.
 //! Memory is bounded by the pods that there are.
@@ -14,19 +14,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use seawall_broker::Fault;
-use seawall_clouds::CloudsInForce;
-use seawall_clouds::entitlements::{Failing, LeaseState, Lending};
-use seawall_clouds::pod::PodCaller;
-use seawall_clouds::sdk_profile::First;
+use seawall_broker::ExchangeFault;
+use seawall_clouds::CurrentClouds;
+use seawall_clouds::entitlements::{LeaseState, PodLeases, RenewalFailure};
+use seawall_clouds::pod::PodEntry;
+use seawall_clouds::sdk_profile::FirstExpiringSdks;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::{Complainer, Complaint};
+use seawall_core::events::{EventReason, PodEventRecorder};
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::pod_scan::{Found, Looker};
+use super::pod_scan::{PodCountGauge, PodScanner};
 
 /// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
-pub const LOOK: Duration = Duration::from_secs(20);
+pub const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Pods told at one look, of each cloud: somewhat fewer than the events that a node may have posted meanwhile, so that others are heard, too.
 const AT_A_LOOK: usize = 15;
@@ -40,39 +40,43 @@ const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
 /// What was seen at each look, of each cloud.
 #[derive(Debug)]
-pub struct Seen {
-    clouds: Arc<CloudsInForce>,
+pub struct RenewalMonitor {
+    clouds: Arc<CurrentClouds>,
     clock: Clock,
-    found: Found,
-    known: [HashMap<PodUid, Concerned>; CloudName::ALL.len()],
+    found: PodCountGauge,
+    known: [HashMap<PodUid, StalePod>; CloudName::ALL.len()],
 }
 
 /// A pod whose credentials were not renewed.
 #[derive(Clone, Copy, Debug)]
-struct Concerned {
+struct StalePod {
     /// When what it holds ends, or has ended.
     ends: Moment,
     is_told: bool,
 }
 
-impl Looker for Seen {
-    const EVERY: Duration = LOOK;
+impl PodScanner for RenewalMonitor {
+    const INTERVAL: Duration = SCAN_INTERVAL;
 
-    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
-        self.look(pods, |complainer, message| complainer.says(Complaint::NotRenewed, message));
+    fn scan(&mut self, pods: &[Arc<PodEntry>]) {
+        self.inspect_pods(pods, |complainer, message| complainer.record(EventReason::NotRenewed, message));
     }
 }
 
-impl Seen {
+impl RenewalMonitor {
     /// Nobody has been looked at yet.
-    pub fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Found) -> Self {
+    pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: PodCountGauge) -> Self {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
     /// Looks at these pods, and forgets all others. `tell` is whether a pod could be told.
-    pub fn look(&mut self, pods: &[Arc<PodCaller>], mut tell: impl FnMut(&Complainer, &str) -> bool) {
+    pub fn inspect_pods(
+        &mut self,
+        pods: &[Arc<PodEntry>],
+        mut tell: impl FnMut(&PodEventRecorder, &str) -> bool,
+    ) {
         for cloud in CloudName::ALL {
-            let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().lending(*cloud)));
+            let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().leases(*cloud)));
             self.look_at(*cloud, held, &mut tell);
         }
     }
@@ -81,17 +85,17 @@ impl Seen {
     fn look_at<'p>(
         &mut self,
         cloud: CloudName,
-        held: impl Iterator<Item = (&'p PodUid, Option<Lending>)>,
-        tell: &mut impl FnMut(&Complainer, &str) -> bool,
+        held: impl Iterator<Item = (&'p PodUid, Option<PodLeases>)>,
+        tell: &mut impl FnMut(&PodEventRecorder, &str) -> bool,
     ) {
         let now = self.clock.now();
         let before = std::mem::take(&mut self.known[cloud as usize]);
         let mut room = AT_A_LOOK;
-        let mut worst: Option<Trouble> = None;
+        let mut worst: Option<FailingLease> = None;
         for (pod, lending) in held {
             let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
             let known = before.get(pod).copied();
-            let Some(trouble) = Trouble::of(leases, now) else {
+            let Some(trouble) = FailingLease::of(leases, now) else {
                 if let Some(known) = known.filter(|known| is_without(leases, known.ends, now)) {
                     self.known[cloud as usize].insert(pod.clone(), known);
                 }
@@ -100,16 +104,16 @@ impl Seen {
             let mut is_told = known.is_some_and(|known| known.is_told);
             if let Some(lending) = lending.filter(|_| !is_told && room > 0) {
                 room -= 1;
-                is_told = tell(&lending.complainer, &self.message(cloud, &trouble, now));
+                is_told = tell(&lending.event_recorder, &self.message(cloud, &trouble, now));
             }
-            self.known[cloud as usize].insert(pod.clone(), Concerned { ends: trouble.ends, is_told });
+            self.known[cloud as usize].insert(pod.clone(), StalePod { ends: trouble.ends, is_told });
             worst = worst.into_iter().chain([trouble]).min_by_key(|trouble| trouble.failing.since);
         }
         self.count(cloud, !before.is_empty(), worst, now);
     }
 
     /// Counts, and writes a line when it begins or is over.
-    fn count(&self, cloud: CloudName, was_on: bool, worst: Option<Trouble>, now: Moment) {
+    fn count(&self, cloud: CloudName, was_on: bool, worst: Option<FailingLease>, now: Moment) {
         let pods = self.known[cloud as usize].len();
         self.found.set(cloud, pods);
         match (was_on, worst) {
@@ -129,13 +133,13 @@ impl Seen {
         }
     }
 
-    fn message(&self, cloud: CloudName, trouble: &Trouble, now: Moment) -> String {
+    fn message(&self, cloud: CloudName, trouble: &FailingLease, now: Moment) -> String {
         let wall = self.clock.wall();
-        let Trouble { ends, failing: Failing { since, step, fault } } = *trouble;
+        let FailingLease { ends, failing: RenewalFailure { since, step, fault } } = *trouble;
         let since = hour(wall - now.since(since));
         let at_the_end = hour(wall + ends.since(now));
-        let first = self.clouds.now().clients(cloud).first.map(|First { left, who }| {
-            let at = hour(wall + ends.before(left).since(now));
+        let first = self.clouds.load().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining: left, sdk_names: who }| {
+            let at = hour(wall + ends.saturating_sub(left).since(now));
             format!(
                 " {who} want longer ones from {at} UTC on: they ask anew, some on every call, and fail if the agent is restarted."
             )
@@ -153,16 +157,16 @@ impl Seen {
 
 /// The lease of a pod that ends first of those that were not renewed.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct FailingLease {
     ends: Moment,
-    failing: Failing,
+    failing: RenewalFailure,
 }
 
-impl Trouble {
+impl FailingLease {
     /// Of leases too short-lived for their floor nothing is said: those are below it every time, which is told elsewhere.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
-            let failing = lease.failing.or_else(|| overdue(lease, now))?;
+            let failing = lease.renewal_failure.or_else(|| overdue(lease, now))?;
             let left = lease.ends.since(now);
             let could_be_kept = lease.ends.since(lease.issued) / 2 >= lease.floor;
             let is_below = !left.is_zero() && left < lease.floor;
@@ -174,11 +178,11 @@ impl Trouble {
 
 /// A renewal that never flew has failed in nothing, and its credentials end all the same: it waits for its turn, which the agent's own
 /// pace does not give it, and that is as slow as the cloud asks for.
-fn overdue(lease: &LeaseState, now: Moment) -> Option<Failing> {
-    (now >= lease.due + OVERDUE).then_some(Failing {
-        since: lease.due,
+fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
+    (now >= lease.renewal_due + OVERDUE).then_some(RenewalFailure {
+        since: lease.renewal_due,
         step: "no turn in the agent's queue",
-        fault: Fault::Throttled,
+        fault: ExchangeFault::Throttled,
     })
 }
 
@@ -188,16 +192,16 @@ fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
 }
 
 /// What to look at.
-fn advice(fault: Fault) -> &'static str {
+fn advice(fault: ExchangeFault) -> &'static str {
     match fault {
-        Fault::Upstream | Fault::ShortLived => {
+        ExchangeFault::Upstream | ExchangeFault::ShortLived => {
             "Look at the node's way there (DNS, proxy, firewall) and at the cloud's status page."
         }
-        Fault::Throttled => "The cloud asks for fewer calls of this account: look at who makes them.",
-        Fault::Denied | Fault::Rejected | Fault::Unassigned => {
+        ExchangeFault::Throttled => "The cloud asks for fewer calls of this account: look at who makes them.",
+        ExchangeFault::Denied | ExchangeFault::Rejected | ExchangeFault::Unassigned => {
             "Look at what was changed in the policy of its role or account; the agent's log has the cloud's words."
         }
-        Fault::Subject | Fault::SubjectRefused => {
+        ExchangeFault::Subject | ExchangeFault::SubjectRefused => {
             "Look at the API server, which gives no token for this pod, and at the agent's log."
         }
     }
@@ -217,7 +221,7 @@ pub const METRIC: (&str, &str) = (
 
 #[cfg(test)]
 mod tests {
-    use seawall_clouds::testing::World;
+    use seawall_clouds::testing::PodFixture;
     use seawall_core::ManualClock;
 
     use super::*;
@@ -227,8 +231,8 @@ mod tests {
     struct Node {
         clock: Clock,
         hand: ManualClock,
-        seen: Seen,
-        found: Found,
+        seen: RenewalMonitor,
+        found: PodCountGauge,
         /// What each pod holds of AWS.
         held: Vec<(PodUid, Vec<LeaseState>)>,
         /// What pods were told.
@@ -237,9 +241,11 @@ mod tests {
 
     impl Node {
         fn new(pods: usize) -> Self {
-            let World { clouds, clock, hand, .. } = World::of("aws: { region: eu-central-1 }\n");
-            let found = Found::default();
-            let seen = Seen::new(Arc::new(CloudsInForce::new(clouds)), clock.clone(), found.clone());
+            let PodFixture { clouds, clock, manual_clock: hand, .. } =
+                PodFixture::of("aws: { region: eu-central-1 }\n");
+            let found = PodCountGauge::default();
+            let seen =
+                RenewalMonitor::new(Arc::new(CurrentClouds::new(clouds)), clock.clone(), found.clone());
             let mut node = Self { clock, hand, seen, found, held: vec![], told: vec![] };
             (0..pods).for_each(|number| node.add(number));
             node
@@ -253,7 +259,8 @@ mod tests {
         fn renew(&mut self) {
             let issued = self.clock.now();
             let (due, ends) = (issued + 35 * MINUTE, issued + 60 * MINUTE);
-            let lease = LeaseState { issued, due, ends, floor: 16 * MINUTE, failing: None };
+            let lease =
+                LeaseState { issued, renewal_due: due, ends, floor: 16 * MINUTE, renewal_failure: None };
             self.hold(&[lease]);
         }
 
@@ -261,16 +268,16 @@ mod tests {
             self.held.iter_mut().for_each(|(_, held)| *held = leases.to_vec());
         }
 
-        fn fail(&mut self, fault: Fault) {
-            let failing = Failing { since: self.clock.now(), step: "AssumeRole", fault };
+        fn fail(&mut self, fault: ExchangeFault) {
+            let failing = RenewalFailure { since: self.clock.now(), step: "AssumeRole", fault };
             let leases = self.held.iter_mut().flat_map(|(_, held)| held);
-            leases.for_each(|lease| lease.failing = Some(failing));
+            leases.for_each(|lease| lease.renewal_failure = Some(failing));
         }
 
         fn pass(&mut self, span: Duration) {
             let end = self.clock.now() + span;
             while self.clock.now() < end {
-                self.hand.advance(LOOK.min(end.since(self.clock.now())));
+                self.hand.advance(SCAN_INTERVAL.min(end.since(self.clock.now())));
                 self.look(true);
             }
         }
@@ -278,7 +285,7 @@ mod tests {
         fn look(&mut self, is_heard: bool) {
             let told = &mut self.told;
             let lending = |leases: &Vec<LeaseState>| {
-                Some(Lending { leases: leases.clone(), complainer: Complainer::default() })
+                Some(PodLeases { leases: leases.clone(), event_recorder: PodEventRecorder::default() })
             };
             let held = self.held.iter().map(|(pod, leases)| (pod, lending(leases)));
             self.seen.look_at(CloudName::Aws, held, &mut |_, message| {
@@ -300,7 +307,7 @@ mod tests {
         node.renew();
         for (outage, told) in [(9 * MINUTE - Duration::from_secs(1), 0), (10 * MINUTE, 3)] {
             node.pass(35 * MINUTE);
-            node.fail(Fault::Upstream);
+            node.fail(ExchangeFault::Upstream);
             node.pass(outage);
             assert_eq!((node.told.len(), node.count()), (told, told), "{outage:?}");
             node.renew();
@@ -330,7 +337,7 @@ mod tests {
         node.renew();
         node.pass(44 * MINUTE);
         assert_eq!((node.told.len(), node.count()), (0, 0), "they are above the floor");
-        node.pass(LOOK);
+        node.pass(SCAN_INTERVAL);
         assert_eq!((node.told.len(), node.count()), (2, 2));
         let message = &node.told[0];
         for part in
@@ -352,7 +359,7 @@ mod tests {
         for outage in 1..=2 {
             node.renew();
             node.pass(35 * MINUTE);
-            node.fail(Fault::Throttled);
+            node.fail(ExchangeFault::Throttled);
             node.pass(25 * MINUTE - Duration::from_secs(1));
             assert_eq!((node.told.len(), node.count()), (outage, 1));
         }
@@ -370,9 +377,9 @@ mod tests {
         let mut node = Node::new(110);
         node.renew();
         node.pass(35 * MINUTE);
-        node.fail(Fault::Denied);
+        node.fail(ExchangeFault::Denied);
         node.pass(9 * MINUTE);
-        node.hand.advance(LOOK);
+        node.hand.advance(SCAN_INTERVAL);
         node.look(false);
         assert_eq!(node.told.len(), AT_A_LOOK, "there was no room for their events");
         node.told.clear();
@@ -391,7 +398,7 @@ mod tests {
         assert_eq!(node.told.len(), 0, "who holds nothing is told by the refusal");
         node.renew();
         node.pass(35 * MINUTE);
-        node.fail(Fault::Upstream);
+        node.fail(ExchangeFault::Upstream);
         node.pass(9 * MINUTE);
         // Each look meets five hundred other pods that hold the same.
         let leases = node.held[0].1.clone();
@@ -399,7 +406,7 @@ mod tests {
             node.held.clear();
             (0..500).for_each(|number| node.add(1000 * look + number));
             node.hold(&leases);
-            node.pass(LOOK);
+            node.pass(SCAN_INTERVAL);
             assert_eq!(node.told.len(), look * AT_A_LOOK);
             assert_eq!(node.seen.known[CloudName::Aws as usize].len(), 500, "who is gone is forgotten");
         }
@@ -408,13 +415,13 @@ mod tests {
     #[test]
     fn what_is_below_its_floor_every_time_or_is_being_renewed_is_no_trouble() {
         let start = Moment::from_nanos(0);
-        let failing = Some(Failing { since: start, step: "sts", fault: Fault::Upstream });
+        let failing = Some(RenewalFailure { since: start, step: "sts", fault: ExchangeFault::Upstream });
         let lease = |minutes: u32, floor: u32, failing| LeaseState {
             issued: start,
-            due: start + 44 * MINUTE,
+            renewal_due: start + 44 * MINUTE,
             ends: start + minutes * MINUTE,
             floor: floor * MINUTE,
-            failing,
+            renewal_failure: failing,
         };
         let at = |minutes: u32| start + minutes * MINUTE;
         for (leases, now, ends) in [
@@ -429,14 +436,14 @@ mod tests {
             (&[lease(62, 16, failing), lease(60, 16, failing)], at(50), Some(at(60))),
             (&[], at(1), None),
         ] {
-            assert_eq!(Trouble::of(leases, now).map(|trouble| trouble.ends), ends, "{leases:?} {now:?}");
+            assert_eq!(FailingLease::of(leases, now).map(|trouble| trouble.ends), ends, "{leases:?} {now:?}");
         }
     }
 
     #[tokio::test]
     async fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
-        let clouds = World::of("aws: { region: eu-central-1 }\n").clouds;
-        let first = clouds.clients(CloudName::Aws).first.unwrap();
-        assert!(seawall_broker::aws::FLOOR.hard - first.left >= 3 * LOOK);
+        let clouds = PodFixture::of("aws: { region: eu-central-1 }\n").clouds;
+        let first = clouds.sdk_profiles(CloudName::Aws).earliest_affected.unwrap();
+        assert!(seawall_broker::aws::FLOOR.hard - first.remaining >= 3 * SCAN_INTERVAL);
     }
 }

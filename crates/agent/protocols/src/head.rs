@@ -28,7 +28,7 @@ pub(crate) fn is_relay_mark(name: &str) -> bool {
 ///
 /// # Errors
 /// [`BODY`].
-pub(crate) fn without_body(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
+pub(crate) fn require_no_body(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
     match head.framing {
         Framing::None | Framing::Length(0) => Ok(()),
         _ => Err(BODY),

@@ -17,7 +17,9 @@ use std::time::Instant;
 
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
-use seawall_redirect::{Agent, Callers, Gate, Owner, Pins, Pods, Site, attach, remove};
+use seawall_redirect::{
+    AgentAddress, CgroupTree, ConnectionMap, ConnectionOwner, Pins, PodCgroups, TargetMap, attach, remove,
+};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -84,7 +86,7 @@ impl InPod {
 /// What taking cost, summed.
 static TAKEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-fn answer(listener: &TcpListener, mut callers: Option<(Callers, u64)>) {
+fn answer(listener: &TcpListener, mut callers: Option<(ConnectionMap, u64)>) {
     for mut stream in listener.incoming().flatten() {
         // A client that went away is no reason to stop.
         let _ = callers.as_mut().map_or(Ok(()), |(callers, pod)| taken(&stream, callers, *pod));
@@ -92,10 +94,10 @@ fn answer(listener: &TcpListener, mut callers: Option<(Callers, u64)>) {
     }
 }
 
-fn taken(stream: &TcpStream, callers: &mut Callers, pod: u64) -> Outcome<()> {
+fn taken(stream: &TcpStream, callers: &mut ConnectionMap, pod: u64) -> Outcome<()> {
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
     let begun = Instant::now();
-    let found = callers.take(Owner::Pod(pod), peer, local)?;
+    let found = callers.take(ConnectionOwner::Pod(pod), peer, local)?;
     let took = u64::try_from(begun.elapsed().as_nanos())?;
     let known = u64::from(found.is_some_and(|caller| caller.pod == pod));
     for (sum, value) in TAKEN.iter().zip([1, took, known]) {
@@ -133,15 +135,20 @@ fn per_connection(before: [(u64, f64); 3], times: u32) -> String {
 fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     let pins = Pins::at(bpffs)?;
     let kubepods = pod.groups.join("kubepods");
-    let site = Site::find(tree, Some(kubepods.strip_prefix(tree)?))?.asking_within(&pod.groups);
+    let site = CgroupTree::find(tree, Some(kubepods.strip_prefix(tree)?))?.with_conflict_scope(&pod.groups);
     let (plain, target) = (TcpListener::bind((NODE, 0))?, TcpListener::bind((NODE, 0))?);
     let (beside, port) = (plain.local_addr()?.to_string(), target.local_addr()?.port());
     thread::spawn(move || answer(&plain, None));
     attach(&pins, &site)?;
-    let mut gate = Gate::open(&pins, &site)?;
-    let seat = gate.admit(&target)?;
-    gate.point(Agent { v4: Some(NODE), metadata: NonZeroU16::new(port), seat, ..Agent::default() })?;
-    let callers = (Callers::open(&pins)?, pod.group().parent().ok_or("no pod")?.metadata()?.ino());
+    let mut gate = TargetMap::open(&pins, &site)?;
+    let seat = gate.register_listener(&target)?;
+    gate.set_target(AgentAddress {
+        v4: Some(NODE),
+        metadata: NonZeroU16::new(port),
+        listener_slot: seat,
+        ..AgentAddress::default()
+    })?;
+    let callers = (ConnectionMap::open(&pins)?, pod.group().parent().ok_or("no pod")?.metadata()?.ino());
     thread::spawn(move || answer(&target, Some(callers)));
     // Asked without statistics, whose two clock readings a call cost as much as a small program.
     let mut ways: [Vec<f64>; 3] = Default::default();
@@ -167,7 +174,7 @@ fn detach(pins: &Pins) -> Outcome<()> {
     Ok(())
 }
 
-fn report(pins: &Pins, site: &Site, pod: &InPod, beside: &str, ways: &[Vec<f64>; 3]) -> Outcome<()> {
+fn report(pins: &Pins, site: &CgroupTree, pod: &InPod, beside: &str, ways: &[Vec<f64>; 3]) -> Outcome<()> {
     let [bare, other, captured] = ways.each_ref().map(|way| median(way));
     // The least as well: what else runs on the machine makes nothing faster.
     let least = ways.each_ref().map(|way| way.iter().copied().fold(f64::INFINITY, f64::min));
@@ -198,9 +205,13 @@ fn report(pins: &Pins, site: &Site, pod: &InPod, beside: &str, ways: &[Vec<f64>;
     println!("taking: {:.2} µs; {known} of {times} known", nanoseconds as f64 / times as f64 / 1e3);
     let begun = Instant::now();
     for _ in 0..1000 {
-        Pods::list(site)?;
+        PodCgroups::list(site)?;
     }
-    println!("listing {} pods: {:.0} µs", Pods::list(site)?.len(), begun.elapsed().as_nanos() as f64 / 1e6);
+    println!(
+        "listing {} pods: {:.0} µs",
+        PodCgroups::list(site)?.len(),
+        begun.elapsed().as_nanos() as f64 / 1e6
+    );
     let begun = Instant::now();
     attach(pins, site)?;
     let again = begun.elapsed();

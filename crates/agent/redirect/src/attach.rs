@@ -12,10 +12,10 @@ use aya::programs::{CgroupAttachMode, CgroupSockAddr, Program, ProgramError, Soc
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use crate::attach_points::Hook;
-use crate::cgroup_tree::Site;
+use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
-use crate::link::Attached;
-use crate::pins::{LinkPin, MAPS, PATIENCE, Pins, unpin};
+use crate::link_info::LinkInfo;
+use crate::pins::{LOCK_TIMEOUT, LinkPin, MAPS, Pins, unpin};
 use crate::prerequisites;
 
 /// Made from `ebpf/capture.bpf.c` by `scripts/ebpf`.
@@ -23,9 +23,9 @@ static OBJECT: &[u8] = include_bytes_aligned!("../ebpf/capture.bpf.o");
 
 /// What attaching came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttachOutcome {
     /// This version's programs were attached already, all of them.
-    AlreadyThere,
+    AlreadyAttached,
     /// They were attached; no other version's were there.
     Attached,
     /// They were attached beside another version's (or to a new group), which were then removed.
@@ -33,7 +33,7 @@ pub enum Outcome {
 }
 
 /// Attaches this version's programs to the pods' group, and removes those of others. A pod that connects before any agent has written where
-/// to ([`crate::Gate`]) is refused.
+/// to ([`crate::TargetMap`]) is refused.
 ///
 /// First each group around the pods' is asked whether a program there and ours would exclude each other, by attaching one that does nothing
 /// for a moment: the kernel permits it beside nothing and beside programs that permit others, and to nobody else. (To ask for the
@@ -42,26 +42,26 @@ pub enum Outcome {
 ///
 /// # Errors
 /// The machine, the process or another program does not permit it; nothing has changed then.
-pub fn attach(pins: &Pins, site: &Site) -> Result<Outcome, Error> {
+pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
-    let _turn = pins.turn(PATIENCE)?;
-    pins.make()?;
+    let _turn = pins.lock(LOCK_TIMEOUT)?;
+    pins.create_directory()?;
     pins.check_maps()?;
-    let wanted = Hook::ALL.map(|hook| LinkPin { hook, version: version(), group: site.id() });
+    let wanted = Hook::ALL.map(|hook| LinkPin { hook, version: programs_version(), group: site.id() });
     let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
     if !missing.is_empty() {
         attach_all(pins, site, &missing).or_else(|error| pins.clear_unused().and(Err(error)))?;
     }
     let replaced = remove_others(pins, &wanted)?;
     Ok(match (missing.is_empty(), replaced) {
-        (_, true) => Outcome::Replaced,
-        (true, false) => Outcome::AlreadyThere,
-        (false, false) => Outcome::Attached,
+        (_, true) => AttachOutcome::Replaced,
+        (true, false) => AttachOutcome::AlreadyAttached,
+        (false, false) => AttachOutcome::Attached,
     })
 }
 
 /// Which programs these are: FNV-1a over the object, 64 bits. Tells versions apart and proves nothing.
-pub(crate) fn version() -> String {
+pub(crate) fn programs_version() -> String {
     let hash = OBJECT.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -70,10 +70,10 @@ pub(crate) fn version() -> String {
 
 /// A pin by this name whose link is attached. One that was detached by force has no group any more.
 fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
-    Attached::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
+    LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
 }
 
-fn attach_all(pins: &Pins, site: &Site, missing: &[&LinkPin]) -> Result<(), Error> {
+fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<(), Error> {
     let mut programs = load(pins)?;
     ask_around(&mut programs, site)?;
     let group = site.open()?;
@@ -98,10 +98,10 @@ fn load(pins: &Pins) -> Result<Ebpf, Error> {
     loader.load(OBJECT).map_err(|error| Error::Load(Box::new(error)))
 }
 
-fn ask_around(programs: &mut Ebpf, site: &Site) -> Result<(), Error> {
+fn ask_around(programs: &mut Ebpf, site: &CgroupTree) -> Result<(), Error> {
     for hook in Hook::ALL {
-        let loaded = Loaded::of(programs, hook, hook.probe())?;
-        loaded.ask(site.around())?;
+        let loaded = LoadedProgram::of(programs, hook, hook.probe())?;
+        loaded.ask(site.ancestors())?;
     }
     Ok(())
 }
@@ -110,10 +110,10 @@ fn attach_one(
     programs: &mut Ebpf,
     pin: &LinkPin,
     group: &File,
-    site: &Site,
+    site: &CgroupTree,
     path: &Path,
 ) -> Result<(), Error> {
-    let mut loaded = Loaded::of(programs, pin.hook, pin.hook.program())?;
+    let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program())?;
     let link = loaded.attach(group, site.directory())?;
     // What is left by this name is a link that is attached to nothing.
     unpin(path)?;
@@ -143,12 +143,12 @@ fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
 }
 
 /// A program that the kernel has taken.
-struct Loaded<'a> {
+struct LoadedProgram<'a> {
     hook: Hook,
     program: &'a mut Program,
 }
 
-impl<'a> Loaded<'a> {
+impl<'a> LoadedProgram<'a> {
     fn of(programs: &'a mut Ebpf, hook: Hook, name: &str) -> Result<Self, Error> {
         let refused = |source| Error::Program { hook, source: Box::new(source) };
         let program =
@@ -177,7 +177,7 @@ impl<'a> Loaded<'a> {
     fn attach(&mut self, group: &File, path: &Path) -> Result<FdLink, Error> {
         self.link(group).map_err(|source| match &source {
             ProgramError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::PermissionDenied => {
-                Error::Excluded { group: path.to_owned(), hook: self.hook }
+                Error::ConflictingProgram { group: path.to_owned(), hook: self.hook }
             }
             _ => Error::Program { hook: self.hook, source: Box::new(source) },
         })
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_version_is_a_part_of_a_name() {
-        let pin = LinkPin { hook: Hook::Sockops, version: version(), group: 1 };
+        let pin = LinkPin { hook: Hook::Sockops, version: programs_version(), group: 1 };
         assert_eq!(LinkPin::parse(&pin.name()), Some(pin));
     }
 }

@@ -7,22 +7,22 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use crate::error::Error;
-use crate::pins::{CALLERS, Pins, TARGET};
+use crate::pins::{CONNECTIONS, Pins, TARGET};
 
 /// What is at the pins' places by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum AttachmentState {
     /// What was there.
-    Same,
+    Unchanged,
     /// Nothing: it was removed, or is another layout's now.
-    Gone,
+    Removed,
     /// Something else: it was removed and attached anew.
-    Another,
+    Replaced,
 }
 
 /// What was pinned at one moment.
 #[derive(Debug)]
-pub struct Attachment {
+pub struct RedirectAttachment {
     pins: Pins,
     maps: [Inode; 2],
 }
@@ -30,7 +30,7 @@ pub struct Attachment {
 /// A file system and a number that it gives once (Linux, `bpf_get_inode`: counted on).
 type Inode = (u64, u64);
 
-impl Attachment {
+impl RedirectAttachment {
     /// What is pinned now. Call it before opening that: should it be replaced in between, this says so later.
     ///
     /// # Errors
@@ -44,18 +44,18 @@ impl Attachment {
     ///
     /// # Errors
     /// The pins cannot be looked at.
-    pub fn standing(&self) -> Result<Standing, Error> {
+    pub fn state(&self) -> Result<AttachmentState, Error> {
         Ok(match inodes(&self.pins)? {
-            None => Standing::Gone,
-            Some(maps) if maps == self.maps => Standing::Same,
-            Some(_) => Standing::Another,
+            None => AttachmentState::Removed,
+            Some(maps) if maps == self.maps => AttachmentState::Unchanged,
+            Some(_) => AttachmentState::Replaced,
         })
     }
 }
 
 /// Nothing where one is not there: pins go one by one, and come so.
 fn inodes(pins: &Pins) -> Result<Option<[Inode; 2]>, Error> {
-    Ok(inode(pins, TARGET)?.zip(inode(pins, CALLERS)?).map(<[Inode; 2]>::from))
+    Ok(inode(pins, TARGET)?.zip(inode(pins, CONNECTIONS)?).map(<[Inode; 2]>::from))
 }
 
 fn inode(pins: &Pins, name: &str) -> Result<Option<Inode>, Error> {

@@ -1,7 +1,7 @@
 //! Which pod a group is, both ways: by listing three directories.
 //!
 //! A pod's own groups below its own are never taken for a pod's: a directory called `pod<another's UID>` inside a container is nobody. Only
-//! where a group below is to be found again ([`Pods::groups_of`]) they are listed.
+//! where a group below is to be found again ([`PodCgroups::groups_of`]) they are listed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,25 +11,25 @@ use std::path::{Path, PathBuf};
 
 use seawall_core::PodUid;
 
-use crate::cgroup_tree::Site;
+use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 
 /// The pods that have groups at one moment. Their number is the kubelet's (110 by default), and no pod can make another.
 #[derive(Clone, Debug, Default)]
-pub struct Pods {
+pub struct PodCgroups {
     by_group: HashMap<u64, PodUid>,
     by_uid: HashMap<PodUid, u64>,
 }
 
-impl Pods {
+impl PodCgroups {
     /// Lists them; about 60 µs for 110.
     ///
     /// # Errors
     /// The pods' group cannot be listed. Groups of classes of service may be absent.
-    pub fn list(site: &Site) -> Result<Self, Error> {
+    pub fn list(site: &CgroupTree) -> Result<Self, Error> {
         let mut pods = Self::default();
-        for (directory, prefix) in site.classes() {
-            let listed = pods.add(&directory, &prefix, site.is_systemds());
+        for (directory, prefix) in site.qos_cgroups() {
+            let listed = pods.add(&directory, &prefix, site.is_systemd());
             match listed {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && directory != site.directory() => {}
                 listed => listed.map_err(Error::system("list", directory))?,
@@ -68,8 +68,8 @@ impl Pods {
     ///
     /// # Errors
     /// One cannot be listed.
-    pub fn groups_of(site: &Site, pod: &PodUid) -> Result<Vec<u64>, Error> {
-        let Some((directory, own)) = directory(site, pod)? else { return Ok(Vec::new()) };
+    pub fn groups_of(site: &CgroupTree, pod: &PodUid) -> Result<Vec<u64>, Error> {
+        let Some((directory, own)) = pod_cgroup(site, pod)? else { return Ok(Vec::new()) };
         let mut groups = vec![own];
         below(&directory, DEEPEST, &mut groups).map_err(Error::system("list", directory))?;
         Ok(groups)
@@ -93,9 +93,9 @@ const MOST: usize = 256;
 const DEEPEST: u32 = 6;
 
 /// Where a pod's own group is, and its number; none for one that is not there.
-pub(crate) fn directory(site: &Site, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
-    for (directory, prefix) in site.classes() {
-        let directory = directory.join(name(pod, &prefix, site.is_systemds()));
+pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
+    for (directory, prefix) in site.qos_cgroups() {
+        let directory = directory.join(name(pod, &prefix, site.is_systemd()));
         match directory.metadata() {
             Ok(found) => return Ok(Some((directory, found.ino()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

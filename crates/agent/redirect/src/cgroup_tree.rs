@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::statfs;
 
 use crate::error::Error;
-use crate::target::Target;
+use crate::target::RedirectTarget;
 
 /// Linux, `CGROUP2_SUPER_MAGIC` in `include/uapi/linux/magic.h`.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
@@ -28,7 +28,7 @@ const ROOT_INODE: u64 = 1;
 
 /// The pods' group, found.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct CgroupTree {
     tree: PathBuf,
     kubepods: PathBuf,
     level: u32,
@@ -36,7 +36,7 @@ pub struct Site {
     outermost: PathBuf,
 }
 
-impl Site {
+impl CgroupTree {
     /// Finds the pods' group in a tree of control groups: at `kubepods` below it, or where kubelets usually put it. `mount` is
     /// `/sys/fs/cgroup`, wherever that is mounted; version 2's tree beside version 1's, in `unified`, is found by itself.
     ///
@@ -46,7 +46,7 @@ impl Site {
         let tree = version_two(mount)?;
         let inode = inode(&tree)?;
         if inode != ROOT_INODE {
-            return Err(Error::PartOfTree { path: tree, inode });
+            return Err(Error::NotTreeRoot { path: tree, inode });
         }
         let tried = kubepods.map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |path| vec![path.to_owned()]);
         match tried.iter().find(|path| tree.join(path).is_dir()) {
@@ -64,7 +64,7 @@ impl Site {
     /// Asks for programs that exclude ours (see [`crate::attach()`]) no further out than in this group, for who may not
     /// touch those around it, not even with a program that does nothing.
     #[must_use]
-    pub fn asking_within(mut self, outermost: &Path) -> Self {
+    pub fn with_conflict_scope(mut self, outermost: &Path) -> Self {
         self.outermost = outermost.to_owned();
         self
     }
@@ -97,15 +97,15 @@ impl Site {
     }
 
     /// The groups around the pods', innermost first, that may be asked.
-    pub(crate) fn around(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = &Path> {
         self.kubepods.ancestors().skip(1).take_while(|group| group.starts_with(&self.outermost))
     }
 
     /// The groups of the classes of service between the pods' group and most pods, and what pods' names begin with in each; the first
     /// is the pods' group itself, for pods of the class that has none.
-    pub(crate) fn classes(&self) -> [(PathBuf, String); 3] {
+    pub(crate) fn qos_cgroups(&self) -> [(PathBuf, String); 3] {
         let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
-        ["", "burstable", "besteffort"].map(|class| match (self.is_systemds(), class) {
+        ["", "burstable", "besteffort"].map(|class| match (self.is_systemd(), class) {
             (false, class) => (self.kubepods.join(class), "pod".to_owned()),
             (true, "") => (self.kubepods.clone(), format!("{stem}-pod")),
             (true, class) => {
@@ -115,7 +115,7 @@ impl Site {
     }
 
     /// systemd's names end so.
-    pub(crate) fn is_systemds(&self) -> bool {
+    pub(crate) fn is_systemd(&self) -> bool {
         self.kubepods.extension().is_some_and(|extension| extension == "slice")
     }
 
@@ -125,9 +125,15 @@ impl Site {
     }
 
     /// A target with what the programs must know of this place, the rest as it was.
-    pub(crate) fn describe(&self, target: Target) -> Target {
-        let [_, burstable, besteffort] = self.classes().map(|(directory, _)| inode(&directory).unwrap_or(0));
-        Target { level: self.level, kubepods: self.id, classes: [burstable, besteffort], ..target }
+    pub(crate) fn fill_target(&self, target: RedirectTarget) -> RedirectTarget {
+        let [_, burstable, besteffort] =
+            self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));
+        RedirectTarget {
+            kubepods_depth: self.level,
+            kubepods: self.id,
+            qos_cgroups: [burstable, besteffort],
+            ..target
+        }
     }
 }
 
@@ -140,7 +146,7 @@ fn version_two(mount: &Path) -> Result<PathBuf, Error> {
     if is_version_two(&beside_version_one) {
         return Ok(beside_version_one);
     }
-    Err(Error::NotVersionTwo { path: mount.to_owned() })
+    Err(Error::NotCgroup2 { path: mount.to_owned() })
 }
 
 fn magic(path: &Path) -> io::Result<u64> {
@@ -159,15 +165,16 @@ fn list(paths: &[PathBuf]) -> String {
 mod tests {
     use super::*;
 
-    fn site(below: &str) -> Site {
+    fn site(below: &str) -> CgroupTree {
         let (tree, kubepods) = (PathBuf::from("/tree"), PathBuf::from("/tree").join(below));
         let level = u32::try_from(Path::new(below).components().count()).unwrap();
-        Site { outermost: tree.clone(), tree, kubepods, level, id: 5 }
+        CgroupTree { outermost: tree.clone(), tree, kubepods, level, id: 5 }
     }
 
     #[test]
     fn classes_of_the_driver_cgroupfs() {
-        let classes = site("kubepods").classes().map(|(path, prefix)| (path.display().to_string(), prefix));
+        let classes =
+            site("kubepods").qos_cgroups().map(|(path, prefix)| (path.display().to_string(), prefix));
         assert_eq!(classes[0], ("/tree/kubepods/".to_owned(), "pod".to_owned()));
         assert_eq!(classes[1], ("/tree/kubepods/burstable".to_owned(), "pod".to_owned()));
         assert_eq!(classes[2], ("/tree/kubepods/besteffort".to_owned(), "pod".to_owned()));
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn classes_of_the_driver_systemd_carry_their_parents_names() {
         let site = site("kubelet.slice/kubelet-kubepods.slice");
-        let classes = site.classes().map(|(path, prefix)| (path.display().to_string(), prefix));
+        let classes = site.qos_cgroups().map(|(path, prefix)| (path.display().to_string(), prefix));
         let directory = "/tree/kubelet.slice/kubelet-kubepods.slice".to_owned();
         assert_eq!(classes[0], (directory.clone(), "kubelet-kubepods-pod".to_owned()));
         assert_eq!(
@@ -190,10 +197,11 @@ mod tests {
 
     #[test]
     fn the_groups_around_end_where_asking_ends() {
-        let around = |site: &Site| site.around().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let around =
+            |site: &CgroupTree| site.ancestors().map(|path| path.display().to_string()).collect::<Vec<_>>();
         assert_eq!(around(&site("a/b/kubepods")), ["/tree/a/b", "/tree/a", "/tree"]);
         assert_eq!(
-            around(&site("a/b/kubepods").asking_within(Path::new("/tree/a"))),
+            around(&site("a/b/kubepods").with_conflict_scope(Path::new("/tree/a"))),
             ["/tree/a/b", "/tree/a"]
         );
     }
@@ -201,7 +209,7 @@ mod tests {
     #[test]
     fn version_one_alone_is_refused_with_the_mode_that_works() {
         let empty = tempfile::tempdir().unwrap();
-        let error = Site::find(empty.path(), None).unwrap_err();
-        assert!(matches!(error, Error::NotVersionTwo { .. }), "{error}");
+        let error = CgroupTree::find(empty.path(), None).unwrap_err();
+        assert!(matches!(error, Error::NotCgroup2 { .. }), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Asked at accept, and forgotten when that is decided: addresses and ports are then good for one connection. An entry that is not
 //! there (evicted, or never written) is nobody's, and nothing may be concluded from another one that is: a pod can make as many
-//! as it likes, under its own [`Owner`] alone.
+//! as it likes, under its own [`ConnectionOwner`] alone.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,13 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 
 use crate::error::Error;
 use crate::net::octets;
-use crate::pins::{CALLERS, CALLERS_KEY as KEY, CALLERS_VALUE as VALUE, Pins};
+use crate::pins::{CONNECTIONS, CONNECTIONS_KEY as KEY, CONNECTIONS_VALUE as VALUE, Pins};
 use crate::target::part;
 
 /// Under whom a connection is looked up. In a network namespace that a pod makes for itself it may use any addresses, another
 /// pod's and the agent's among them, so addresses and ports alone prove nothing. This is what it cannot choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum ConnectionOwner {
     /// A socket in the node's own network namespace, where the kernel lets no two have the same ends: for connections that come
     /// from the node's own addresses.
     Node,
@@ -26,8 +26,8 @@ pub enum Owner {
 
 /// Who connected, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The id of the pod's group ([`crate::Pods`]).
+pub struct ConnectingSocket {
+    /// The id of the pod's group ([`crate::PodCgroups`]).
     pub pod: u64,
     /// The cookie of the socket's network namespace.
     pub netns: u64,
@@ -38,17 +38,18 @@ pub struct Caller {
 /// Connections that wait to be accepted. One for each thread. To open it takes the pins' owner (root) and no capability on a newer kernel (6.18 was
 /// tried), nor does using it; on an older one where unprivileged use is off each call takes CAP_BPF.
 #[derive(Debug)]
-pub struct Callers {
+pub struct ConnectionMap {
     map: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
 }
 
-impl Callers {
+impl ConnectionMap {
     /// Opens what is pinned.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not open it.
     pub fn open(pins: &Pins) -> Result<Self, Error> {
-        let map = HashMap::try_from(Map::LruHashMap(pins.map(CALLERS)?)).map_err(Error::map(CALLERS))?;
+        let map =
+            HashMap::try_from(Map::LruHashMap(pins.map(CONNECTIONS)?)).map_err(Error::map(CONNECTIONS))?;
         Ok(Self { map })
     }
 
@@ -56,11 +57,16 @@ impl Callers {
     ///
     /// # Errors
     /// The kernel refuses to read, which is no statement about the caller.
-    pub fn look(&self, owner: Owner, peer: SocketAddr, local: SocketAddr) -> Result<Option<Caller>, Error> {
+    pub fn find(
+        &self,
+        owner: ConnectionOwner,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Result<Option<ConnectingSocket>, Error> {
         match self.map.get(&key(owner, peer, local), 0) {
-            Ok(value) => Ok(Some(Caller::decode(&value))),
+            Ok(value) => Ok(Some(ConnectingSocket::decode(&value))),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(Error::map(CALLERS)(error)),
+            Err(error) => Err(Error::map(CONNECTIONS)(error)),
         }
     }
 
@@ -68,9 +74,14 @@ impl Callers {
     ///
     /// # Errors
     /// The kernel refuses to write.
-    pub fn forget(&mut self, owner: Owner, peer: SocketAddr, local: SocketAddr) -> Result<(), Error> {
+    pub fn forget(
+        &mut self,
+        owner: ConnectionOwner,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Result<(), Error> {
         match self.map.remove(&key(owner, peer, local)) {
-            Err(error) if !is_missing(&error) => Err(Error::map(CALLERS)(error)),
+            Err(error) if !is_missing(&error) => Err(Error::map(CONNECTIONS)(error)),
             _ => Ok(()),
         }
     }
@@ -84,11 +95,11 @@ impl Callers {
     /// The kernel refuses to read, which is no statement about the caller.
     pub fn take(
         &mut self,
-        owner: Owner,
+        owner: ConnectionOwner,
         peer: SocketAddr,
         local: SocketAddr,
-    ) -> Result<Option<Caller>, Error> {
-        let caller = self.look(owner, peer, local)?;
+    ) -> Result<Option<ConnectingSocket>, Error> {
+        let caller = self.find(owner, peer, local)?;
         if caller.is_some() {
             // If its client ended in between, it took it along. It was true when it was read.
             self.forget(owner, peer, local)?;
@@ -112,10 +123,10 @@ fn is_missing(error: &MapError) -> bool {
 }
 
 /// `struct connection` in `ebpf/capture.bpf.c`.
-fn key(owner: Owner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY] {
+fn key(owner: ConnectionOwner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY] {
     let owner = match owner {
-        Owner::Node => 0,
-        Owner::Pod(group) => group,
+        ConnectionOwner::Node => 0,
+        ConnectionOwner::Pod(group) => group,
     };
     let mut key = [0; KEY];
     key[0..8].copy_from_slice(&owner.to_ne_bytes());
@@ -126,7 +137,7 @@ fn key(owner: Owner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY] {
     key
 }
 
-impl Caller {
+impl ConnectingSocket {
     fn decode(bytes: &[u8; VALUE]) -> Self {
         let id = |at| u64::from_ne_bytes(part(bytes, at));
         Self { pod: id(0), netns: id(8), socket: id(16) }
@@ -143,23 +154,23 @@ mod tests {
 
     #[test]
     fn a_listener_for_both_families_finds_what_ipv4_clients_wrote() {
-        let plain = key(Owner::Pod(7), at("10.0.0.2:4000"), at("10.0.0.1:8080"));
-        let mapped = key(Owner::Pod(7), at("[::ffff:10.0.0.2]:4000"), at("[::ffff:10.0.0.1]:8080"));
+        let plain = key(ConnectionOwner::Pod(7), at("10.0.0.2:4000"), at("10.0.0.1:8080"));
+        let mapped = key(ConnectionOwner::Pod(7), at("[::ffff:10.0.0.2]:4000"), at("[::ffff:10.0.0.1]:8080"));
         assert_eq!(plain, mapped);
     }
 
     #[test]
     fn each_part_of_a_connection_tells_it_from_others() {
         let (peer, local) = (at("10.0.0.2:4000"), at("10.0.0.1:8080"));
-        let one = key(Owner::Pod(7), peer, local);
+        let one = key(ConnectionOwner::Pod(7), peer, local);
         for other in [
-            key(Owner::Node, peer, local),
-            key(Owner::Pod(8), peer, local),
-            key(Owner::Pod(7), at("10.0.0.3:4000"), local),
-            key(Owner::Pod(7), at("10.0.0.2:4001"), local),
-            key(Owner::Pod(7), peer, at("10.0.0.4:8080")),
-            key(Owner::Pod(7), peer, at("10.0.0.1:8081")),
-            key(Owner::Pod(7), local, peer),
+            key(ConnectionOwner::Node, peer, local),
+            key(ConnectionOwner::Pod(8), peer, local),
+            key(ConnectionOwner::Pod(7), at("10.0.0.3:4000"), local),
+            key(ConnectionOwner::Pod(7), at("10.0.0.2:4001"), local),
+            key(ConnectionOwner::Pod(7), peer, at("10.0.0.4:8080")),
+            key(ConnectionOwner::Pod(7), peer, at("10.0.0.1:8081")),
+            key(ConnectionOwner::Pod(7), local, peer),
         ] {
             assert_ne!(one, other);
         }
@@ -167,7 +178,7 @@ mod tests {
 
     #[test]
     fn ports_are_in_network_order_behind_the_addresses() {
-        let key = key(Owner::Node, at("10.0.0.2:258"), at("10.0.0.1:772"));
+        let key = key(ConnectionOwner::Node, at("10.0.0.2:258"), at("10.0.0.1:772"));
         assert_eq!(key[20..24], [10, 0, 0, 2]);
         assert_eq!(key[40..], [1, 2, 3, 4, 0, 0, 0, 0]);
     }

@@ -12,7 +12,7 @@ const SLOTS: u32 = 8;
 
 /// Connects of one family of sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connects {
+pub struct ConnectCounts {
     /// To a metadata address, sent to the agent.
     pub captured: u64,
     /// Straight to the agent's own address.
@@ -27,7 +27,7 @@ pub struct Connects {
     pub no_service: u64,
 }
 
-impl Connects {
+impl ConnectCounts {
     /// All that were refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
@@ -37,41 +37,41 @@ impl Connects {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RedirectCounts {
     /// Of IPv4 sockets.
-    pub connect4: Connects,
+    pub connect4: ConnectCounts,
     /// Of IPv6 sockets.
-    pub connect6: Connects,
+    pub connect6: ConnectCounts,
     /// Connections that were written down for the agent.
-    pub noted: u64,
+    pub recorded: u64,
     /// Of these, those that ended before the agent took them.
     pub ended: u64,
     /// Connections that could not be written down: nobody's.
     pub lost: u64,
 }
 
-impl Counts {
+impl RedirectCounts {
     /// Reads them once.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not read it.
     pub fn read(pins: &Pins) -> Result<Self, Error> {
-        Counters::open(pins)?.read()
+        CounterMap::open(pins)?.read()
     }
 }
 
 /// Where the programs count, held open: for who gives up the right to open it.
-pub struct Counters {
+pub struct CounterMap {
     map: PerCpuArray<MapData, u64>,
 }
 
-impl fmt::Debug for Counters {
+impl fmt::Debug for CounterMap {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Counters").finish_non_exhaustive()
     }
 }
 
-impl Counters {
+impl CounterMap {
     /// Opens what is pinned.
     ///
     /// # Errors
@@ -85,18 +85,18 @@ impl Counters {
     ///
     /// # Errors
     /// The kernel refuses to read.
-    pub fn read(&self) -> Result<Counts, Error> {
-        Ok(Counts {
+    pub fn read(&self) -> Result<RedirectCounts, Error> {
+        Ok(RedirectCounts {
             connect4: self.connects(0)?,
             connect6: self.connects(SLOTS)?,
-            noted: self.slot(2 * SLOTS)?,
+            recorded: self.slot(2 * SLOTS)?,
             ended: self.slot(2 * SLOTS + 1)?,
             lost: self.slot(2 * SLOTS + 2)?,
         })
     }
 
-    fn connects(&self, first: u32) -> Result<Connects, Error> {
-        Ok(Connects {
+    fn connects(&self, first: u32) -> Result<ConnectCounts, Error> {
+        Ok(ConnectCounts {
             captured: self.slot(first)?,
             direct: self.slot(first + 1)?,
             exempt: self.slot(first + 2)?,

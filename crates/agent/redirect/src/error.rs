@@ -10,13 +10,13 @@ use crate::attach_points::Hook;
 pub enum Error {
     /// The kernel lacks what the programs use.
     #[error("the kernel is {have}, and the redirect needs 5.15; use the mode nft")]
-    Kernel {
+    KernelTooOld {
         /// Its version.
         have: String,
     },
     /// This process may not do what attaching takes.
     #[error("this process lacks {missing}; a container needs `capabilities: {{add: [BPF, NET_ADMIN]}}`")]
-    Capability {
+    MissingCapability {
         /// What it lacks, by name.
         missing: String,
     },
@@ -34,13 +34,13 @@ pub enum Error {
     },
     /// There are no control groups of version 2.
     #[error("neither {path} nor `unified` below it is a cgroup2 tree: with cgroup v1 alone the kernel cannot tell pods apart; use the mode nft", path = .path.display())]
-    NotVersionTwo {
+    NotCgroup2 {
         /// The place that was named.
         path: PathBuf,
     },
     /// The tree is a container's part of the node's.
     #[error("{path} is not the root of the node's cgroups but a container's view (its inode is {inode}, not 1); mount the host's /sys/fs/cgroup into the container", path = .path.display())]
-    PartOfTree {
+    NotTreeRoot {
         /// The place that was named.
         path: PathBuf,
         /// Its inode.
@@ -56,7 +56,7 @@ pub enum Error {
     },
     /// A group around the pods' has a program that ours would switch off, or that keeps ours out.
     #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI: it and the redirect exclude each other", group = .group.display())]
-    Excluded {
+    ConflictingProgram {
         /// The group.
         group: PathBuf,
         /// What it is attached to.
@@ -66,7 +66,7 @@ pub enum Error {
     #[error(
         "the map {map} that is pinned is not as this version makes it ({found}, not {wanted}); remove it (`redirect remove`) and attach again"
     )]
-    Layout {
+    MapLayout {
         /// Its name.
         map: &'static str,
         /// Sizes of key and value in bytes, as they are.
@@ -82,10 +82,10 @@ pub enum Error {
     },
     /// No address, or no port, to send anybody to.
     #[error("a target needs an address and a port")]
-    Nowhere,
+    NoTarget,
     /// More agents than one and the next one.
     #[error("{agents} agents live on this node already")]
-    Crowded {
+    TooManyAgents {
         /// How many.
         agents: u16,
     },
@@ -96,7 +96,7 @@ pub enum Error {
     NotInPod,
     /// A pod that was named has no group.
     #[error("no group of the pod {} is among those of the node's pods", .0.0)]
-    NoGroupOf(seawall_core::PodUid),
+    NoPodCgroup(seawall_core::PodUid),
     /// The kernel refused a program. Its verifier says why.
     #[error("the kernel refuses the program for {hook}: {source}")]
     Program {
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refusal = Error::NotVersionTwo { path: "/sys/fs/cgroup".into() };
+        let refusal = Error::NotCgroup2 { path: "/sys/fs/cgroup".into() };
         assert!(refusal.to_string().contains("use the mode nft"));
-        let refusal = Error::PartOfTree { path: "/sys/fs/cgroup".into(), inode: 77 };
+        let refusal = Error::NotTreeRoot { path: "/sys/fs/cgroup".into(), inode: 77 };
         assert!(refusal.to_string().contains("inode is 77"));
     }
 }

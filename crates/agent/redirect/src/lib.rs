@@ -2,8 +2,8 @@
 //!
 //! Three programs for the kernel (`ebpf/capture.bpf.c`), attached to the control group of the node's pods: `connect` to a metadata
 //! address becomes one to the agent, and who connects is written down before the first packet leaves. [`attach()`], [`status()`] and
-//! [`remove()`] are an operator's (`seawall-agent redirect`); [`Gate`] says where captured connections go, and [`Callers`] tells at accept
-//! whose each is; both are the agent's, which learns by [`Attachment`] when what it opened is attached no more. Beside them rules for netfilter ([`nft_rules`]): a net for what does not call `connect`, and
+//! [`remove()`] are an operator's (`seawall-agent redirect`); [`TargetMap`] says where captured connections go, and [`ConnectionMap`] tells at accept
+//! whose each is; both are the agent's, which learns by [`RedirectAttachment`] when what it opened is attached no more. Beside them rules for netfilter ([`nft_rules`]): a net for what does not call `connect`, and
 //! a way without programs.
 //!
 //! The programs stay when every process of ours has ended, and then refuse: a pod never reaches the real server because an agent
@@ -17,7 +17,7 @@ mod cgroup_tree;
 mod connection_owners;
 mod counts;
 mod error;
-mod link;
+mod link_info;
 mod net;
 pub mod nft_rules;
 mod pins;
@@ -29,15 +29,15 @@ mod target_map;
 
 pub use attach::attach;
 pub use attach_points::Hook;
-pub use attachment_check::{Attachment, Standing};
-pub use cgroup_pods::Pods;
-pub use cgroup_tree::Site;
-pub use connection_owners::{Caller, Callers, Owner};
-pub use counts::{Connects, Counters, Counts};
+pub use attachment_check::{AttachmentState, RedirectAttachment};
+pub use cgroup_pods::PodCgroups;
+pub use cgroup_tree::CgroupTree;
+pub use connection_owners::{ConnectingSocket, ConnectionMap, ConnectionOwner};
+pub use counts::{ConnectCounts, CounterMap, RedirectCounts};
 pub use error::Error;
 pub use pins::Pins;
-pub use prerequisites::maps_take_a_right;
+pub use prerequisites::maps_need_capability;
 pub use remove::remove;
-pub use status::{HookStatus, LinkStatus, Status, status};
-pub use target::{Agent, Target};
-pub use target_map::Gate;
+pub use status::{HookStatus, LinkStatus, RedirectStatus, status};
+pub use target::{AgentAddress, RedirectTarget};
+pub use target_map::TargetMap;

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use seawall_core::PodUid;
-use seawall_core::endpoint::{DNS, Endpoint, PORT};
+use seawall_core::endpoint::{DNS, MetadataEndpoint, PORT};
 
-use crate::cgroup_pods::directory;
-use crate::cgroup_tree::Site;
+use crate::cgroup_pods::pod_cgroup;
+use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
-use crate::target::Agent;
+use crate::target::AgentAddress;
 
 /// The table, of the families IPv4 and IPv6 together. All of ours is in it.
 const TABLE: &str = "inet seawall";
@@ -37,20 +37,24 @@ pub fn safety_net() -> String {
 ///
 /// # Errors
 /// The agent has no address or no port, or its pod no group.
-pub fn translation(agent: &Agent, site: Option<&Site>, own: Option<&PodUid>) -> Result<String, Error> {
+pub fn dnat_rules(
+    agent: &AgentAddress,
+    site: Option<&CgroupTree>,
+    own: Option<&PodUid>,
+) -> Result<String, Error> {
     let rules = rules(agent);
     if rules.is_empty() {
-        return Err(Error::Nowhere);
+        return Err(Error::NoTarget);
     }
-    let own = site.zip(own).map(|(site, pod)| match directory(site, pod)? {
+    let own = site.zip(own).map(|(site, pod)| match pod_cgroup(site, pod)? {
         Some((group, _)) => Ok(sockets_of(site, &group)),
-        None => Err(Error::NoGroupOf(pod.clone())),
+        None => Err(Error::NoPodCgroup(pod.clone())),
     });
     let pods = site.map(|site| sockets_of(site, site.kubepods()));
     Ok(translated(&rules, pods.as_deref(), own.transpose()?.as_deref()))
 }
 
-fn sockets_of(site: &Site, of: &Path) -> String {
+fn sockets_of(site: &CgroupTree, of: &Path) -> String {
     let (level, below_root) = site.below_root(of);
     socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
 }
@@ -79,7 +83,7 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
 
 /// Takes all of them away; nothing happens where there are none.
 #[must_use]
-pub fn removal() -> String {
+pub fn cleanup_rules() -> String {
     // Added first, because removing what is not there is a mistake to nft.
     format!("add table {TABLE}\ndelete table {TABLE}\n")
 }
@@ -115,7 +119,7 @@ fn feed(mut child: Child, rules: &str) -> io::Result<std::process::Output> {
 }
 
 fn table(chains: &str) -> String {
-    format!("{}table {TABLE} {{\n{chains}}}\n", removal())
+    format!("{}table {TABLE} {{\n{chains}}}\n", cleanup_rules())
 }
 
 fn chain(name: &str, hook: &str, rules: &[String]) -> String {
@@ -128,7 +132,7 @@ fn chain(name: &str, hook: &str, rules: &[String]) -> String {
 
 fn net(priority: &str) -> String {
     let rules = [Family::Four, Family::Six].map(|family| {
-        let addresses = Endpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
+        let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
         let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
         // DNS accepted rather than all but DNS dropped: a later piece of a packet has no port.
         [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS} accept"), format!("{to} counter drop")]
@@ -137,8 +141,9 @@ fn net(priority: &str) -> String {
 }
 
 /// A rule for each address that the agent answers.
-fn rules(agent: &Agent) -> Vec<String> {
-    let ports = [(Endpoint::Metadata, agent.metadata), (Endpoint::Containers, agent.containers)];
+fn rules(agent: &AgentAddress) -> Vec<String> {
+    let ports =
+        [(MetadataEndpoint::Metadata, agent.metadata), (MetadataEndpoint::Containers, agent.containers)];
     let mut rules = Vec::new();
     for (endpoint, port) in ports.into_iter().filter_map(|(endpoint, port)| Some((endpoint, port?))) {
         for (family, address) in
@@ -150,7 +155,7 @@ fn rules(agent: &Agent) -> Vec<String> {
     rules
 }
 
-fn rule(family: Family, endpoint: Endpoint, agent: IpAddr, port: NonZeroU16) -> String {
+fn rule(family: Family, endpoint: MetadataEndpoint, agent: IpAddr, port: NonZeroU16) -> String {
     let addresses = family.of(endpoint.addresses()).collect::<Vec<_>>().join(", ");
     let word = family.word();
     let agent = match agent {
@@ -189,21 +194,21 @@ impl Family {
 mod tests {
     use super::*;
 
-    fn agent() -> Agent {
+    fn agent() -> AgentAddress {
         let port = NonZeroU16::new;
-        Agent {
+        AgentAddress {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
             metadata: port(8988),
             containers: port(8987),
-            ..Agent::default()
+            ..AgentAddress::default()
         }
     }
 
     #[test]
     fn the_net_drops_all_but_dns_to_every_address() {
         let rules = safety_net();
-        for endpoint in Endpoint::ALL {
+        for endpoint in MetadataEndpoint::ALL {
             for address in endpoint.addresses() {
                 assert_eq!(rules.matches(&format!("{address}")).count(), 2, "{address} in {rules}");
             }
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_net() {
-        let agent = Agent { v6: None, containers: None, ..agent() };
+        let agent = AgentAddress { v6: None, containers: None, ..agent() };
         let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
         assert!(rules.contains("fd20:ce::254, fd00:ec2::254, fd00:ec2::23 } counter drop"), "{rules}");
@@ -248,13 +253,13 @@ mod tests {
 
     #[test]
     fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
-        let rules = translation(&agent(), None, None).unwrap();
+        let rules = dnat_rules(&agent(), None, None).unwrap();
         assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
         assert!(!rules.contains("cgroupv2") && rules.contains("chain net"), "{rules}");
     }
 
     #[test]
     fn rules_replace_what_was_there() {
-        assert!(safety_net().starts_with(&removal()));
+        assert!(safety_net().starts_with(&cleanup_rules()));
     }
 }

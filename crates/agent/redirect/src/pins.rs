@@ -17,12 +17,12 @@ use crate::attach_points::Hook;
 use crate::error::Error;
 use crate::target;
 
-/// Bytes of a key and of a value of the map [`CALLERS`]: a connection, and whose it is.
-pub(crate) const CALLERS_KEY: usize = 48;
-pub(crate) const CALLERS_VALUE: usize = 24;
+/// Bytes of a key and of a value of the map [`CONNECTIONS`]: a connection, and whose it is.
+pub(crate) const CONNECTIONS_KEY: usize = 48;
+pub(crate) const CONNECTIONS_VALUE: usize = 24;
 
 pub(crate) const TARGET: &str = "target";
-pub(crate) const CALLERS: &str = "callers";
+pub(crate) const CONNECTIONS: &str = "callers";
 pub(crate) const COUNTS: &str = "counts";
 pub(crate) const LISTENERS: &str = "listeners";
 const MINE: &str = "mine";
@@ -30,10 +30,10 @@ const MINE: &str = "mine";
 /// The maps, with the sizes of their keys and values in bytes.
 pub(crate) const MAPS: [(&str, usize, usize); 5] = [
     (TARGET, 4, target::SIZE),
-    (CALLERS, CALLERS_KEY, CALLERS_VALUE),
+    (CONNECTIONS, CONNECTIONS_KEY, CONNECTIONS_VALUE),
     (COUNTS, 4, 8),
     (LISTENERS, 4, 8),
-    (MINE, 4, CALLERS_KEY + CALLERS_VALUE),
+    (MINE, 4, CONNECTIONS_KEY + CONNECTIONS_VALUE),
 ];
 
 /// Linux, `BPF_FS_MAGIC` in `include/uapi/linux/magic.h`.
@@ -50,15 +50,15 @@ pub struct Pins {
 
 /// While one is held, no other process attaches, removes or changes the target.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "held for its lock")] File);
+pub(crate) struct PinLock(#[expect(dead_code, reason = "held for its lock")] File);
 
 /// How long another process is waited for by an operator's command, and by an agent that starts.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Between two tries.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
-impl Turn {
+impl PinLock {
     #[expect(
         clippy::disallowed_methods,
         reason = "a wait for the lock that has an end is none of the kernel's"
@@ -103,11 +103,11 @@ impl Pins {
 
     /// Waits until no other process is about to change anything here, and for so long at most. On the mount point, because all below
     /// comes and goes.
-    pub(crate) fn turn(&self, patience: Duration) -> Result<Turn, Error> {
-        Turn::take(&self.bpffs, patience)
+    pub(crate) fn lock(&self, patience: Duration) -> Result<PinLock, Error> {
+        PinLock::take(&self.bpffs, patience)
     }
 
-    pub(crate) fn make(&self) -> Result<(), Error> {
+    pub(crate) fn create_directory(&self) -> Result<(), Error> {
         let directory = self.directory();
         fs::create_dir_all(&directory).map_err(Error::system("make", directory))
     }
@@ -207,7 +207,7 @@ fn check(name: &'static str, map: &MapData) -> Result<(), Error> {
     let found = format!("{}+{}", info.key_size(), info.value_size());
     let wanted = MAPS.iter().find(|(map, ..)| *map == name);
     let wanted = wanted.map(|(_, key, value)| format!("{key}+{value}")).unwrap_or_default();
-    if found == wanted { Ok(()) } else { Err(Error::Layout { map: name, found, wanted }) }
+    if found == wanted { Ok(()) } else { Err(Error::MapLayout { map: name, found, wanted }) }
 }
 
 /// The names in a directory, none if it is not there.
@@ -261,13 +261,13 @@ mod tests {
     #[test]
     fn a_process_that_holds_the_lock_is_not_waited_for_without_end() {
         let folder = tempfile::tempdir().unwrap();
-        let held = Turn::take(folder.path(), Duration::ZERO).unwrap();
+        let held = PinLock::take(folder.path(), Duration::ZERO).unwrap();
         for patience in [Duration::ZERO, TRY_AGAIN * 2] {
-            let error = Turn::take(folder.path(), patience).unwrap_err();
+            let error = PinLock::take(folder.path(), patience).unwrap_err();
             assert!(matches!(error, Error::Busy { .. }), "{error}");
         }
         drop(held);
-        assert!(Turn::take(folder.path(), Duration::ZERO).is_ok());
+        assert!(PinLock::take(folder.path(), Duration::ZERO).is_ok());
     }
 
     #[test]

@@ -16,7 +16,7 @@ const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
 
 /// Whether each use of a map takes CAP_BPF on this kernel, and not its opening alone. Where that cannot be found out, it does.
 #[must_use]
-pub fn maps_take_a_right() -> bool {
+pub fn maps_need_capability() -> bool {
     !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
 }
 
@@ -26,15 +26,15 @@ pub(crate) fn check() -> Result<(), Error> {
     let held = held.map_err(Error::system("ask for capabilities of", "/proc/self"))?;
     match missing(held.effective) {
         missing if missing.is_empty() => Ok(()),
-        missing => Err(Error::Capability { missing: missing.join(" and ") }),
+        missing => Err(Error::MissingCapability { missing: missing.join(" and ") }),
     }
 }
 
 /// Whether the kernel is right about which pod a socket belongs to.
 pub(crate) fn kernel() -> Result<(), Error> {
-    let have =
-        KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;
-    if have < LEAST { Err(Error::Kernel { have: readable(have) }) } else { Ok(()) }
+    let have = KernelVersion::current()
+        .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
+    if have < LEAST { Err(Error::KernelTooOld { have: readable(have) }) } else { Ok(()) }
 }
 
 /// Linux, `KERNEL_VERSION`: a byte each behind the first.

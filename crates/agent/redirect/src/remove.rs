@@ -1,7 +1,7 @@
 //! Takes the programs off, and leaves nothing: no link, no map, no directory.
 
 use crate::error::Error;
-use crate::pins::{PATIENCE, Pins};
+use crate::pins::{LOCK_TIMEOUT, Pins};
 
 /// Detaches every version's programs of every layout. From then on pods reach the real server, where nothing else keeps them from it.
 /// Where nothing is attached, nothing happens.
@@ -9,6 +9,6 @@ use crate::pins::{PATIENCE, Pins};
 /// # Errors
 /// The kernel refuses to unpin something, and says why.
 pub fn remove(pins: &Pins) -> Result<(), Error> {
-    let _turn = pins.turn(PATIENCE)?;
+    let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.clear_all()
 }

@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-use crate::attach::version;
+use crate::attach::programs_version;
 use crate::attach_points::Hook;
-use crate::cgroup_tree::Site;
-use crate::connection_owners::Callers;
-use crate::counts::{Connects, Counts};
+use crate::cgroup_tree::CgroupTree;
+use crate::connection_owners::ConnectionMap;
+use crate::counts::{ConnectCounts, RedirectCounts};
 use crate::error::Error;
-use crate::link::Attached;
+use crate::link_info::LinkInfo;
 use crate::pins::{LinkPin, Pins};
-use crate::target::Target;
-use crate::target_map::Gate;
+use crate::target::RedirectTarget;
+use crate::target_map::TargetMap;
 
 /// What there is.
 #[derive(Clone, Debug)]
-pub struct Status {
+pub struct RedirectStatus {
     /// Each hook's.
     pub hooks: Vec<HookStatus>,
     /// What the programs are told; nothing before the first agent, and then they refuse.
-    pub target: Option<Target>,
+    pub target: Option<RedirectTarget>,
     /// What they counted.
-    pub counts: Counts,
+    pub counts: RedirectCounts,
     /// Connections that are written down and not taken.
     pub waiting: usize,
     /// Layouts of other versions that have pins.
@@ -43,18 +43,19 @@ pub struct LinkStatus {
     /// Which programs.
     pub version: String,
     /// Whether these are the programs that this build has.
-    pub ours: bool,
+    pub is_ours: bool,
     /// Whether it is attached to the pods' group that was asked about.
-    pub attached: bool,
+    pub is_attached: bool,
     /// The program's id, as `bpftool prog` shows it; 0 if it cannot be read.
     pub program: u32,
 }
 
-impl Status {
+impl RedirectStatus {
     /// Whether every hook has this build's program attached to the pods' group, and nothing else.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let complete = |hook: &HookStatus| matches!(&hook.links[..], [link] if link.ours && link.attached);
+        let complete =
+            |hook: &HookStatus| matches!(&hook.links[..], [link] if link.is_ours && link.is_attached);
         self.other_layouts.is_empty() && self.hooks.iter().all(complete)
     }
 }
@@ -63,38 +64,38 @@ impl Status {
 ///
 /// # Errors
 /// Nothing is attached, or this process may not read it.
-pub fn status(pins: &Pins, site: &Site) -> Result<Status, Error> {
+pub fn status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
     let hook = |hook| -> Result<HookStatus, Error> {
         let links = pins.links(hook)?.iter().map(|pin| link(pins, site, pin)).collect();
         Ok(HookStatus { hook, links })
     };
-    Ok(Status {
+    Ok(RedirectStatus {
         hooks: Hook::ALL.into_iter().map(hook).collect::<Result<_, _>>()?,
-        target: Gate::open(pins, site)?.target()?,
-        counts: Counts::read(pins)?,
-        waiting: Callers::open(pins)?.waiting(),
+        target: TargetMap::open(pins, site)?.target()?,
+        counts: RedirectCounts::read(pins)?,
+        waiting: ConnectionMap::open(pins)?.waiting(),
         other_layouts: pins.other_layouts()?,
     })
 }
 
-fn link(pins: &Pins, site: &Site, pin: &LinkPin) -> LinkStatus {
-    let attached = Attached::at(&pins.path(&pin.name())).ok();
+fn link(pins: &Pins, site: &CgroupTree, pin: &LinkPin) -> LinkStatus {
+    let attached = LinkInfo::at(&pins.path(&pin.name())).ok();
     LinkStatus {
-        ours: pin.version == version(),
-        attached: attached.is_some_and(|attached| attached.group == site.id()),
+        is_ours: pin.version == programs_version(),
+        is_attached: attached.is_some_and(|attached| attached.group == site.id()),
         program: attached.map_or(0, |attached| attached.program),
         version: pin.version.clone(),
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for RedirectStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for hook in &self.hooks {
             write!(f, "{hook}")?;
         }
         writeln!(f, "IPv4 sockets: {}", Line(&self.counts.connect4))?;
         writeln!(f, "IPv6 sockets: {}", Line(&self.counts.connect6))?;
-        let Counts { noted, ended, lost, .. } = self.counts;
+        let RedirectCounts { recorded: noted, ended, lost, .. } = self.counts;
         let waiting = self.waiting;
         writeln!(
             f,
@@ -115,7 +116,7 @@ impl fmt::Display for HookStatus {
         if self.links.is_empty() {
             writeln!(f, "{}: NOT ATTACHED", self.hook)?;
         }
-        for LinkStatus { version, ours, attached, program } in &self.links {
+        for LinkStatus { version, is_ours: ours, is_attached: attached, program } in &self.links {
             let whose = if *ours { "this version" } else { "another version" };
             let place = if *attached { "attached to the pods' group" } else { "ATTACHED TO NO POD" };
             writeln!(f, "{}: {place}, program {program}, {whose} ({version})", self.hook)?;
@@ -125,11 +126,11 @@ impl fmt::Display for HookStatus {
 }
 
 /// A family's counts as a line.
-struct Line<'a>(&'a Connects);
+struct Line<'a>(&'a ConnectCounts);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Connects { captured, direct, exempt, no_agent, no_pod, no_service } = self.0;
+        let ConnectCounts { captured, direct, exempt, no_agent, no_pod, no_service } = self.0;
         write!(
             f,
             "{captured} captured, {direct} straight to the agent, {exempt} an agent's own, {} refused",
@@ -139,7 +140,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RedirectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let agent = &self.agent;
         let address = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
@@ -158,7 +159,8 @@ impl fmt::Display for Target {
             port(agent.metadata),
             port(agent.containers)
         )?;
-        let known = if self.node == 0 { "NOT KNOWN, so that hostNetwork pods are nobody" } else { "known" };
+        let known =
+            if self.node_netns == 0 { "NOT KNOWN, so that hostNetwork pods are nobody" } else { "known" };
         writeln!(f, "node's network namespace: {known}")
     }
 }
@@ -167,13 +169,19 @@ impl fmt::Display for Target {
 mod tests {
     use super::*;
 
-    fn with(links: &[LinkStatus]) -> Status {
+    fn with(links: &[LinkStatus]) -> RedirectStatus {
         let hooks = Hook::ALL.into_iter().map(|hook| HookStatus { hook, links: links.to_vec() }).collect();
-        Status { hooks, target: None, counts: Counts::default(), waiting: 0, other_layouts: Vec::new() }
+        RedirectStatus {
+            hooks,
+            target: None,
+            counts: RedirectCounts::default(),
+            waiting: 0,
+            other_layouts: Vec::new(),
+        }
     }
 
     fn link() -> LinkStatus {
-        LinkStatus { version: "00ff".to_owned(), ours: true, attached: true, program: 7 }
+        LinkStatus { version: "00ff".to_owned(), is_ours: true, is_attached: true, program: 7 }
     }
 
     #[test]
@@ -181,8 +189,8 @@ mod tests {
         assert!(with(&[link()]).is_complete());
         assert!(!with(&[]).is_complete());
         assert!(!with(&[link(), link()]).is_complete());
-        assert!(!with(&[LinkStatus { ours: false, ..link() }]).is_complete());
-        assert!(!with(&[LinkStatus { attached: false, ..link() }]).is_complete());
+        assert!(!with(&[LinkStatus { is_ours: false, ..link() }]).is_complete());
+        assert!(!with(&[LinkStatus { is_attached: false, ..link() }]).is_complete());
     }
 
     #[test]

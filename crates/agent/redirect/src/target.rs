@@ -1,12 +1,12 @@
 //! Where captured connections go and what a pod is, as the programs read it (`struct target` in `ebpf/capture.bpf.c`). Pure: who
-//! writes it is [`crate::Gate`].
+//! writes it is [`crate::TargetMap`].
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 /// Where an agent listens: on a node's own addresses, with a port for each endpoint. What is `None` is refused to pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentAddress {
     /// For who asks an IPv4 address, and for who asks an IPv6 one where `v6` is none.
     pub v4: Option<Ipv4Addr>,
     /// For who asks an IPv6 address.
@@ -15,8 +15,8 @@ pub struct Agent {
     pub metadata: Option<NonZeroU16>,
     /// Answers at AWS's endpoint for containers.
     pub containers: Option<NonZeroU16>,
-    /// By which the programs know that it lives, from [`crate::Gate::admit`].
-    pub seat: u16,
+    /// By which the programs know that it lives, from [`crate::TargetMap::register_listener`].
+    pub listener_slot: u16,
 }
 
 /// The size in bytes of what the programs read.
@@ -24,29 +24,29 @@ pub(crate) const SIZE: usize = 80;
 
 /// All that the programs are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct RedirectTarget {
     /// Who answers.
-    pub agent: Agent,
+    pub agent: AgentAddress,
     /// A port at which an agent meets itself, to learn `node`; 0 but for that moment.
-    pub(crate) own: u16,
+    pub(crate) probe_port: u16,
     /// How deep `kubepods` is below the tree's root.
-    pub(crate) level: u32,
+    pub(crate) kubepods_depth: u32,
     /// The id of the pods' group.
     pub(crate) kubepods: u64,
     /// The ids of the groups between it and most pods, 0 for one that is not there.
-    pub(crate) classes: [u64; 2],
+    pub(crate) qos_cgroups: [u64; 2],
     /// The groups of the agents' own pods, which reach the real server: two while one agent replaces another. 0 for none.
-    pub exempt: [u64; 2],
+    pub exempt_cgroups: [u64; 2],
     /// The cookie of the node's own network namespace; 0 as long as it is not known, and then hostNetwork pods are nobody.
-    pub node: u64,
+    pub node_netns: u64,
 }
 
-impl Target {
+impl RedirectTarget {
     /// With one more pod exempt. Of three the oldest goes: its agent has been replaced twice.
     #[must_use]
     pub fn exempting(mut self, pod: u64) -> Self {
-        if !self.exempt.contains(&pod) {
-            self.exempt = [pod, self.exempt[0]];
+        if !self.exempt_cgroups.contains(&pod) {
+            self.exempt_cgroups = [pod, self.exempt_cgroups[0]];
         }
         self
     }
@@ -58,12 +58,12 @@ impl Target {
         bytes[4..6].copy_from_slice(&port(self.agent.metadata));
         bytes[6..8].copy_from_slice(&port(self.agent.containers));
         bytes[8..24].copy_from_slice(&self.agent.v6.map_or([0; 16], |v6| v6.octets()));
-        bytes[24..28].copy_from_slice(&self.level.to_ne_bytes());
-        bytes[28..30].copy_from_slice(&self.own.to_be_bytes());
-        bytes[30..32].copy_from_slice(&self.agent.seat.to_ne_bytes());
-        let [first, second] = self.classes;
-        let [newer, older] = self.exempt;
-        let ids = [self.kubepods, first, second, newer, older, self.node];
+        bytes[24..28].copy_from_slice(&self.kubepods_depth.to_ne_bytes());
+        bytes[28..30].copy_from_slice(&self.probe_port.to_be_bytes());
+        bytes[30..32].copy_from_slice(&self.agent.listener_slot.to_ne_bytes());
+        let [first, second] = self.qos_cgroups;
+        let [newer, older] = self.exempt_cgroups;
+        let ids = [self.kubepods, first, second, newer, older, self.node_netns];
         for (place, id) in bytes[32..].chunks_exact_mut(8).zip(ids) {
             place.copy_from_slice(&id.to_ne_bytes());
         }
@@ -75,19 +75,19 @@ impl Target {
         let id = |at| u64::from_ne_bytes(part(bytes, at));
         let (v4, v6) = (part::<4>(bytes, 0), part::<16>(bytes, 8));
         Self {
-            agent: Agent {
+            agent: AgentAddress {
                 v4: (v4 != [0; 4]).then(|| v4.into()),
                 v6: (v6 != [0; 16]).then(|| v6.into()),
                 metadata: port(4),
                 containers: port(6),
-                seat: u16::from_ne_bytes(part(bytes, 30)),
+                listener_slot: u16::from_ne_bytes(part(bytes, 30)),
             },
-            level: u32::from_ne_bytes(part(bytes, 24)),
-            own: u16::from_be_bytes(part(bytes, 28)),
+            kubepods_depth: u32::from_ne_bytes(part(bytes, 24)),
+            probe_port: u16::from_be_bytes(part(bytes, 28)),
             kubepods: id(32),
-            classes: [id(40), id(48)],
-            exempt: [id(56), id(64)],
-            node: id(72),
+            qos_cgroups: [id(40), id(48)],
+            exempt_cgroups: [id(56), id(64)],
+            node_netns: id(72),
         }
     }
 }
@@ -102,28 +102,28 @@ pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    fn full() -> Target {
-        Target {
-            agent: Agent {
+    fn full() -> RedirectTarget {
+        RedirectTarget {
+            agent: AgentAddress {
                 v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 v6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7)),
                 metadata: NonZeroU16::new(0x1234),
                 containers: NonZeroU16::new(0x5678),
-                seat: 7,
+                listener_slot: 7,
             },
-            own: 0x9abc,
-            level: 2,
+            probe_port: 0x9abc,
+            kubepods_depth: 2,
             kubepods: 11,
-            classes: [12, 13],
-            exempt: [14, 15],
-            node: 16,
+            qos_cgroups: [12, 13],
+            exempt_cgroups: [14, 15],
+            node_netns: 16,
         }
     }
 
     #[test]
     fn a_target_is_read_as_it_was_written() {
-        for target in [Target::default(), full()] {
-            assert_eq!(Target::decode(&target.encode()), target);
+        for target in [RedirectTarget::default(), full()] {
+            assert_eq!(RedirectTarget::decode(&target.encode()), target);
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn of_three_exempt_pods_the_oldest_goes() {
-        let target = Target::default().exempting(1).exempting(2).exempting(2).exempting(3);
-        assert_eq!(target.exempt, [3, 2]);
+        let target = RedirectTarget::default().exempting(1).exempting(2).exempting(2).exempting(3);
+        assert_eq!(target.exempt_cgroups, [3, 2]);
     }
 }

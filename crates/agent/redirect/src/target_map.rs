@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
-use crate::cgroup_tree::Site;
-use crate::connection_owners::{Callers, Owner};
+use crate::cgroup_tree::CgroupTree;
+use crate::connection_owners::{ConnectionMap, ConnectionOwner};
 use crate::error::Error;
-use crate::pins::{LISTENERS, PATIENCE, Pins, TARGET};
-use crate::target::{Agent, SIZE, Target};
+use crate::pins::{LISTENERS, LOCK_TIMEOUT, Pins, TARGET};
+use crate::target::{AgentAddress, RedirectTarget, SIZE};
 
 /// The only entry of its map.
 const ONLY: u32 = 0;
@@ -34,19 +34,19 @@ const MEETING: Duration = Duration::from_secs(5);
 
 /// Writes the target.
 #[derive(Debug)]
-pub struct Gate {
+pub struct TargetMap {
     pins: Pins,
-    site: Site,
+    site: CgroupTree,
     map: HashMap<MapData, u32, [u8; SIZE]>,
     listeners: HashMap<MapData, u32, u64>,
 }
 
-impl Gate {
+impl TargetMap {
     /// Opens what is pinned.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not open it.
-    pub fn open(pins: &Pins, site: &Site) -> Result<Self, Error> {
+    pub fn open(pins: &Pins, site: &CgroupTree) -> Result<Self, Error> {
         let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
         // A map of sockets is written with descriptors and read as cookies, as any of eight bytes is.
         let listeners = Map::HashMap(pins.map(LISTENERS)?);
@@ -58,9 +58,9 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel refuses to read.
-    pub fn target(&self) -> Result<Option<Target>, Error> {
+    pub fn target(&self) -> Result<Option<RedirectTarget>, Error> {
         match self.map.get(&ONLY, 0) {
-            Ok(bytes) => Ok(Some(Target::decode(&bytes))),
+            Ok(bytes) => Ok(Some(RedirectTarget::decode(&bytes))),
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(Error::map(TARGET)(error)),
         }
@@ -70,12 +70,12 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel refuses the socket, or so many agents live already.
-    pub fn admit(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
+    pub fn register_listener(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
         let listener = u64::try_from(listener.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
-        let _turn = self.pins.turn(PATIENCE)?;
+        let _turn = self.pins.lock(LOCK_TIMEOUT)?;
         // That of one that has died is not free as long as the programs look there for it: they would find somebody.
         let told = self.target()?.map(|target| target.agent).filter(|agent| somewhere(*agent).is_ok());
-        for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.seat != *seat)) {
+        for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.listener_slot != *seat)) {
             match self.listeners.insert(u32::from(seat), listener, UNLESS_TAKEN) {
                 Ok(()) => return Ok(seat),
                 Err(error) => {
@@ -85,15 +85,15 @@ impl Gate {
                 }
             }
         }
-        Err(Error::Crowded { agents: SEATS })
+        Err(Error::TooManyAgents { agents: SEATS })
     }
 
     /// Whether an agent still listens; nobody else can in its place.
     ///
     /// # Errors
     /// The kernel refuses to read.
-    pub fn lives(&self, agent: Agent) -> Result<bool, Error> {
-        match self.listeners.get(&u32::from(agent.seat), 0) {
+    pub fn is_listening(&self, agent: AgentAddress) -> Result<bool, Error> {
+        match self.listeners.get(&u32::from(agent.listener_slot), 0) {
             Ok(_) => Ok(true),
             Err(MapError::KeyNotFound) => Ok(false),
             Err(error) => Err(Error::map(LISTENERS)(error)),
@@ -104,22 +104,22 @@ impl Gate {
     ///
     /// # Errors
     /// The agent has no address or no port, or the kernel refuses to write.
-    pub fn point(&mut self, agent: Agent) -> Result<(), Error> {
+    pub fn set_target(&mut self, agent: AgentAddress) -> Result<(), Error> {
         somewhere(agent)?;
-        self.change(NOW, |target| Target { agent, ..target })
+        self.change(NOW, |target| RedirectTarget { agent, ..target })
     }
 
     /// The same, if captured connections go to `last` at this moment. Whoever found that `last` is dead may have been slower than
     /// another agent that took over meanwhile, and must not undo that. Whether this one is told now.
     ///
     /// # Errors
-    /// As [`Self::point`].
-    pub fn succeed(&mut self, last: Agent, agent: Agent) -> Result<bool, Error> {
+    /// As [`Self::set_target`].
+    pub fn take_over_from(&mut self, last: AgentAddress, agent: AgentAddress) -> Result<bool, Error> {
         somewhere(agent)?;
         let mut is_told = false;
         self.change(NOW, |target| {
             is_told = target.agent == last;
-            if is_told { Target { agent, ..target } } else { target }
+            if is_told { RedirectTarget { agent, ..target } } else { target }
         })?;
         Ok(is_told)
     }
@@ -129,7 +129,7 @@ impl Gate {
     /// # Errors
     /// The kernel refuses to write.
     pub fn exempt(&mut self, pod: u64) -> Result<(), Error> {
-        self.change(PATIENCE, |target| target.exempting(pod))
+        self.change(LOCK_TIMEOUT, |target| target.exempting(pod))
     }
 
     /// Learns which network namespace is the node's, so that hostNetwork pods can be told apart: this process, which must be in the node's and
@@ -138,17 +138,22 @@ impl Gate {
     ///
     /// # Errors
     /// This process is in no pod, or has no such address.
-    pub fn learn_node(&mut self, callers: &mut Callers, own: u64, address: IpAddr) -> Result<(), Error> {
+    pub fn detect_node_netns(
+        &mut self,
+        callers: &mut ConnectionMap,
+        own: u64,
+        address: IpAddr,
+    ) -> Result<(), Error> {
         let meeting = |source| Error::system("meet itself at", address.to_string())(source);
         let listener = TcpListener::bind((address, 0)).map_err(meeting)?;
         let at = listener.local_addr().map_err(meeting)?;
-        self.change(PATIENCE, |target| known_at(target, at))?;
+        self.change(LOCK_TIMEOUT, |target| known_at(target, at))?;
         let met = meet(&listener, at).map_err(meeting);
         let cookie = met.and_then(|(_client, peer)| self.cookie(callers, own, peer, at));
         // The port is forgotten whatever came of it.
-        self.change(PATIENCE, |target| Target {
-            own: 0,
-            node: cookie.as_ref().map_or(target.node, |cookie| *cookie),
+        self.change(LOCK_TIMEOUT, |target| RedirectTarget {
+            probe_port: 0,
+            node_netns: cookie.as_ref().map_or(target.node_netns, |cookie| *cookie),
             ..target
         })?;
         cookie.map(drop)
@@ -157,13 +162,13 @@ impl Gate {
     /// Written under this pod, or under the node where that is known already.
     fn cookie(
         &self,
-        callers: &mut Callers,
+        callers: &mut ConnectionMap,
         own: u64,
         peer: SocketAddr,
         at: SocketAddr,
     ) -> Result<u64, Error> {
-        let known = self.target()?.map_or(0, |target| target.node);
-        for owner in [Owner::Pod(own), Owner::Node] {
+        let known = self.target()?.map_or(0, |target| target.node_netns);
+        for owner in [ConnectionOwner::Pod(own), ConnectionOwner::Node] {
             match callers.take(owner, peer, at)? {
                 Some(caller) if caller.pod == own => return Ok(caller.netns),
                 // Nobody's word but our own counts.
@@ -180,7 +185,7 @@ impl Gate {
     /// The kernel refuses to read or to write.
     pub fn refresh(&mut self) -> Result<bool, Error> {
         let Some(told) = self.target()? else { return Ok(false) };
-        let changed = self.site.describe(told) != told;
+        let changed = self.site.fill_target(told) != told;
         if changed {
             self.change(NOW, |target| target)?;
         }
@@ -191,17 +196,21 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel refuses to write.
-    pub fn close(&mut self) -> Result<(), Error> {
-        let _turn = self.pins.turn(NOW)?;
+    pub fn clear_target(&mut self) -> Result<(), Error> {
+        let _turn = self.pins.lock(NOW)?;
         match self.map.remove(&ONLY) {
             Err(error) if self.target()?.is_some() => Err(Error::map(TARGET)(error)),
             _ => Ok(()),
         }
     }
 
-    fn change(&mut self, patience: Duration, change: impl FnOnce(Target) -> Target) -> Result<(), Error> {
-        let _turn = self.pins.turn(patience)?;
-        let target = self.site.describe(change(self.target()?.unwrap_or_default()));
+    fn change(
+        &mut self,
+        patience: Duration,
+        change: impl FnOnce(RedirectTarget) -> RedirectTarget,
+    ) -> Result<(), Error> {
+        let _turn = self.pins.lock(patience)?;
+        let target = self.site.fill_target(change(self.target()?.unwrap_or_default()));
         self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
     }
 }
@@ -210,15 +219,15 @@ fn is_taken(error: &MapError) -> bool {
     matches!(error, MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::AlreadyExists)
 }
 
-fn somewhere(agent: Agent) -> Result<(), Error> {
+fn somewhere(agent: AgentAddress) -> Result<(), Error> {
     let has_address = agent.v4.is_some() || agent.v6.is_some();
     let answers = agent.metadata.is_some() || agent.containers.is_some();
-    if has_address && answers { Ok(()) } else { Err(Error::Nowhere) }
+    if has_address && answers { Ok(()) } else { Err(Error::NoTarget) }
 }
 
 /// The programs know the agent by address and port. An address that is not told yet is told now, without a port that anybody is sent to.
-fn known_at(mut target: Target, at: SocketAddr) -> Target {
-    target.own = at.port();
+fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
+    target.probe_port = at.port();
     match at.ip() {
         IpAddr::V4(address) => target.agent.v4 = target.agent.v4.or(Some(address)),
         IpAddr::V6(address) => target.agent.v6 = target.agent.v6.or(Some(address)),

@@ -8,12 +8,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use seawall_core::attestation::{Ends, Wait};
+use seawall_core::attestation::{AttestFuture, ConnectionEnds};
 use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
 
-use crate::connection_counter::Cap;
-use crate::route::Route;
+use crate::permit_counter::PermitCounter;
+use crate::route::MetadataRoute;
 
 /// Tells a client from all others, on every thread and for as long as the process runs. Whoever keeps clients gives each of them one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub struct ClientId(u64);
 
 impl ClientId {
     /// All those whom nothing is given to. They are one client together.
-    pub const STRANGERS: Self = Self(0);
+    pub const UNKNOWN: Self = Self(0);
 
     /// One that no client has had. A number is never used again, so nothing that is kept by it becomes another client's.
     pub fn unique() -> Self {
@@ -36,7 +36,7 @@ pub struct ClientShares<'a> {
     /// Who it is.
     pub client: ClientId,
     /// How many of its requests wait for a change, on all threads.
-    pub long_polls: &'a Arc<Cap>,
+    pub long_polls: &'a Arc<PermitCounter>,
 }
 
 /// A pod, as the server needs to know it. Implemented once, by whoever keeps pods: it inverts the arrow between the two.
@@ -45,38 +45,42 @@ pub trait ServedPod: Debug + Send + Sync + 'static {
     fn id(&self) -> ClientId;
 
     /// Counts its open connections, on all threads. Closed when the pod is gone.
-    fn connections(&self) -> &Arc<Cap>;
+    fn connections(&self) -> &Arc<PermitCounter>;
 
     /// Counts its requests that wait for a change, on all threads.
-    fn long_polls(&self) -> &Arc<Cap>;
+    fn long_polls(&self) -> &Arc<PermitCounter>;
 
     /// Returns once it is decided what the pod may have of this cloud.
-    fn decided(&self, cloud: CloudName) -> Wait<'_, ()>;
+    fn wait_for_entitlements(&self, cloud: CloudName) -> AttestFuture<'_, ()>;
 
-    /// The pod was given a credential. `head` is the request's, unless the answer took time: then [`Self::noted`] had it.
-    fn fetched(&self, route: &Route, head: Option<&[u8]>);
+    /// The pod was given a credential. `head` is the request's, unless the answer took time: then [`Self::record_pending_fetch`] had it.
+    fn record_fetch(&self, route: &MetadataRoute, head: Option<&[u8]>);
 
     /// The pod asks by this head for a credential that takes time.
-    fn noted(&self, route: &Route, head: &[u8]);
+    fn record_pending_fetch(&self, route: &MetadataRoute, head: &[u8]);
 }
 
 /// Tells which pod is at the other end of a connection. Implemented once, by `identity`, which stands above the server: it inverts that
 /// arrow. Asked once for each connection, and once more for each wait.
 pub trait ClientResolver<P>: Debug + Send + Sync {
     /// The client, decided without waiting.
-    fn at(&self, ends: &Ends<'_>) -> Client<P>;
+    fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
     /// The pod that is probably there. For shares, never for credentials.
-    fn likely_at(&self, ends: &Ends<'_>) -> Option<Arc<P>>;
+    fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
     /// The pod, as soon as that can be proven; nothing if it is proven that no pod is named for which this cloud is decided.
-    fn currently_at<'a>(&'a self, ends: Ends<'a>, cloud: CloudName) -> Wait<'a, Option<Arc<P>>>;
+    fn attest_pod<'a>(
+        &'a self,
+        ends: ConnectionEnds<'a>,
+        cloud: CloudName,
+    ) -> AttestFuture<'a, Option<Arc<P>>>;
 
     /// The pod, as soon as one is there of which it is decided what it may have of this cloud. Never ends otherwise.
-    fn settled<'a>(&'a self, ends: Ends<'a>, cloud: CloudName) -> Wait<'a, Arc<P>>;
+    fn wait_for_pod<'a>(&'a self, ends: ConnectionEnds<'a>, cloud: CloudName) -> AttestFuture<'a, Arc<P>>;
 
     /// Why no pod is there that could be given anything of this cloud.
-    fn why_nobody(&self, ends: &Ends<'_>, cloud: CloudName) -> Refusal;
+    fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal;
 }
 
 /// The party at the other end of one connection.
@@ -89,9 +93,9 @@ pub enum Client<P> {
     /// This agent's own readiness request.
     Probe,
     /// No pod is known at this moment. Waiting can help.
-    Unsettled,
+    Unidentified,
     /// No pod: refused, and why.
-    Nobody(Refusal),
+    Refused(Refusal),
 }
 
 impl<P> Clone for Client<P> {
@@ -100,24 +104,24 @@ impl<P> Clone for Client<P> {
             Self::Pod(pod) => Self::Pod(pod.clone()),
             Self::Anyone => Self::Anyone,
             Self::Probe => Self::Probe,
-            Self::Unsettled => Self::Unsettled,
-            Self::Nobody(refusal) => Self::Nobody(*refusal),
+            Self::Unidentified => Self::Unidentified,
+            Self::Refused(refusal) => Self::Refused(*refusal),
         }
     }
 }
 
 impl<P: ServedPod> Client<P> {
     /// Whether this was a pod that is gone.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_pod_gone(&self) -> bool {
         matches!(self, Self::Pod(pod) if pod.connections().is_closed())
     }
 
     /// Whether this may be another client on the next connection.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Nobody(refusal) => refusal.is_retryable(),
-            Self::Unsettled => true,
-            Self::Pod(_) => self.is_gone(),
+            Self::Refused(refusal) => refusal.is_retryable(),
+            Self::Unidentified => true,
+            Self::Pod(_) => self.is_pod_gone(),
             Self::Anyone | Self::Probe => false,
         }
     }
@@ -130,6 +134,6 @@ mod tests {
     #[test]
     fn no_two_clients_have_one_number_and_none_is_a_stranger() {
         let (one, other) = (ClientId::unique(), ClientId::unique());
-        assert!(one != other && one != ClientId::STRANGERS && other != ClientId::STRANGERS);
+        assert!(one != other && one != ClientId::UNKNOWN && other != ClientId::UNKNOWN);
     }
 }

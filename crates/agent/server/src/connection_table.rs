@@ -2,7 +2,7 @@
 //!
 //! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. One sweep a
 //! quarter of a second looks at this table and ends what is overdue. The same table answers "which connection is needed least"
-//! when a cap is reached. What stands in it is the thread's ([`Entered`]): the table knows how long it waits and for what.
+//! when a cap is reached. What stands in it is the thread's ([`TableEntry`]): the table knows how long it waits and for what.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -12,10 +12,10 @@ use seawall_core::Moment;
 use slab::Slab;
 
 use super::client::ClientId;
-use super::connection_counter::Permit;
+use super::permit_counter::Permit;
 
 /// Names a connection of the thread, for as long as it stands in the table.
-pub(crate) type Key = usize;
+pub(crate) type ConnectionKey = usize;
 
 /// How often overdue connections are looked for. Timeouts are late by at most this.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
@@ -32,9 +32,9 @@ const WALKED: usize = 2048;
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     /// The first byte.
-    Silent,
+    AwaitingFirstByte,
     /// The rest of a request head.
     Head,
     /// The next request.
@@ -47,27 +47,27 @@ pub(crate) enum State {
 
 /// How long a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
+pub struct ConnectionTimeouts {
     /// For the rest of a request's head, and for its first byte.
     pub head: Duration,
     /// For the next request.
     pub idle: Duration,
 }
 
-impl Timeouts {
-    fn allowed(&self, state: State) -> Option<Duration> {
+impl ConnectionTimeouts {
+    fn allowed(&self, state: ConnectionState) -> Option<Duration> {
         match state {
-            State::Silent | State::Head => Some(self.head),
-            State::Idle => Some(self.idle),
-            State::Write => Some(WRITE_TIMEOUT),
-            State::Busy => None,
+            ConnectionState::AwaitingFirstByte | ConnectionState::Head => Some(self.head),
+            ConnectionState::Idle => Some(self.idle),
+            ConnectionState::Write => Some(WRITE_TIMEOUT),
+            ConnectionState::Busy => None,
         }
     }
 }
 
 /// Whose a connection is, and the permits that it holds: one of the process's cap, one of its client's.
 #[derive(Debug)]
-pub(crate) struct Permits {
+pub(crate) struct ConnectionPermits {
     #[expect(dead_code, reason = "held for its drop")]
     pub(crate) process: Permit,
     pub(crate) caller: Permit,
@@ -77,21 +77,24 @@ pub(crate) struct Permits {
 /// What a connection waits for, and since when. It stands with the connection and not in the table, because it is noted at every
 /// turn, when the connection is in the cache and the table is not.
 #[derive(Debug)]
-pub(crate) struct Waits {
-    state: Cell<State>,
+pub(crate) struct TimedState {
+    state: Cell<ConnectionState>,
     since: Cell<Moment>,
 }
 
-impl Waits {
+impl TimedState {
     /// For the first byte.
     pub(crate) fn new(now: Moment) -> Self {
-        Self { state: Cell::new(State::Silent), since: Cell::new(now) }
+        Self { state: Cell::new(ConnectionState::AwaitingFirstByte), since: Cell::new(now) }
     }
 
     /// For this from now on.
-    pub(crate) fn note(&self, state: State, now: Moment) {
+    pub(crate) fn set(&self, state: ConnectionState, now: Moment) {
         // A partial head keeps the instant of its first byte, or a byte a second would never time out.
-        if !matches!((self.state.get(), state), (State::Head | State::Silent, State::Head)) {
+        if !matches!(
+            (self.state.get(), state),
+            (ConnectionState::Head | ConnectionState::AwaitingFirstByte, ConnectionState::Head)
+        ) {
             self.since.set(now);
         }
         self.state.set(state);
@@ -99,27 +102,27 @@ impl Waits {
 
     /// Which is ended first of those at which nobody waits: the silent, and of those the oldest.
     fn order(&self) -> (bool, Moment) {
-        (self.state.get() != State::Silent, self.since.get())
+        (self.state.get() != ConnectionState::AwaitingFirstByte, self.since.get())
     }
 
     /// Whether it is between two requests.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.get() == State::Idle
+        self.state.get() == ConnectionState::Idle
     }
 
     /// Whether nobody waits at it.
-    fn is_spare(&self) -> bool {
-        matches!(self.state.get(), State::Silent | State::Idle)
+    fn is_evictable(&self) -> bool {
+        matches!(self.state.get(), ConnectionState::AwaitingFirstByte | ConnectionState::Idle)
     }
 }
 
 /// What stands in the table. The thread's connections do, and the thread has the table: this trait inverts the arrow between the two.
-pub(crate) trait Entered {
+pub(crate) trait TableEntry {
     /// What it waits for.
-    fn waits(&self) -> &Waits;
+    fn state(&self) -> &TimedState;
 
     /// Ends what it has under way. Whether somebody still works at it, who will say when that is over
-    /// ([`Connections::leave`]): until then its key must not become another's.
+    /// ([`ConnectionTable::remove`]): until then its key must not become another's.
     fn end(&self) -> bool;
 }
 
@@ -127,26 +130,30 @@ pub(crate) trait Entered {
 struct Row<C> {
     /// Gone once it was ended: the row then only waits for who still works at it.
     connection: Option<C>,
-    permits: Option<Permits>,
+    permits: Option<ConnectionPermits>,
 }
 
 /// One thread's connections.
 #[derive(Debug)]
-pub(crate) struct Connections<C> {
+pub(crate) struct ConnectionTable<C> {
     rows: Slab<Row<C>>,
     /// Where the next look for a connection that is needed little begins.
-    looked: Key,
+    looked: ConnectionKey,
 }
 
-impl<C> Default for Connections<C> {
+impl<C> Default for ConnectionTable<C> {
     fn default() -> Self {
         Self { rows: Slab::new(), looked: 0 }
     }
 }
 
-impl<C: Entered> Connections<C> {
+impl<C: TableEntry> ConnectionTable<C> {
     /// Enters a connection that was just accepted, and is made with its key.
-    pub(crate) fn enter(&mut self, permits: Permits, make: impl FnOnce(Key) -> C) -> Key {
+    pub(crate) fn insert(
+        &mut self,
+        permits: ConnectionPermits,
+        make: impl FnOnce(ConnectionKey) -> C,
+    ) -> ConnectionKey {
         let place = self.rows.vacant_entry();
         let key = place.key();
         place.insert(Row { connection: Some(make(key)), permits: Some(permits) });
@@ -154,19 +161,19 @@ impl<C: Entered> Connections<C> {
     }
 
     /// A connection that was not ended.
-    pub(crate) fn get(&self, key: Key) -> Option<&C> {
+    pub(crate) fn get(&self, key: ConnectionKey) -> Option<&C> {
         self.rows.get(key)?.connection.as_ref()
     }
 
     /// Counts a connection against the client that it turned out to be of.
-    pub(crate) fn settle(&mut self, key: Key, client: ClientId, permit: Permit) {
+    pub(crate) fn reassign(&mut self, key: ConnectionKey, client: ClientId, permit: Permit) {
         if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
             (permits.client, permits.caller) = (client, permit);
         }
     }
 
     /// Takes a connection out; its permits are given back.
-    pub(crate) fn leave(&mut self, key: Key) {
+    pub(crate) fn remove(&mut self, key: ConnectionKey) {
         if self.rows.contains(key) {
             self.rows.remove(key);
         }
@@ -174,16 +181,16 @@ impl<C: Entered> Connections<C> {
 
     /// Ends a connection that this client needs little: one that never said anything before one that is idle, and of those the
     /// oldest. False if it has none such.
-    pub(crate) fn end_least_of(&mut self, client: ClientId) -> bool {
-        let own = self.spare().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
+    pub(crate) fn evict_from_client(&mut self, client: ClientId) -> bool {
+        let own = self.evictable().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
         let least = own.min_by_key(|(_, waits, _)| waits.order());
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
 
     /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
-    pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
-        let others = self.spare().filter(|(_, _, permits)| permits.caller.open() > own).take(LOOKED_AT);
+    pub(crate) fn evict_from_largest(&mut self, own: u32) -> bool {
+        let others = self.evictable().filter(|(_, _, permits)| permits.caller.open() > own).take(LOOKED_AT);
         let least = others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
@@ -191,31 +198,32 @@ impl<C: Entered> Connections<C> {
 
     /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
     /// look at all of them each time would cost more than accepting them.
-    fn spare(&mut self) -> impl Iterator<Item = (Key, &Waits, &Permits)> {
+    fn evictable(&mut self) -> impl Iterator<Item = (ConnectionKey, &TimedState, &ConnectionPermits)> {
         let rows = &self.rows;
         let (begin, places) = (self.looked, rows.capacity().max(1));
         self.looked = (begin + LOOKED_AT) % places;
         let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
         keys.filter_map(move |key| {
             let row = rows.get(key)?;
-            let waits = row.connection.as_ref()?.waits();
-            waits.is_spare().then_some((key, waits, row.permits.as_ref()?))
+            let waits = row.connection.as_ref()?.state();
+            waits.is_evictable().then_some((key, waits, row.permits.as_ref()?))
         })
     }
 
     /// Ends connections that waited longer than their state allows, so many at most; how many.
-    pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
-        let is_overdue = |Waits { state, since }: &Waits| {
+    pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
+        let is_overdue = |TimedState { state, since }: &TimedState| {
             timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
         };
-        let keys: Vec<Key> = self.waiting(is_overdue).take(most).collect();
+        let keys: Vec<ConnectionKey> = self.waiting(is_overdue).take(most).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
     /// Ends every connection whose caller is gone, whatever it waits for; how many.
     pub(crate) fn end_closed(&mut self) -> usize {
         let is_closed = |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.is_closed());
-        let keys: Vec<Key> = self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
+        let keys: Vec<ConnectionKey> =
+            self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
@@ -224,20 +232,20 @@ impl<C: Entered> Connections<C> {
     where
         C: Clone,
     {
-        self.waiting(Waits::is_idle).filter_map(|key| self.get(key).cloned()).collect()
+        self.waiting(TimedState::is_idle).filter_map(|key| self.get(key).cloned()).collect()
     }
 
     /// Ends every connection.
     pub(crate) fn end_all(&mut self) {
-        let keys: Vec<Key> = self.rows.iter().map(|(key, _)| key).collect();
+        let keys: Vec<ConnectionKey> = self.rows.iter().map(|(key, _)| key).collect();
         for key in keys {
             self.end(key);
         }
     }
 
     /// Those that were not ended and wait in such a way.
-    fn waiting(&self, so: impl Fn(&Waits) -> bool) -> impl Iterator<Item = Key> {
-        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.waits()));
+    fn waiting(&self, so: impl Fn(&TimedState) -> bool) -> impl Iterator<Item = ConnectionKey> {
+        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.state()));
         self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
     }
 
@@ -247,7 +255,7 @@ impl<C: Entered> Connections<C> {
     }
 
     /// Ends a connection and frees its permits at once. False if it is not there, or was ended already.
-    fn end(&mut self, key: Key) -> bool {
+    fn end(&mut self, key: ConnectionKey) -> bool {
         let Some(row) = self.rows.get_mut(key) else { return false };
         let Some(connection) = row.connection.take() else { return false };
         row.permits = None;
@@ -264,7 +272,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::connection_counter::Cap;
+    use crate::permit_counter::PermitCounter;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
@@ -273,7 +281,7 @@ mod tests {
     /// Says whether it was ended, and that nobody works at it.
     #[derive(Debug)]
     struct Seen {
-        waits: Waits,
+        waits: TimedState,
         is_ended: Cell<bool>,
     }
 
@@ -283,8 +291,8 @@ mod tests {
         }
     }
 
-    impl Entered for Rc<Seen> {
-        fn waits(&self) -> &Waits {
+    impl TableEntry for Rc<Seen> {
+        fn state(&self) -> &TimedState {
             &self.waits
         }
 
@@ -294,89 +302,97 @@ mod tests {
         }
     }
 
-    fn enter(table: &mut Connections<Rc<Seen>>, caller: &Arc<Cap>, state: State, since: Moment) -> Rc<Seen> {
+    fn enter(
+        table: &mut ConnectionTable<Rc<Seen>>,
+        caller: &Arc<PermitCounter>,
+        state: ConnectionState,
+        since: Moment,
+    ) -> Rc<Seen> {
         enter_of(table, ClientId::unique(), caller, state, since)
     }
 
     fn enter_of(
-        table: &mut Connections<Rc<Seen>>,
+        table: &mut ConnectionTable<Rc<Seen>>,
         client: ClientId,
-        caller: &Arc<Cap>,
-        state: State,
+        caller: &Arc<PermitCounter>,
+        state: ConnectionState,
         since: Moment,
     ) -> Rc<Seen> {
-        let process = Arc::new(Cap::default());
-        let permits =
-            Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap(), client };
-        let seen = Rc::new(Seen { waits: Waits::new(since), is_ended: Cell::new(false) });
-        seen.waits.note(state, since);
-        table.enter(permits, |_| seen.clone());
+        let process = Arc::new(PermitCounter::default());
+        let permits = ConnectionPermits {
+            process: process.take(10).unwrap(),
+            caller: caller.take(10).unwrap(),
+            client,
+        };
+        let seen = Rc::new(Seen { waits: TimedState::new(since), is_ended: Cell::new(false) });
+        seen.waits.set(state, since);
+        table.insert(permits, |_| seen.clone());
         seen
     }
 
     #[test]
     fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
-        let mut table = Connections::default();
-        let (own, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let mut table = ConnectionTable::default();
+        let (own, other) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
         let mine = ClientId::unique();
-        let foreign = enter(&mut table, &other, State::Idle, at(1));
-        let newer = enter_of(&mut table, mine, &own, State::Idle, at(3));
-        let older = enter_of(&mut table, mine, &own, State::Idle, at(2));
-        let busy = enter_of(&mut table, mine, &own, State::Busy, at(0));
-        assert!(table.end_least_of(mine));
+        let foreign = enter(&mut table, &other, ConnectionState::Idle, at(1));
+        let newer = enter_of(&mut table, mine, &own, ConnectionState::Idle, at(3));
+        let older = enter_of(&mut table, mine, &own, ConnectionState::Idle, at(2));
+        let busy = enter_of(&mut table, mine, &own, ConnectionState::Busy, at(0));
+        assert!(table.evict_from_client(mine));
         assert!(older.is_ended());
-        assert!(table.end_least_of(mine));
+        assert!(table.evict_from_client(mine));
         assert!(newer.is_ended());
-        assert!(!table.end_least_of(mine), "the rest is busy");
+        assert!(!table.evict_from_client(mine), "the rest is busy");
         assert!(!foreign.is_ended() && !busy.is_ended());
     }
 
     #[test]
     fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
-        let mut table = Connections::default();
-        let (hoarder, quiet) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
-        let oldest = enter(&mut table, &quiet, State::Idle, at(1));
-        let idle = enter(&mut table, &hoarder, State::Idle, at(2));
-        let silent = enter(&mut table, &hoarder, State::Silent, at(3));
-        assert!(table.end_least_of_the_largest(1));
+        let mut table = ConnectionTable::default();
+        let (hoarder, quiet) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
+        let oldest = enter(&mut table, &quiet, ConnectionState::Idle, at(1));
+        let idle = enter(&mut table, &hoarder, ConnectionState::Idle, at(2));
+        let silent = enter(&mut table, &hoarder, ConnectionState::AwaitingFirstByte, at(3));
+        assert!(table.evict_from_largest(1));
         assert!(silent.is_ended() && !idle.is_ended());
-        assert!(!table.end_least_of_the_largest(1), "nobody has more than one any more");
+        assert!(!table.evict_from_largest(1), "nobody has more than one any more");
         assert!(!oldest.is_ended());
     }
 
     #[test]
     fn a_slow_head_times_out_though_bytes_keep_coming() {
-        let mut table = Connections::default();
-        let cap = Arc::new(Cap::default());
-        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
-        let one = enter(&mut table, &cap, State::Head, at(0));
-        one.waits.note(State::Head, at(1));
-        one.waits.note(State::Head, at(2));
+        let mut table = ConnectionTable::default();
+        let cap = Arc::new(PermitCounter::default());
+        let timeouts = ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let one = enter(&mut table, &cap, ConnectionState::Head, at(0));
+        one.waits.set(ConnectionState::Head, at(1));
+        one.waits.set(ConnectionState::Head, at(2));
         assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
     }
 
     #[test]
     fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
-        let mut table = Connections::default();
-        let cap = Arc::new(Cap::default());
-        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
-        let one = enter(&mut table, &cap, State::Write, at(0));
-        one.waits.note(State::Write, at(9));
+        let mut table = ConnectionTable::default();
+        let cap = Arc::new(PermitCounter::default());
+        let timeouts = ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let one = enter(&mut table, &cap, ConnectionState::Write, at(0));
+        one.waits.set(ConnectionState::Write, at(9));
         assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
-        let busy = enter(&mut table, &cap, State::Busy, at(0));
+        let busy = enter(&mut table, &cap, ConnectionState::Busy, at(0));
         assert_eq!(table.end_overdue(&timeouts, at(3600), 8), 0);
         assert!(!busy.is_ended(), "an answer in the making has its own deadline");
     }
 
     #[test]
     fn a_caller_that_is_gone_takes_its_connections_along_and_no_others() {
-        let mut table = Connections::default();
-        let (gone, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
-        let idle = enter(&mut table, &gone, State::Idle, at(1));
-        let busy = enter(&mut table, &gone, State::Busy, at(1));
-        let foreign = enter(&mut table, &other, State::Idle, at(1));
+        let mut table = ConnectionTable::default();
+        let (gone, other) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
+        let idle = enter(&mut table, &gone, ConnectionState::Idle, at(1));
+        let busy = enter(&mut table, &gone, ConnectionState::Busy, at(1));
+        let foreign = enter(&mut table, &other, ConnectionState::Idle, at(1));
         gone.close();
         assert_eq!(table.end_closed(), 2);
         assert!(idle.is_ended() && busy.is_ended() && !foreign.is_ended());
@@ -385,10 +401,10 @@ mod tests {
     }
 
     /// Somebody works at it until it is told to leave.
-    struct Busy(Waits);
+    struct Busy(TimedState);
 
-    impl Entered for Busy {
-        fn waits(&self) -> &Waits {
+    impl TableEntry for Busy {
+        fn state(&self) -> &TimedState {
             &self.0
         }
 
@@ -399,20 +415,23 @@ mod tests {
 
     #[test]
     fn a_key_is_nobodys_until_who_works_at_its_connection_has_left() {
-        let (process, caller) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
-        let enter = |table: &mut Connections<Busy>| {
+        let (process, caller) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
+        let enter = |table: &mut ConnectionTable<Busy>| {
             let client = ClientId::unique();
-            let permits =
-                Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap(), client };
-            table.enter(permits, |_| Busy(Waits::new(at(1))))
+            let permits = ConnectionPermits {
+                process: process.take(10).unwrap(),
+                caller: caller.take(10).unwrap(),
+                client,
+            };
+            table.insert(permits, |_| Busy(TimedState::new(at(1))))
         };
-        let mut table = Connections::default();
+        let mut table = ConnectionTable::default();
         let first = enter(&mut table);
         table.end_all();
         assert!(table.get(first).is_none());
         assert_eq!(process.open(), 0, "its permits are free at once");
         assert_ne!(enter(&mut table), first);
-        table.leave(first);
+        table.remove(first);
         assert_eq!(enter(&mut table), first);
     }
 }

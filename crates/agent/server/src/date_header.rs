@@ -6,18 +6,18 @@ use seawall_core::{Clock, Moment};
 
 /// An IMF-fixdate (RFC 9110 section 5.6.7) and until when it is right.
 #[derive(Debug)]
-pub(crate) struct Date {
+pub(crate) struct DateHeader {
     text: [u8; 29],
     until: Moment,
 }
 
-impl Default for Date {
+impl Default for DateHeader {
     fn default() -> Self {
         Self { text: *b"Thu, 01 Jan 1970 00:00:00 GMT", until: Moment::from_nanos(0) }
     }
 }
 
-impl Date {
+impl DateHeader {
     /// The date at `now`, which must be this clock's.
     pub(crate) fn at(&mut self, clock: &Clock, now: Moment) -> &[u8; 29] {
         if now >= self.until {
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn changes_with_the_second_and_not_before() {
         let (clock, hand) = Clock::manual();
-        let mut date = Date::default();
+        let mut date = DateHeader::default();
         assert_eq!(date.at(&clock, clock.now()), b"Thu, 01 Jan 2026 00:00:00 GMT");
         hand.advance(Duration::from_millis(999));
         assert_eq!(date.at(&clock, clock.now()), b"Thu, 01 Jan 2026 00:00:00 GMT");

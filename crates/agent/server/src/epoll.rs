@@ -15,15 +15,15 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Most descriptors that one look tells of.
-pub(crate) const AT_ONCE: usize = 256;
+pub(crate) const MAX_EVENTS: usize = 256;
 
 /// A poller of this thread's runtime.
 #[derive(Debug)]
-pub(crate) struct Poller {
+pub(crate) struct EpollPoller {
     epoll: AsyncFd<OwnedFd>,
 }
 
-impl Poller {
+impl EpollPoller {
     /// One that watches nothing yet. Must be called inside the thread's runtime.
     ///
     /// # Errors
@@ -52,19 +52,19 @@ impl Poller {
     ///
     /// # Errors
     /// The poller failed.
-    pub(crate) fn poll_told(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Cleared before anybody looks.
         ready!(self.epoll.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))
     }
 
-    /// Tells what is ready now, without waiting: how many descriptors that were. At [`AT_ONCE`] there may be more, of which nothing
+    /// Tells what is ready now, without waiting: how many descriptors that were. At [`MAX_EVENTS`] there may be more, of which nothing
     /// is told.
     ///
     /// # Errors
     /// The poller failed.
-    pub(crate) fn look(&self, mut tell: impl FnMut(u64, EventFlags)) -> io::Result<usize> {
-        let mut room = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
+    pub(crate) fn collect_events(&self, mut tell: impl FnMut(u64, EventFlags)) -> io::Result<usize> {
+        let mut room = [const { MaybeUninit::<Event>::uninit() }; MAX_EVENTS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let (ready, _) = match epoll::wait(self.epoll.get_ref(), &mut room, Some(&now)) {
             Err(Errno::INTR) => return Ok(0),

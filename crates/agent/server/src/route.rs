@@ -6,19 +6,19 @@ use seawall_core::cloud::CloudName;
 
 /// A kind of request. There is one value of each, which is told from others by where it stands in memory.
 #[derive(Debug)]
-pub struct Route {
+pub struct MetadataRoute {
     cloud: Option<CloudName>,
     name: &'static str,
     is_credential: bool,
 }
 
 /// Refused before it was known what was asked, or because of who asks.
-pub static REFUSED: Route = Route { cloud: None, name: "refused", is_credential: false };
+pub static REFUSED: MetadataRoute = MetadataRoute { cloud: None, name: "refused", is_credential: false };
 
 /// The agent's own readiness request, and what anybody is told.
-pub static PROBE: Route = Route { cloud: None, name: "probe", is_credential: false };
+pub static PROBE: MetadataRoute = MetadataRoute { cloud: None, name: "probe", is_credential: false };
 
-impl Route {
+impl MetadataRoute {
     /// A kind of request of this cloud's, whose good answers are credentials.
     pub const fn credential(cloud: CloudName, name: &'static str) -> Self {
         Self { cloud: Some(cloud), name, is_credential: true }
@@ -35,7 +35,7 @@ impl Route {
     }
 
     /// Its cloud.
-    pub fn whose(&self) -> Option<CloudName> {
+    pub fn cloud_name(&self) -> Option<CloudName> {
         self.cloud
     }
 
@@ -50,7 +50,7 @@ impl Route {
     }
 
     /// Whether it is this very one.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         ptr::eq(self, other)
     }
 }

@@ -5,25 +5,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_core::attestation::{Ends, Wait};
+use seawall_core::attestation::{AttestFuture, ConnectionEnds};
 use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, shutdown};
 use seawall_http::Refusal;
 
 use crate::client::{Client, ClientId, ClientResolver, ServedPod};
-use crate::connection_counter::Cap;
-use crate::connection_table::Timeouts;
-use crate::handler::Dialects;
-use crate::route::Route;
-use crate::thread::{Allowance, Answers, Bounds, Shared, Thread};
-use crate::thread_metrics::Traffic;
+use crate::connection_table::ConnectionTimeouts;
+use crate::handler::ListenerDialects;
+use crate::permit_counter::PermitCounter;
+use crate::route::MetadataRoute;
+use crate::thread::{ClientLimits, ServerContext, TestTurn, ThreadLimits, TrafficThread};
+use crate::thread_metrics::ThreadMetrics;
 
 /// A pod that may have nothing.
 #[derive(Debug)]
 pub struct FakePod {
     id: ClientId,
-    connections: Arc<Cap>,
-    long_polls: Arc<Cap>,
+    connections: Arc<PermitCounter>,
+    long_polls: Arc<PermitCounter>,
 }
 
 impl Default for FakePod {
@@ -37,76 +37,88 @@ impl ServedPod for FakePod {
         self.id
     }
 
-    fn connections(&self) -> &Arc<Cap> {
+    fn connections(&self) -> &Arc<PermitCounter> {
         &self.connections
     }
 
-    fn long_polls(&self) -> &Arc<Cap> {
+    fn long_polls(&self) -> &Arc<PermitCounter> {
         &self.long_polls
     }
 
-    fn decided(&self, _: CloudName) -> Wait<'_, ()> {
+    fn wait_for_entitlements(&self, _: CloudName) -> AttestFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    fn fetched(&self, _: &Route, _: Option<&[u8]>) {}
+    fn record_fetch(&self, _: &MetadataRoute, _: Option<&[u8]>) {}
 
-    fn noted(&self, _: &Route, _: &[u8]) {}
+    fn record_pending_fetch(&self, _: &MetadataRoute, _: &[u8]) {}
 }
 
 /// Serves every address.
 #[derive(Debug)]
-struct Everybody;
+struct AnyoneResolver;
 
-impl<P: ServedPod> ClientResolver<P> for Everybody {
-    fn at(&self, _: &Ends<'_>) -> Client<P> {
+impl<P: ServedPod> ClientResolver<P> for AnyoneResolver {
+    fn resolve(&self, _: &ConnectionEnds<'_>) -> Client<P> {
         Client::Anyone
     }
 
-    fn likely_at(&self, _: &Ends<'_>) -> Option<Arc<P>> {
+    fn likely_pod(&self, _: &ConnectionEnds<'_>) -> Option<Arc<P>> {
         None
     }
 
-    fn currently_at<'a>(&'a self, _: Ends<'a>, _: CloudName) -> Wait<'a, Option<Arc<P>>> {
+    fn attest_pod<'a>(&'a self, _: ConnectionEnds<'a>, _: CloudName) -> AttestFuture<'a, Option<Arc<P>>> {
         Box::pin(std::future::ready(None))
     }
 
-    fn settled<'a>(&'a self, _: Ends<'a>, _: CloudName) -> Wait<'a, Arc<P>> {
+    fn wait_for_pod<'a>(&'a self, _: ConnectionEnds<'a>, _: CloudName) -> AttestFuture<'a, Arc<P>> {
         Box::pin(std::future::pending())
     }
 
-    fn why_nobody(&self, _: &Ends<'_>, _: CloudName) -> Refusal {
+    fn explain_refusal(&self, _: &ConnectionEnds<'_>, _: CloudName) -> Refusal {
         Refusal::new(403, "unknown_caller", "no")
     }
 }
 
 /// A traffic thread that has no listeners. Must be made inside a runtime.
-pub struct Bench<P: ServedPod>(Thread<P>);
+pub struct TestThread<P: ServedPod>(TrafficThread<P>);
 
 /// A thread that has no listeners and counts requests of these kinds. Must be made inside a runtime.
 #[expect(clippy::expect_used, reason = "for tests alone")]
-pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static Route]) -> Thread<P> {
-    let timeouts = Timeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
-    let shared = Shared {
+pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRoute]) -> TrafficThread<P> {
+    let timeouts = ConnectionTimeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
+    let shared = ServerContext {
         clock: clock.clone(),
-        callers: Arc::new(Everybody),
-        open: Arc::default(),
+        resolver: Arc::new(AnyoneResolver),
+        open_connections: Arc::default(),
         strangers: Arc::default(),
-        bounds: Bounds { connections: 8, held: 8 * 1024, cores: None, wire: seawall_http::Limits::default() },
+        limits: ThreadLimits {
+            connections: 8,
+            buffered_bytes: 8 * 1024,
+            cores: None,
+            wire: seawall_http::HeadLimits::default(),
+        },
     };
-    let (allowance, (_, stop)) = (Allowance { connections: 8, timeouts }, shutdown::switch());
-    let thread = Thread::new(shared, Vec::new(), allowance, Arc::new(Traffic::new(routes)), stop, 0);
+    let (allowance, (_, stop)) = (ClientLimits { connections: 8, timeouts }, shutdown::stop_channel());
+    let thread =
+        TrafficThread::new(shared, Vec::new(), allowance, Arc::new(ThreadMetrics::new(routes)), stop, 0);
     thread.expect("a poller")
 }
 
-impl<P: ServedPod> Bench<P> {
+impl<P: ServedPod> TestThread<P> {
     /// One that counts requests of these kinds.
-    pub fn new(clock: &Clock, routes: &[&'static Route]) -> Self {
+    pub fn new(clock: &Clock, routes: &[&'static MetadataRoute]) -> Self {
         Self(thread(clock, routes))
     }
 
     /// What comes of these bytes of a client, which takes the shares of this pod.
-    pub fn answer(&self, dialects: &Rc<Dialects<P>>, client: &Client<P>, pod: &P, bytes: &[u8]) -> Answers {
+    pub fn answer(
+        &self,
+        dialects: &Rc<ListenerDialects<P>>,
+        client: &Client<P>,
+        pod: &P,
+        bytes: &[u8],
+    ) -> TestTurn {
         self.0.answers(dialects, client, pod, IpAddr::from([127, 0, 0, 1]), bytes)
     }
 
@@ -115,7 +127,12 @@ impl<P: ServedPod> Bench<P> {
     /// # Panics
     /// The connection has no other end.
     #[expect(clippy::expect_used, reason = "for tests alone")]
-    pub fn refuse_at_cap(&self, stream: &mut std::net::TcpStream, dialects: &Rc<Dialects<P>>, pod: &P) {
+    pub fn refuse_at_cap(
+        &self,
+        stream: &mut std::net::TcpStream,
+        dialects: &Rc<ListenerDialects<P>>,
+        pod: &P,
+    ) {
         let peer = stream.peer_addr().expect("connected");
         self.0.refuse_one_at_cap(stream, peer, dialects, pod);
     }

@@ -1,7 +1,7 @@
 //! What the traffic threads count. How it is written for Prometheus is for whoever exports it.
 //!
-//! Each traffic thread owns one [`Traffic`] and adds to it with relaxed atomics: no lock, no allocation, no
-//! formatting on a request's way. Labels come from closed sets ([`Route`], [`CLASSES`]), never from a path, an address
+//! Each traffic thread owns one [`ThreadMetrics`] and adds to it with relaxed atomics: no lock, no allocation, no
+//! formatting on a request's way. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from a path, an address
 //! or a name that a pod chose: an open set would be a memory leak that a pod can drive. The library's own histogram
 //! takes a lock per observation, so the buckets here are plain counters that only the scrape turns into a histogram.
 
@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::route;
-use super::route::Route;
+use super::route::MetadataRoute;
 
 /// The classes of status that are told apart.
-pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// The class of a status as an index into [`CLASSES`].
+/// The class of a status as an index into [`STATUS_CLASSES`].
 fn class(status: u16) -> usize {
     usize::from(status / 100).clamp(2, 5) - 2
 }
 
 /// Upper bounds of the latency buckets, in microseconds: a warm answer takes tens of them, an upstream call up
 /// to five million.
-pub const BOUNDS_MICROS: [u64; 16] = [
+pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
@@ -34,7 +34,7 @@ fn add(counter: &AtomicU64, more: u64) {
 
 /// Why connections ended early or never began.
 #[derive(Debug, Default)]
-pub struct Connections {
+pub struct ConnectionMetrics {
     /// Accepted.
     pub accepted: AtomicU64,
     /// Refused because a cap was reached.
@@ -51,54 +51,57 @@ pub struct Connections {
 
 /// One traffic thread's counters.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct ThreadMetrics {
     /// By route, and there by class of status. A handful, so that looking for one costs less than hashing it.
-    pub requests: Box<[(&'static Route, [AtomicU64; CLASSES.len()])]>,
+    pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASSES.len()])]>,
     /// Credentials answered from memory.
-    pub warm: AtomicU64,
+    pub cache_hits: AtomicU64,
     /// Requests that waited until it was known who asks: where that came to be known, and where it did not.
-    pub held: [AtomicU64; 2],
-    /// Answers by latency: as many as [`BOUNDS_MICROS`], and those beyond.
-    pub buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
+    pub identity_waits: [AtomicU64; 2],
+    /// Answers by latency: as many as [`LATENCY_BOUNDS_MICROS`], and those beyond.
+    pub buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// Microseconds that all answers took together.
     pub total_micros: AtomicU64,
     /// Its connections.
-    pub connections: Connections,
+    pub connections: ConnectionMetrics,
 }
 
-impl Traffic {
+impl ThreadMetrics {
     /// Counts answers of these routes, and of those that are no cloud's.
-    pub fn new(routes: &[&'static Route]) -> Self {
+    pub fn new(routes: &[&'static MetadataRoute]) -> Self {
         let no_clouds = [&route::PROBE, &route::REFUSED];
         let all = routes.iter().copied().chain(no_clouds);
         Self { requests: all.map(|route| (route, Default::default())).collect(), ..Self::default() }
     }
 
     /// Counts one answer.
-    pub fn answered(&self, route: &'static Route, status: u16, took: Duration) {
-        let counted = self.requests.iter().find(|(known, _)| known.is(route));
+    pub fn record_response(&self, route: &'static MetadataRoute, status: u16, took: Duration) {
+        let counted = self.requests.iter().find(|(known, _)| known.is_same(route));
         debug_assert!(counted.is_some(), "{route:?} is in no room's list");
         if let Some((_, classes)) = counted {
             add(&classes[class(status)], 1);
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS_MICROS.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS_MICROS.len());
+        let bucket = LATENCY_BOUNDS_MICROS
+            .iter()
+            .position(|bound| micros <= *bound)
+            .unwrap_or(LATENCY_BOUNDS_MICROS.len());
         add(&self.buckets[bucket], 1);
         add(&self.total_micros, micros);
     }
 
     /// Counts a request that waited until it was known who asks.
-    pub fn held_and_settled(&self) {
-        add(&self.held[0], 1);
+    pub fn record_identified_wait(&self) {
+        add(&self.identity_waits[0], 1);
     }
 
     /// Counts a request that waited for that in vain.
-    pub fn held_in_vain(&self) {
-        add(&self.held[1], 1);
+    pub fn record_unidentified_wait(&self) {
+        add(&self.identity_waits[1], 1);
     }
 
     /// Counts one credential that was answered from memory.
-    pub fn warm(&self) {
-        add(&self.warm, 1);
+    pub fn record_cache_hit(&self) {
+        add(&self.cache_hits, 1);
     }
 }

@@ -7,26 +7,28 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::parts::{Door, Entry, Kept, Link, Stalls, Turnstile};
-use super::servers::{Server, exponential};
-use crate::experiment::{Experiment, Load, Spacing};
-use crate::subject::Subject;
-use crate::watched::{Carrier, Hit, How, Watched};
+use super::parts::{
+    AcceptOutcome, KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule,
+};
+use super::servers::{ServerModel, exponential};
+use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing};
+use crate::subject::ExperimentTarget;
+use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// A target, with what lies before it.
-pub struct Simulated {
+pub struct ModelTarget {
     /// What serves.
-    pub server: Box<dyn Server>,
+    pub server: Box<dyn ServerModel>,
     /// Who takes connections on.
-    pub door: Door,
+    pub door: SimulatedListener,
     /// How long they are kept.
-    pub kept: Kept,
+    pub kept: KeepAlivePolicy,
     /// TLS, where there is any.
-    pub handshake: Option<Turnstile>,
+    pub handshake: Option<SerialServer>,
     /// The resolver, where the target is a name.
-    pub resolver: Option<Turnstile>,
+    pub resolver: Option<SerialServer>,
     /// The way back.
-    pub link: Option<Link>,
+    pub link: Option<SimulatedLink>,
     /// Bytes of an answer.
     pub bytes: u64,
     /// HEAD is answered like GET, but for the body.
@@ -34,9 +36,9 @@ pub struct Simulated {
     /// Ports of each source address.
     pub ports: usize,
     /// What stops the server.
-    pub stalls: Option<Stalls>,
+    pub stalls: Option<StallSchedule>,
     /// What stops the machine, as any does now and then.
-    pub hiccups: Stalls,
+    pub hiccups: StallSchedule,
     /// The load engine cannot keep up with more than this, requests a second.
     pub generator: f64,
     /// There is no second address.
@@ -60,12 +62,12 @@ pub struct Simulated {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum What {
+enum EventKind {
     Due(usize),
     Connect(usize),
     Stands(usize),
     Ready(usize),
-    Answer(usize, How),
+    Answer(usize, ObservedOutcome),
     Expires(usize),
 }
 
@@ -73,7 +75,7 @@ enum What {
 struct Event {
     at: f64,
     order: u64,
-    what: What,
+    what: EventKind,
 }
 
 impl Eq for Event {}
@@ -94,10 +96,10 @@ impl Ord for Event {
 struct Request {
     due: f64,
     sent: Option<f64>,
-    end: Option<(f64, How)>,
+    end: Option<(f64, ObservedOutcome)>,
     bytes: u64,
     on: Option<usize>,
-    carrier: Option<Carrier>,
+    carrier: Option<RequestConnection>,
     resent: bool,
     begun: bool,
 }
@@ -109,13 +111,13 @@ struct Connection {
     ready: Option<f64>,
     requests: u64,
     quiet_since: f64,
-    entry: Entry,
+    entry: AcceptOutcome,
     carries: Option<usize>,
     open: bool,
 }
 
 struct Run<'a> {
-    target: &'a mut Simulated,
+    target: &'a mut ModelTarget,
     experiment: &'a Experiment,
     keep_alive: bool,
     timeout: f64,
@@ -132,21 +134,25 @@ struct Run<'a> {
     to_send: usize,
     stopped: bool,
     last_due: f64,
-    watched: Watched,
+    watched: ExperimentObservation,
 }
 
-impl Subject for Simulated {
-    fn watch(&mut self, experiment: &Experiment) -> Watched {
+impl ExperimentTarget for ModelTarget {
+    fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation {
         if experiment.variation.another_source && self.one_source {
             let why = "this machine has no second address".to_owned();
-            return Watched { impossible: Some(why), ..Watched::default() };
+            return ExperimentObservation { impossible: Some(why), ..ExperimentObservation::default() };
         }
-        if let Load::Rate { rate, lasts, .. } = experiment.load
+        if let ExperimentLoad::Rate { rate, lasts, .. } = experiment.load
             && rate > self.generator
         {
             self.now += lasts.as_secs_f64();
             let why = "fewer were sent than were due".to_owned();
-            return Watched { invalid: Some(why), took: lasts, ..Watched::default() };
+            return ExperimentObservation {
+                invalid: Some(why),
+                took: lasts,
+                ..ExperimentObservation::default()
+            };
         }
         Run::new(self, experiment).carry_out()
     }
@@ -158,7 +164,7 @@ impl Subject for Simulated {
 }
 
 impl<'a> Run<'a> {
-    fn new(target: &'a mut Simulated, experiment: &'a Experiment) -> Self {
+    fn new(target: &'a mut ModelTarget, experiment: &'a Experiment) -> Self {
         let keep_alive = experiment.variation.keep_alive.unwrap_or(target.keep_alive);
         let timeout = experiment.variation.timeout.map_or(target.timeout, |timeout| timeout.as_secs_f64());
         let began = target.now;
@@ -179,11 +185,11 @@ impl<'a> Run<'a> {
             to_send: 0,
             stopped: false,
             last_due: 0.0,
-            watched: Watched::default(),
+            watched: ExperimentObservation::default(),
         }
     }
 
-    fn carry_out(mut self) -> Watched {
+    fn carry_out(mut self) -> ExperimentObservation {
         self.hold();
         let first = self.schedule();
         let mut now = self.began;
@@ -202,12 +208,12 @@ impl<'a> Run<'a> {
 
     fn hold(&mut self) {
         for _ in 0..self.experiment.variation.held {
-            let entry = self.target.door.enter(usize::MAX);
-            self.watched.held += usize::from(matches!(entry, Entry::Served | Entry::Queued));
+            let entry = self.target.door.accept(usize::MAX);
+            self.watched.held += usize::from(matches!(entry, AcceptOutcome::Served | AcceptOutcome::Queued));
         }
     }
 
-    fn push(&mut self, at: f64, what: What) {
+    fn push(&mut self, at: f64, what: EventKind) {
         self.order += 1;
         self.events.push(Reverse(Event { at, order: self.order, what }));
     }
@@ -216,21 +222,21 @@ impl<'a> Run<'a> {
     fn schedule(&mut self) -> f64 {
         let began = self.began;
         match self.experiment.load.clone() {
-            Load::Rate { rate, lasts, spacing } => {
+            ExperimentLoad::Rate { rate, lasts, spacing } => {
                 let mut at = 0.0;
                 while at < lasts.as_secs_f64() {
                     self.plan(began + at);
                     let chance =
-                        if spacing == Spacing::Even { 1.0 } else { exponential(&mut self.target.rng) };
+                        if spacing == RequestSpacing::Even { 1.0 } else { exponential(&mut self.target.rng) };
                     at += chance / rate;
                 }
                 began
             }
-            Load::Clients { clients, .. } => {
+            ExperimentLoad::Clients { clients, .. } => {
                 (0..clients).for_each(|_| self.plan(began));
                 began
             }
-            Load::Bursts { size, times, every, quiet } => {
+            ExperimentLoad::Bursts { size, times, every, quiet } => {
                 let first = began + quiet.as_secs_f64();
                 for burst in 0..times {
                     (0..size).for_each(|_| self.plan(first + burst as f64 * every.as_secs_f64()));
@@ -246,19 +252,23 @@ impl<'a> Run<'a> {
             Request { due, sent: None, end: None, bytes: 0, on, carrier: None, resent: false, begun: false };
         self.requests.push(request);
         self.to_send += 1;
-        self.push(due, What::Due(self.requests.len() - 1));
+        self.push(due, EventKind::Due(self.requests.len() - 1));
     }
 
     fn happen(&mut self, event: Event) {
         match event.what {
-            What::Due(request) => self.due(request, event.at),
-            What::Connect(connection) => self.connect(connection, event.at),
-            What::Stands(connection) => self.stands(connection, event.at),
-            What::Ready(connection) => self.ready(connection, event.at),
-            What::Answer(request, how) => self.end(request, event.at, how),
-            What::Expires(request) => {
+            EventKind::Due(request) => self.due(request, event.at),
+            EventKind::Connect(connection) => self.connect(connection, event.at),
+            EventKind::Stands(connection) => self.stands(connection, event.at),
+            EventKind::Ready(connection) => self.ready(connection, event.at),
+            EventKind::Answer(request, how) => self.end(request, event.at, how),
+            EventKind::Expires(request) => {
                 let sent = self.requests[request].sent.is_some();
-                self.end(request, event.at, if sent { How::TimedOut } else { How::Unconnected });
+                self.end(
+                    request,
+                    event.at,
+                    if sent { ObservedOutcome::TimedOut } else { ObservedOutcome::Unconnected },
+                );
             }
         }
     }
@@ -272,7 +282,7 @@ impl<'a> Run<'a> {
         self.in_flight += 1;
         self.requests[request].begun = true;
         self.last_due = self.last_due.max(at);
-        self.push(at + self.timeout, What::Expires(request));
+        self.push(at + self.timeout, EventKind::Expires(request));
         self.find_connection(request, at);
     }
 
@@ -291,7 +301,7 @@ impl<'a> Run<'a> {
     fn open_connection(&mut self, request: usize, at: f64) {
         let source = usize::from(self.experiment.variation.another_source);
         if self.target.taken[source] >= self.target.ports {
-            return self.push(at, What::Answer(request, How::NoPort));
+            return self.push(at, EventKind::Answer(request, ObservedOutcome::NoPort));
         }
         self.target.taken[source] += 1;
         let looked_up = match self.target.resolver.as_mut().filter(|_| !self.experiment.variation.literal) {
@@ -309,26 +319,26 @@ impl<'a> Run<'a> {
             ready: None,
             requests: 0,
             quiet_since: at,
-            entry: Entry::Dropped,
+            entry: AcceptOutcome::Dropped,
             carries: Some(request),
             open: true,
         };
         self.connections.push(connection);
         self.requests[request].on = Some(self.connections.len() - 1);
-        self.push(looked_up, What::Connect(self.connections.len() - 1));
+        self.push(looked_up, EventKind::Connect(self.connections.len() - 1));
     }
 
     fn connect(&mut self, connection: usize, at: f64) {
         if !self.connections[connection].open {
             return;
         }
-        let entry = self.target.door.enter(connection);
+        let entry = self.target.door.accept(connection);
         self.connections[connection].entry = entry;
         let chance = self.target.rng.f64();
         match entry {
             // As in Linux since 6.5 (`tcp_syn_linear_timeouts`).
-            Entry::Dropped => self.push(at + 1.0 + 0.03 * chance, What::Connect(connection)),
-            _ => self.push(at + self.target.trip * (0.5 + chance), What::Stands(connection)),
+            AcceptOutcome::Dropped => self.push(at + 1.0 + 0.03 * chance, EventKind::Connect(connection)),
+            _ => self.push(at + self.target.trip * (0.5 + chance), EventKind::Stands(connection)),
         }
     }
 
@@ -338,7 +348,7 @@ impl<'a> Run<'a> {
             None => at,
             Some(handshake) => handshake.pass(at, &mut self.target.rng) + self.target.trip,
         };
-        self.push(done, What::Ready(connection));
+        self.push(done, EventKind::Ready(connection));
     }
 
     fn ready(&mut self, connection: usize, at: f64) {
@@ -355,9 +365,9 @@ impl<'a> Run<'a> {
         let idle = at - connection.quiet_since;
         self.requests[request].on = Some(number);
         self.requests[request].sent = Some(at);
-        self.requests[request].carrier = Some(Carrier {
+        self.requests[request].carrier = Some(RequestConnection {
             number: number as u64,
-            before: connection.requests,
+            earlier_requests: connection.requests,
             idle: if connection.requests == 0 { 0.0 } else { idle },
             connect: connection.stood - connection.asked,
             tls: self.target.handshake.map(|_| connection.ready.unwrap_or(at) - connection.stood),
@@ -370,16 +380,18 @@ impl<'a> Run<'a> {
             return self.meet_the_end(request, number, at);
         }
         match connection.entry {
-            Entry::Served => self.serve(request, at),
-            Entry::Closed => self.push(at + self.target.trip, What::Answer(request, How::Cut)),
-            Entry::Queued | Entry::Dropped => {}
+            AcceptOutcome::Served => self.serve(request, at),
+            AcceptOutcome::Closed => {
+                self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut))
+            }
+            AcceptOutcome::Queued | AcceptOutcome::Dropped => {}
         }
     }
 
     /// The server has closed the connection: the request is sent again, once, or is lost.
     fn meet_the_end(&mut self, request: usize, connection: usize, at: f64) {
         if !self.target.kept.resent || self.requests[request].resent {
-            return self.push(at + self.target.trip, What::Answer(request, How::Cut));
+            return self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut));
         }
         self.watched.retried += 1;
         self.requests[request].resent = true;
@@ -393,10 +405,10 @@ impl<'a> Run<'a> {
         let at = target.stalls.as_mut().map_or(at, |stalls| stalls.put_off(at, &mut target.rng));
         let mut fate = target.server.serve(at, &mut target.rng);
         let head = self.experiment.variation.head;
-        if head && !target.answers_head && fate.how == How::Good {
-            fate.how = How::Status(501);
+        if head && !target.answers_head && fate.how == ObservedOutcome::Good {
+            fate.how = ObservedOutcome::Status(501);
         }
-        let bytes = if head || fate.how != How::Good { 120 } else { target.bytes };
+        let bytes = if head || fate.how != ObservedOutcome::Good { 120 } else { target.bytes };
         let mut end = target
             .link
             .as_mut()
@@ -412,10 +424,10 @@ impl<'a> Run<'a> {
         if let Some(carrier) = self.requests[request].carrier.as_mut() {
             carrier.first_byte = Some(end - sent);
         }
-        self.push(end, What::Answer(request, fate.how));
+        self.push(end, EventKind::Answer(request, fate.how));
     }
 
-    fn end(&mut self, request: usize, at: f64, how: How) {
+    fn end(&mut self, request: usize, at: f64, how: ObservedOutcome) {
         if self.requests[request].end.is_some() {
             return;
         }
@@ -427,8 +439,8 @@ impl<'a> Run<'a> {
         self.next_of_client(at);
     }
 
-    fn release(&mut self, connection: usize, at: f64, how: How) {
-        let answered = matches!(how, How::Good | How::Status(_));
+    fn release(&mut self, connection: usize, at: f64, how: ObservedOutcome) {
+        let answered = matches!(how, ObservedOutcome::Good | ObservedOutcome::Status(_));
         if !answered || !self.keep_alive || self.target.kept.closes {
             self.close(connection, at);
             if let Some(waiting) = self.next_waiting() {
@@ -458,16 +470,16 @@ impl<'a> Run<'a> {
             return;
         }
         self.open -= 1;
-        if self.connections[connection].entry == Entry::Served {
+        if self.connections[connection].entry == AcceptOutcome::Served {
             self.leave(at);
         }
     }
 
     /// The next of those whom nobody reads is read; who has gone meanwhile is found to be gone.
     fn leave(&mut self, at: f64) {
-        while let Some(next) = self.target.door.leave() {
+        while let Some(next) = self.target.door.close_connection() {
             let Some(connection) = self.connections.get_mut(next) else { continue };
-            connection.entry = Entry::Served;
+            connection.entry = AcceptOutcome::Served;
             if connection.open {
                 let sent = connection.carries.filter(|request| self.requests[*request].sent.is_some());
                 return sent.map_or((), |request| self.serve(request, at));
@@ -476,17 +488,17 @@ impl<'a> Run<'a> {
     }
 
     fn next_of_client(&mut self, at: f64) {
-        let Load::Clients { lasts, requests, .. } = self.experiment.load else { return };
+        let ExperimentLoad::Clients { lasts, requests, .. } = self.experiment.load else { return };
         if at < self.began + lasts.as_secs_f64() && (self.requests.len() as u64) < requests {
             self.plan(at);
         }
     }
 
     /// Closes everything, and says what was seen.
-    fn finish(mut self, first: f64, now: f64) -> Watched {
+    fn finish(mut self, first: f64, now: f64) -> ExperimentObservation {
         let hits = self.requests.iter().filter(|request| request.begun);
-        self.watched.hits = hits.map(|request| hit(request, first, now)).collect();
-        self.target.door.empty();
+        self.watched.requests = hits.map(|request| hit(request, first, now)).collect();
+        self.target.door.clear();
         self.target.now = now.max(self.last_due);
         self.watched.took = Duration::from_secs_f64((now - self.began).max(0.0));
         self.watched.interrupted = now > self.target.until;
@@ -494,15 +506,15 @@ impl<'a> Run<'a> {
     }
 }
 
-fn hit(request: &Request, first: f64, now: f64) -> Hit {
-    let (end, how) = request.end.unwrap_or((now, How::Unanswered));
-    Hit {
+fn hit(request: &Request, first: f64, now: f64) -> ObservedRequest {
+    let (end, how) = request.end.unwrap_or((now, ObservedOutcome::Unanswered));
+    ObservedRequest {
         due: request.due - first,
         sent: request.sent.map(|sent| sent - first),
         lag: 0.0,
         end: end - first,
-        how,
+        outcome: how,
         bytes: request.bytes,
-        carrier: request.carrier,
+        connection: request.carrier,
     }
 }

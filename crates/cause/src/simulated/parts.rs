@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 
-use super::servers::{Service, exponential};
+use super::servers::{LognormalService, exponential};
 
 /// Who takes connections on.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct SimulatedListener {
     /// How many are served at once.
     pub most: usize,
     /// How many more are connected by the kernel, and read by nobody until one of those ends; none: one too many is closed.
@@ -19,7 +19,7 @@ pub struct Door {
 
 /// What becomes of a connection at the door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub enum AcceptOutcome {
     /// It is read.
     Served,
     /// It stands, and nobody reads it.
@@ -30,7 +30,7 @@ pub enum Entry {
     Dropped,
 }
 
-impl Door {
+impl SimulatedListener {
     /// One that takes everybody.
     #[must_use]
     pub fn open() -> Self {
@@ -44,24 +44,24 @@ impl Door {
     }
 
     /// A connection comes.
-    pub fn enter(&mut self, connection: usize) -> Entry {
+    pub fn accept(&mut self, connection: usize) -> AcceptOutcome {
         if self.served < self.most {
             self.served += 1;
-            return Entry::Served;
+            return AcceptOutcome::Served;
         }
         match self.backlog {
-            None => Entry::Closed,
+            None => AcceptOutcome::Closed,
             // Linux completes one more than `listen` was told (causes-study.md, section 8).
-            Some(backlog) if self.line.len() > backlog => Entry::Dropped,
+            Some(backlog) if self.line.len() > backlog => AcceptOutcome::Dropped,
             Some(_) => {
                 self.line.push_back(connection);
-                Entry::Queued
+                AcceptOutcome::Queued
             }
         }
     }
 
     /// A served connection ends; who is served in its place.
-    pub fn leave(&mut self) -> Option<usize> {
+    pub fn close_connection(&mut self) -> Option<usize> {
         let next = self.line.pop_front();
         if next.is_none() {
             self.served -= 1;
@@ -70,7 +70,7 @@ impl Door {
     }
 
     /// All are gone.
-    pub fn empty(&mut self) {
+    pub fn clear(&mut self) {
         self.served = 0;
         self.line.clear();
     }
@@ -78,7 +78,7 @@ impl Door {
 
 /// When a server ends connections, without a word: the next request on it is reset.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept {
+pub struct KeepAlivePolicy {
     /// After so many requests.
     pub requests: u64,
     /// After so much silence, in seconds.
@@ -89,23 +89,23 @@ pub struct Kept {
     pub resent: bool,
 }
 
-impl Kept {
+impl KeepAlivePolicy {
     /// For ever.
     pub const EVER: Self = Self { requests: u64::MAX, idle: f64::INFINITY, closes: false, resent: true };
 }
 
 /// Work that is done one piece after another: handshakes on a core, lookups at a resolver.
 #[derive(Debug, Clone, Copy)]
-pub struct Turnstile {
+pub struct SerialServer {
     /// How long a piece takes.
-    pub each: Service,
+    pub each: LognormalService,
     /// Everybody waits for those before.
     pub alone: bool,
     /// When it is free.
     pub free: f64,
 }
 
-impl Turnstile {
+impl SerialServer {
     /// When a piece that comes now is done.
     pub fn pass(&mut self, at: f64, rng: &mut Rng) -> f64 {
         let start = if self.alone { self.free.max(at) } else { at };
@@ -116,14 +116,14 @@ impl Turnstile {
 
 /// Bytes a second, one answer after another.
 #[derive(Debug, Clone, Copy)]
-pub struct Link {
+pub struct SimulatedLink {
     /// Bytes a second.
     pub rate: f64,
     /// When it is free.
     pub free: f64,
 }
 
-impl Link {
+impl SimulatedLink {
     /// When so many bytes that are ready now have passed.
     pub fn pass(&mut self, ready: f64, bytes: u64) -> f64 {
         self.free = self.free.max(ready) + bytes as f64 / self.rate;
@@ -133,7 +133,7 @@ impl Link {
 
 /// Everything stands still now and then.
 #[derive(Debug, Clone, Copy)]
-pub struct Stalls {
+pub struct StallSchedule {
     /// Seconds from one's end to the next's begin.
     pub every: f64,
     /// Share by which that varies.
@@ -148,7 +148,7 @@ pub struct Stalls {
     before: (f64, f64),
 }
 
-impl Stalls {
+impl StallSchedule {
     /// None yet.
     #[must_use]
     pub fn new(every: f64, varies: f64, length: (f64, f64)) -> Self {

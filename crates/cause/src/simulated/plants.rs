@@ -6,69 +6,72 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::client::Simulated;
-use super::parts::{Door, Kept, Link, Stalls, Turnstile};
-use super::servers::{Bucket, Chain, Quick, Quota, Server, Service, Spaced, Uneven, Workers};
-use crate::class::Class;
-use crate::inquiry::Known;
+use super::client::ModelTarget;
+use super::parts::{KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule};
+use super::servers::{
+    CfsQuotaServer, LeakyBucketServer, LognormalService, RetryingProxyServer, ServerModel, TokenBucketServer,
+    UnevenBalancer, UnlimitedServer, WorkerPoolServer,
+};
+use crate::class::CauseClass;
+use crate::inquiry::SearchFindings;
 use crate::sizes::one_in_a_thousand;
 
 /// A target, what is known of it, and what is not.
-pub struct Plant {
+pub struct PlantedTarget {
     /// What was planted: one cause, or two.
-    pub truth: Vec<Class>,
+    pub truth: Vec<CauseClass>,
     /// What a search would have found out.
-    pub known: Known,
+    pub known: SearchFindings,
     /// It.
-    pub subject: Simulated,
+    pub subject: ModelTarget,
 }
 
 /// Single causes that are planted.
-pub const SINGLE: [Class; 17] = [
-    Class::RateLimiter,
-    Class::HangingLimiter,
-    Class::DelayingLimiter,
-    Class::CpuSaturation,
-    Class::PoolSaturation,
-    Class::ConcurrencyCap,
-    Class::ConnectionCap,
-    Class::CfsThrottling,
-    Class::ChurnCost,
-    Class::KeepAliveRace,
-    Class::TimeoutChain,
-    Class::Pauses,
-    Class::UnevenBalancing,
-    Class::Dns,
-    Class::Ports,
-    Class::Bandwidth,
-    Class::Generator,
+pub const SINGLE: [CauseClass; 17] = [
+    CauseClass::RateLimiter,
+    CauseClass::HangingLimiter,
+    CauseClass::DelayingLimiter,
+    CauseClass::CpuSaturation,
+    CauseClass::PoolSaturation,
+    CauseClass::ConcurrencyCap,
+    CauseClass::ConnectionCap,
+    CauseClass::CfsThrottling,
+    CauseClass::ChurnCost,
+    CauseClass::KeepAliveRace,
+    CauseClass::TimeoutChain,
+    CauseClass::Pauses,
+    CauseClass::UnevenBalancing,
+    CauseClass::Dns,
+    CauseClass::Ports,
+    CauseClass::Bandwidth,
+    CauseClass::Generator,
 ];
 
 /// Two at once that are planted.
-pub const PAIRS: [[Class; 2]; 8] = [
-    [Class::PoolSaturation, Class::Pauses],
-    [Class::CpuSaturation, Class::KeepAliveRace],
-    [Class::RateLimiter, Class::KeepAliveRace],
-    [Class::RateLimiter, Class::Pauses],
-    [Class::PoolSaturation, Class::KeepAliveRace],
-    [Class::RateLimiter, Class::Dns],
-    [Class::HangingLimiter, Class::KeepAliveRace],
-    [Class::ConnectionCap, Class::CpuSaturation],
+pub const PAIRS: [[CauseClass; 2]; 8] = [
+    [CauseClass::PoolSaturation, CauseClass::Pauses],
+    [CauseClass::CpuSaturation, CauseClass::KeepAliveRace],
+    [CauseClass::RateLimiter, CauseClass::KeepAliveRace],
+    [CauseClass::RateLimiter, CauseClass::Pauses],
+    [CauseClass::PoolSaturation, CauseClass::KeepAliveRace],
+    [CauseClass::RateLimiter, CauseClass::Dns],
+    [CauseClass::HangingLimiter, CauseClass::KeepAliveRace],
+    [CauseClass::ConnectionCap, CauseClass::CpuSaturation],
 ];
 
-impl Plant {
+impl PlantedTarget {
     /// Of a class, from a seed.
     #[must_use]
-    pub fn draw(class: Class, seed: u64) -> Self {
-        let mut drawer = Drawer::new(seed ^ (class as u64) << 40);
+    pub fn draw(class: CauseClass, seed: u64) -> Self {
+        let mut drawer = TargetBuilder::new(seed ^ (class as u64) << 40);
         drawer.plant(class);
         drawer.finish(vec![class])
     }
 
     /// The same on this machine: answers take 0.05 to 0.5 ms where no worker or core is busy with them.
     #[must_use]
-    pub fn draw_beside(class: Class, seed: u64) -> Self {
-        let mut drawer = Drawer::new(seed ^ (class as u64) << 40);
+    pub fn draw_local(class: CauseClass, seed: u64) -> Self {
+        let mut drawer = TargetBuilder::new(seed ^ (class as u64) << 40);
         drawer.service_between = (0.000_05, 0.000_5);
         (drawer.subject.trip, drawer.subject.jitter) = (0.000_03, 0.000_03);
         drawer.plant(class);
@@ -77,8 +80,8 @@ impl Plant {
 
     /// Of two classes at once.
     #[must_use]
-    pub fn draw_pair(pair: [Class; 2], seed: u64) -> Self {
-        let mut drawer = Drawer::new(seed ^ (pair[0] as u64) << 40 ^ (pair[1] as u64) << 48);
+    pub fn draw_pair(pair: [CauseClass; 2], seed: u64) -> Self {
+        let mut drawer = TargetBuilder::new(seed ^ (pair[0] as u64) << 40 ^ (pair[1] as u64) << 48);
         drawer.paired = true;
         drawer.plant(pair[0]);
         drawer.add(pair[1]);
@@ -88,39 +91,39 @@ impl Plant {
     /// Nothing is wrong with it at this rate.
     #[must_use]
     pub fn sound(seed: u64) -> Self {
-        let mut drawer = Drawer::new(seed ^ 0xff << 40);
+        let mut drawer = TargetBuilder::new(seed ^ 0xff << 40);
         let service = drawer.quick();
         drawer.limit = drawer.between(100.0, 800.0);
-        drawer.serve(Quick { service });
-        drawer.finish(vec![Class::Unknown])
+        drawer.serve(UnlimitedServer { service });
+        drawer.finish(vec![CauseClass::Unknown])
     }
 
     /// So many connections are served for 100 ms a request, the rest stand in a backlog of 1,024 that nobody reads.
     #[must_use]
     pub fn puzzle(seed: u64) -> Self {
-        let mut drawer = Drawer::new(seed ^ 0xfe << 40);
+        let mut drawer = TargetBuilder::new(seed ^ 0xfe << 40);
         drawer.limit = 150.0;
-        drawer.serve(Quick { service: Service { mean: 0.1, variation: 0.02 } });
-        drawer.subject.door = Door::new(15, Some(1_024));
-        drawer.finish(vec![Class::ConnectionCap])
+        drawer.serve(UnlimitedServer { service: LognormalService { mean: 0.1, variation: 0.02 } });
+        drawer.subject.door = SimulatedListener::new(15, Some(1_024));
+        drawer.finish(vec![CauseClass::ConnectionCap])
     }
 }
 
-impl Plant {
+impl PlantedTarget {
     /// What lets hang whatever is beyond 150/s, and closes whatever connection is beyond 1,024.
     #[must_use]
     pub fn closing_puzzle(seed: u64) -> Self {
-        let mut drawer = Drawer::new(seed ^ 0xfd << 40);
+        let mut drawer = TargetBuilder::new(seed ^ 0xfd << 40);
         drawer.limit = 150.0;
-        let service = Service { mean: 0.02, variation: 0.05 };
+        let service = LognormalService { mean: 0.02, variation: 0.05 };
         let (fill, size) = (150.0, 20.0);
-        drawer.serve(Bucket { fill, size, step: 0.0, left: size, at: 0.0, service, status: None });
-        drawer.subject.door = Door::new(1_024, None);
-        drawer.finish(vec![Class::HangingLimiter, Class::ConnectionCap])
+        drawer.serve(TokenBucketServer { fill, size, step: 0.0, left: size, at: 0.0, service, status: None });
+        drawer.subject.door = SimulatedListener::new(1_024, None);
+        drawer.finish(vec![CauseClass::HangingLimiter, CauseClass::ConnectionCap])
     }
 }
 
-struct Drawer {
+struct TargetBuilder {
     rng: Rng,
     /// Requests a second at which it breaks.
     limit: f64,
@@ -130,18 +133,18 @@ struct Drawer {
     service_between: (f64, f64),
     /// Two causes are planted.
     paired: bool,
-    subject: Simulated,
+    subject: ModelTarget,
 }
 
-impl Drawer {
+impl TargetBuilder {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let hiccups = Stalls::new(3.0, 1.0, (0.005, 0.02));
-        let never = Quick { service: Service { mean: 0.001, variation: 0.0 } };
-        let subject = Simulated {
+        let hiccups = StallSchedule::new(3.0, 1.0, (0.005, 0.02));
+        let never = UnlimitedServer { service: LognormalService { mean: 0.001, variation: 0.0 } };
+        let subject = ModelTarget {
             server: Box::new(never),
-            door: Door::open(),
-            kept: Kept::EVER,
+            door: SimulatedListener::open(),
+            kept: KeepAlivePolicy::EVER,
             handshake: None,
             resolver: None,
             link: None,
@@ -172,7 +175,7 @@ impl Drawer {
         least * (most / least).powf(self.rng.f64())
     }
 
-    fn serve(&mut self, server: impl Server + 'static) {
+    fn serve(&mut self, server: impl ServerModel + 'static) {
         self.subject.server = Box::new(server);
     }
 
@@ -181,54 +184,54 @@ impl Drawer {
     }
 
     /// A server that is no bottleneck.
-    fn quick(&mut self) -> Service {
+    fn quick(&mut self) -> LognormalService {
         let (least, most) = self.service_between;
         self.service = self.log_between(least, most);
-        Service { mean: self.service, variation: self.variation() }
+        LognormalService { mean: self.service, variation: self.variation() }
     }
 
     fn status(&mut self) -> u16 {
         [429, 503, 403][self.rng.usize(..3)]
     }
 
-    fn plant(&mut self, class: Class) {
+    fn plant(&mut self, class: CauseClass) {
         self.limit = self.log_between(34.0, 1_600.0);
         match class {
-            Class::RateLimiter => self.bucket(true),
-            Class::HangingLimiter => self.bucket(false),
-            Class::DelayingLimiter => self.spaced(),
-            Class::CpuSaturation => self.pool(1),
-            Class::PoolSaturation | Class::ConcurrencyCap => {
+            CauseClass::RateLimiter => self.bucket(true),
+            CauseClass::HangingLimiter => self.bucket(false),
+            CauseClass::DelayingLimiter => self.spaced(),
+            CauseClass::CpuSaturation => self.pool(1),
+            CauseClass::PoolSaturation | CauseClass::ConcurrencyCap => {
                 let workers = self.log_between(2.0, 32.9) as usize;
-                if class == Class::PoolSaturation { self.pool(workers) } else { self.cap(workers) }
+                if class == CauseClass::PoolSaturation { self.pool(workers) } else { self.cap(workers) }
             }
-            Class::ConnectionCap => self.connections(),
-            Class::CfsThrottling => self.quota(),
-            Class::ChurnCost => self.churn(),
-            Class::TimeoutChain => self.chain(),
-            Class::UnevenBalancing => self.uneven(),
-            Class::Bandwidth => self.bandwidth(),
+            CauseClass::ConnectionCap => self.connections(),
+            CauseClass::CfsThrottling => self.quota(),
+            CauseClass::ChurnCost => self.churn(),
+            CauseClass::TimeoutChain => self.chain(),
+            CauseClass::UnevenBalancing => self.uneven(),
+            CauseClass::Bandwidth => self.bandwidth(),
             _ => self.beside(class),
         }
     }
 
     /// What lies beside a server that is no bottleneck.
-    fn beside(&mut self, class: Class) {
+    fn beside(&mut self, class: CauseClass) {
         let service = self.quick();
-        self.serve(Quick { service });
+        self.serve(UnlimitedServer { service });
         self.add(class);
     }
 
-    fn add(&mut self, class: Class) {
+    fn add(&mut self, class: CauseClass) {
         match class {
-            Class::KeepAliveRace => self.race(),
-            Class::Pauses => self.pauses(),
+            CauseClass::KeepAliveRace => self.race(),
+            CauseClass::Pauses => self.pauses(),
             // A resolver that is as slow as what it lies beside hides it.
-            Class::Dns => self.names(self.paired),
-            Class::Ports => self.ports(),
-            Class::Generator => self.subject.generator = self.limit * 0.3,
+            CauseClass::Dns => self.names(self.paired),
+            CauseClass::Ports => self.ports(),
+            CauseClass::Generator => self.subject.generator = self.limit * 0.3,
             // Connections of which each is served by itself, and a core behind them that they share.
-            Class::CpuSaturation => self.core_behind(),
+            CauseClass::CpuSaturation => self.core_behind(),
             _ => {}
         }
     }
@@ -239,13 +242,13 @@ impl Drawer {
         let step = if refuses && window < 2 { [0.1, 1.0][usize::from(window)] } else { 0.0 };
         let size = if step > 0.0 { fill * step } else { self.log_between(1.0, fill) }.max(1.0);
         let status = refuses.then(|| self.status());
-        self.serve(Bucket { fill, size, step, left: size, at: 0.0, service, status });
+        self.serve(TokenBucketServer { fill, size, step, left: size, at: 0.0, service, status });
     }
 
     fn spaced(&mut self) {
         let service = self.quick();
         let most = self.log_between(0.1, 3.0);
-        self.serve(Spaced { rate: self.limit, next: 0.0, most, service });
+        self.serve(LeakyBucketServer { rate: self.limit, next: 0.0, most, service });
     }
 
     fn pool(&mut self, workers: usize) {
@@ -253,7 +256,7 @@ impl Drawer {
         let busy = (workers as f64 / self.limit).clamp(0.001, 0.12);
         self.limit = workers as f64 / busy;
         self.service = busy;
-        let service = Service { mean: busy, variation: self.variation() };
+        let service = LognormalService { mean: busy, variation: self.variation() };
         let room = if self.rng.u8(..4) == 0 {
             (self.limit * self.log_between(0.05, 0.6)).ceil() as usize
         } else {
@@ -261,17 +264,18 @@ impl Drawer {
         };
         if workers > 1 && room == usize::MAX && self.rng.u8(..4) == 0 {
             // A worker for each connection, which it serves once.
-            self.subject.door = Door::new(workers, Some(2_048));
+            self.subject.door = SimulatedListener::new(workers, Some(2_048));
             self.subject.kept.closes = true;
         }
-        self.serve(Workers::new(workers, service, room));
+        self.serve(WorkerPoolServer::new(workers, service, room));
     }
 
     fn cap(&mut self, places: usize) {
         let busy = (places as f64 / self.limit).clamp(0.001, 0.12);
         self.limit = places as f64 / busy;
         self.service = busy;
-        let mut server = Workers::new(places, Service { mean: busy, variation: self.variation() }, 0);
+        let mut server =
+            WorkerPoolServer::new(places, LognormalService { mean: busy, variation: self.variation() }, 0);
         server.status = self.status();
         self.serve(server);
     }
@@ -282,9 +286,9 @@ impl Drawer {
         self.limit = places / busy;
         self.service = busy;
         let backlog = [None, Some(128), Some(1_024)][self.rng.usize(..3)];
-        self.subject.door = Door::new(places as usize, backlog);
-        let service = Service { mean: busy, variation: self.variation().min(0.2) };
-        self.serve(Quick { service });
+        self.subject.door = SimulatedListener::new(places as usize, backlog);
+        let service = LognormalService { mean: busy, variation: self.variation().min(0.2) };
+        self.serve(UnlimitedServer { service });
     }
 
     fn core_behind(&mut self) {
@@ -292,9 +296,9 @@ impl Drawer {
         self.limit *= 0.8;
         let mean = 1.0 / self.limit;
         self.service = mean;
-        self.serve(Workers::new(1, Service { mean, variation: 0.2 }, usize::MAX));
+        self.serve(WorkerPoolServer::new(1, LognormalService { mean, variation: 0.2 }, usize::MAX));
         let places = (self.limit * self.between(0.05, 0.15)).max(4.0);
-        self.subject.door = Door::new(places as usize, None);
+        self.subject.door = SimulatedListener::new(places as usize, None);
     }
 
     fn quota(&mut self) {
@@ -302,18 +306,25 @@ impl Drawer {
         let mean = (share / self.limit).clamp(0.000_5, 0.02);
         self.limit = share / mean;
         self.service = mean;
-        let service = Service { mean, variation: self.variation() };
+        let service = LognormalService { mean, variation: self.variation() };
         let began = self.rng.f64() * 0.1;
-        self.serve(Quota { period: 0.1, granted: share * 0.1, began, used: 0.0, free: 0.0, service });
+        self.serve(CfsQuotaServer {
+            period: 0.1,
+            granted: share * 0.1,
+            began,
+            used: 0.0,
+            free: 0.0,
+            service,
+        });
     }
 
     fn churn(&mut self) {
         let service = self.quick();
-        let each = Service { mean: 1.0 / self.limit, variation: 0.1 };
-        self.subject.handshake = Some(Turnstile { each, alone: true, free: 0.0 });
+        let each = LognormalService { mean: 1.0 / self.limit, variation: 0.1 };
+        self.subject.handshake = Some(SerialServer { each, alone: true, free: 0.0 });
         self.subject.keep_alive = false;
         self.service += each.mean;
-        self.serve(Quick { service });
+        self.serve(UnlimitedServer { service });
     }
 
     fn race(&mut self) {
@@ -326,7 +337,7 @@ impl Drawer {
         // Half a gap of base: connections are idle for longer than that at times.
         let idle = self.between(0.3, 0.9) * 2.0 / self.limit;
         let after = if polled { (requests, f64::INFINITY) } else { (u64::MAX, idle.max(0.002)) };
-        self.subject.kept = Kept { requests: after.0, idle: after.1, closes: false, resent };
+        self.subject.kept = KeepAlivePolicy { requests: after.0, idle: after.1, closes: false, resent };
     }
 
     fn chain(&mut self) {
@@ -334,16 +345,20 @@ impl Drawer {
         let busy = (workers as f64 / self.limit).clamp(0.001, 0.12);
         self.limit = workers as f64 / busy;
         self.service = busy;
-        let behind = Workers::new(workers, Service { mean: busy, variation: self.variation() }, usize::MAX);
+        let behind = WorkerPoolServer::new(
+            workers,
+            LognormalService { mean: busy, variation: self.variation() },
+            usize::MAX,
+        );
         let gives_up = self.between(0.2, 1.2).max(4.0 * busy);
         let (tries, status) = (self.rng.u32(1..4), [502, 503, 504][self.rng.usize(..3)]);
-        self.serve(Chain { behind, gives_up, tries, status, later: VecDeque::new() });
+        self.serve(RetryingProxyServer { behind, gives_up, tries, status, later: VecDeque::new() });
     }
 
     fn pauses(&mut self) {
         let length = self.between(0.06, 0.3);
         let every = self.between(0.4, 1.2);
-        self.subject.stalls = Some(Stalls::new(every, 0.2, (length * 0.95, length * 1.05)));
+        self.subject.stalls = Some(StallSchedule::new(every, 0.2, (length * 0.95, length * 1.05)));
     }
 
     fn uneven(&mut self) {
@@ -356,9 +371,12 @@ impl Drawer {
         self.service = mean;
         let variation = self.variation().min(0.2);
         let mut servers =
-            vec![Workers::new(slow as usize * 3, Service { mean, variation }, usize::MAX); count];
-        servers[0] = Workers::new(slow as usize, Service { mean, variation }, usize::MAX);
-        self.serve(Uneven { servers, turn: 0 });
+            vec![
+                WorkerPoolServer::new(slow as usize * 3, LognormalService { mean, variation }, usize::MAX);
+                count
+            ];
+        servers[0] = WorkerPoolServer::new(slow as usize, LognormalService { mean, variation }, usize::MAX);
+        self.serve(UnevenBalancer { servers, turn: 0 });
     }
 
     fn names(&mut self, beside: bool) {
@@ -367,7 +385,8 @@ impl Drawer {
         } else {
             (self.between(0.03, 0.3), false)
         };
-        self.subject.resolver = Some(Turnstile { each: Service { mean, variation: 0.3 }, alone, free: 0.0 });
+        self.subject.resolver =
+            Some(SerialServer { each: LognormalService { mean, variation: 0.3 }, alone, free: 0.0 });
         self.subject.keep_alive = false;
         self.service += mean;
     }
@@ -381,34 +400,34 @@ impl Drawer {
     fn bandwidth(&mut self) {
         let service = self.quick();
         // The link takes answers in the order of their requests: what is late would hold it up.
-        let service = Service { variation: service.variation.min(0.2), ..service };
+        let service = LognormalService { variation: service.variation.min(0.2), ..service };
         self.subject.bytes = self.log_between(4_000.0, 100_000.0) as u64;
         let rate = self.limit * self.subject.bytes as f64;
         self.service += 1.0 / self.limit;
-        self.subject.link = Some(Link { rate, free: 0.0 });
-        self.serve(Quick { service });
+        self.subject.link = Some(SimulatedLink { rate, free: 0.0 });
+        self.serve(UnlimitedServer { service });
     }
 
-    fn finish(mut self, truth: Vec<Class>) -> Plant {
+    fn finish(mut self, truth: Vec<CauseClass>) -> PlantedTarget {
         // Half of the searches say where a cap refuses one in a thousand, which is far below what its places carry.
-        let cap =
-            matches!(truth[..], [Class::ConcurrencyCap] | [Class::ConnectionCap]) && self.limit != 150.0;
+        let cap = matches!(truth[..], [CauseClass::ConcurrencyCap] | [CauseClass::ConnectionCap])
+            && self.limit != 150.0;
         let first = one_in_a_thousand((self.limit * self.service).round().max(1.0)) / self.service;
         if cap && first > 34.0 && self.rng.bool() {
             self.limit = first;
         }
-        let known = Known {
+        let known = SearchFindings {
             limit: self.limit * (1.0 + self.between(-0.03, 0.03)),
             service: (self.service + 2.0 * self.subject.jitter) * self.between(0.9, 1.15),
             timeout: self.subject.timeout,
-            failing: 0.0,
+            failure_share: 0.0,
             keep_alive: self.subject.keep_alive,
             tls: self.subject.handshake.is_some(),
-            named: self.subject.resolver.is_some(),
+            target_is_name: self.subject.resolver.is_some(),
             max_rate: None,
             generator: None,
             budget: Duration::from_secs(40),
         };
-        Plant { truth, known, subject: self.subject }
+        PlantedTarget { truth, known, subject: self.subject }
     }
 }

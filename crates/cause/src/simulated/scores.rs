@@ -1,20 +1,20 @@
 //! How well inquiries did: what was planted against what was named.
 
-use super::plants::{PAIRS, Plant, SINGLE};
-use crate::case::Case;
-use crate::class::Class;
-use crate::inquiry::{Inquiry, Step, lasts};
-use crate::odds::{self, Odds};
-use crate::report::Report;
-use crate::subject::Subject;
+use super::plants::{PAIRS, PlantedTarget, SINGLE};
+use crate::case::DiagnosisInput;
+use crate::class::CauseClass;
+use crate::inquiry::{Inquiry, InquiryStep, load_seconds};
+use crate::odds::{self, CausePosterior};
+use crate::report::DiagnosisReport;
+use crate::subject::ExperimentTarget;
 
 /// How an inquiry ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Score {
+pub struct DiagnosisScore {
     /// What was planted.
-    pub truth: Vec<Class>,
+    pub truth: Vec<CauseClass>,
     /// What was named, the likeliest first.
-    pub named: Vec<Class>,
+    pub named: Vec<CauseClass>,
     /// How much likelier the first is than the likeliest that is not named.
     pub ahead: f64,
     /// A tie was told that has both the planted and the named cause.
@@ -22,13 +22,13 @@ pub struct Score {
     /// Seconds of load.
     pub load: f64,
     /// What it said.
-    pub report: Report,
+    pub report: DiagnosisReport,
 }
 
 /// So many times likelier is confident.
 const CONFIDENT: f64 = 10.0;
 
-impl Score {
+impl DiagnosisScore {
     /// The first that was named is planted.
     #[must_use]
     pub fn is_right(&self) -> bool {
@@ -56,64 +56,72 @@ impl Score {
 
 /// Carries an inquiry out.
 #[must_use]
-pub fn score(mut plant: Plant) -> Score {
+pub fn score(mut plant: PlantedTarget) -> DiagnosisScore {
     let mut inquiry = Inquiry::new(plant.known.clone());
     let mut load = 0.0;
     loop {
         match inquiry.next_step() {
-            Step::Over => break,
-            Step::Rest(time) => {
+            InquiryStep::Finished => break,
+            InquiryStep::Pause(time) => {
                 let goes_on = plant.subject.pause(time);
-                inquiry.rested(time, goes_on);
+                inquiry.record_pause(time, goes_on);
             }
-            Step::Try(experiment) => {
-                let watched = plant.subject.watch(&experiment);
-                load += lasts(&experiment);
-                inquiry.saw(&experiment, watched);
+            InquiryStep::RunExperiment(experiment) => {
+                let watched = plant.subject.run_experiment(&experiment);
+                load += load_seconds(&experiment);
+                inquiry.record_experiment(&experiment, watched);
             }
         }
     }
-    let case = Case { known: &plant.known, tried: &inquiry.report().tried };
-    let odds = Odds::new(&odds::read(&case), 1.0);
+    let case = DiagnosisInput { known: &plant.known, tried: &inquiry.report().experiments };
+    let odds = CausePosterior::new(&odds::read_signs(&case), 1.0);
     scored(plant.truth, inquiry.report().clone(), &odds, load)
 }
 
-fn scored(truth: Vec<Class>, report: Report, odds: &Odds, load: f64) -> Score {
+fn scored(
+    truth: Vec<CauseClass>,
+    report: DiagnosisReport,
+    odds: &CausePosterior,
+    load: f64,
+) -> DiagnosisScore {
     let named: Vec<_> = report.causes.iter().map(|cause| cause.class).collect();
     let first = report.causes.first().map_or(0.0, |cause| cause.confidence);
-    let next = odds.of.iter().find(|(class, _)| !named.contains(class)).map_or(0.0, |(_, p)| *p);
+    let next = odds.marginals.iter().find(|(class, _)| !named.contains(class)).map_or(0.0, |(_, p)| *p);
     let ahead = first / next.max(1e-3);
     let tied = report.ties.iter().any(|tie| {
         truth.iter().any(|class| tie.between.contains(class))
             && named.iter().any(|class| tie.between.contains(class))
     });
-    Score { truth, named, ahead, tied, load, report }
+    DiagnosisScore { truth, named, ahead, tied, load, report }
 }
 
 /// Every single cause, from each seed.
 #[must_use]
-pub fn singles(seeds: std::ops::Range<u64>) -> Vec<Score> {
-    let plants = SINGLE.into_iter().flat_map(|class| seeds.clone().map(move |seed| Plant::draw(class, seed)));
+pub fn singles(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+    let plants =
+        SINGLE.into_iter().flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw(class, seed)));
     plants.map(score).collect()
 }
 
 /// The same of targets on this machine.
 #[must_use]
-pub fn beside(seeds: std::ops::Range<u64>) -> Vec<Score> {
-    let plants =
-        SINGLE.into_iter().flat_map(|class| seeds.clone().map(move |seed| Plant::draw_beside(class, seed)));
+pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+    let plants = SINGLE
+        .into_iter()
+        .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw_local(class, seed)));
     plants.map(score).collect()
 }
 
 /// Every pair, from each seed.
 #[must_use]
-pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<Score> {
-    let plants =
-        PAIRS.into_iter().flat_map(|pair| seeds.clone().map(move |seed| Plant::draw_pair(pair, seed)));
+pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+    let plants = PAIRS
+        .into_iter()
+        .flat_map(|pair| seeds.clone().map(move |seed| PlantedTarget::draw_pair(pair, seed)));
     plants.map(score).collect()
 }
 
 /// Share of which this holds.
-pub fn share(scores: &[Score], holds: impl Fn(&Score) -> bool) -> f64 {
+pub fn share(scores: &[DiagnosisScore], holds: impl Fn(&DiagnosisScore) -> bool) -> f64 {
     scores.iter().filter(|score| holds(score)).count() as f64 / scores.len().max(1) as f64
 }

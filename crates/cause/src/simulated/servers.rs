@@ -5,47 +5,47 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 
-use crate::watched::How;
+use crate::watched::ObservedOutcome;
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fate {
+pub struct ModelOutcome {
     /// When its answer is there; infinite if there will be none.
     pub end: f64,
     /// What it is.
-    pub how: How,
+    pub how: ObservedOutcome,
 }
 
-impl Fate {
-    fn new(end: f64, how: How) -> Self {
+impl ModelOutcome {
+    fn new(end: f64, how: ObservedOutcome) -> Self {
         Self { end, how }
     }
 
     fn good(end: f64) -> Self {
-        Self::new(end, How::Good)
+        Self::new(end, ObservedOutcome::Good)
     }
 
     fn never() -> Self {
-        Self::new(f64::INFINITY, How::TimedOut)
+        Self::new(f64::INFINITY, ObservedOutcome::TimedOut)
     }
 }
 
 /// Serves requests.
-pub trait Server {
+pub trait ServerModel {
     /// What becomes of a request that arrives now. Instants never go back.
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate;
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome;
 }
 
 /// How long a request takes: lognormal with this mean in seconds and this coefficient of variation.
 #[derive(Debug, Clone, Copy)]
-pub struct Service {
+pub struct LognormalService {
     /// Seconds.
     pub mean: f64,
     /// Standard deviation as a share of the mean.
     pub variation: f64,
 }
 
-impl Service {
+impl LognormalService {
     /// One draw.
     pub fn draw(self, rng: &mut Rng) -> f64 {
         let variance = (self.variation * self.variation).ln_1p();
@@ -64,20 +64,20 @@ fn normal(rng: &mut Rng) -> f64 {
 
 /// Serves everybody at once.
 #[derive(Debug, Clone)]
-pub struct Quick {
+pub struct UnlimitedServer {
     /// How long that takes.
-    pub service: Service,
+    pub service: LognormalService,
 }
 
-impl Server for Quick {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
-        Fate::good(at + self.service.draw(rng))
+impl ServerModel for UnlimitedServer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
+        ModelOutcome::good(at + self.service.draw(rng))
     }
 }
 
 /// A token bucket that is filled a little or a lot at a time; whoever finds no token is refused at once, or hangs.
 #[derive(Debug, Clone)]
-pub struct Bucket {
+pub struct TokenBucketServer {
     /// Tokens a second.
     pub fill: f64,
     /// Most tokens.
@@ -89,12 +89,12 @@ pub struct Bucket {
     /// When they were counted.
     pub at: f64,
     /// How long an answer takes.
-    pub service: Service,
+    pub service: LognormalService,
     /// The status of a refusal; none: the request hangs.
     pub status: Option<u16>,
 }
 
-impl Bucket {
+impl TokenBucketServer {
     fn count(&mut self, at: f64) {
         let until = if self.step > 0.0 { (at / self.step).floor() * self.step } else { at };
         if until > self.at {
@@ -104,20 +104,21 @@ impl Bucket {
     }
 }
 
-impl Server for Bucket {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl ServerModel for TokenBucketServer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         self.count(at);
         if self.left >= 0.999 {
             self.left -= 1.0;
-            return Fate::good(at + self.service.draw(rng));
+            return ModelOutcome::good(at + self.service.draw(rng));
         }
-        self.status.map_or(Fate::never(), |status| Fate::new(at, How::Status(status)))
+        self.status
+            .map_or(ModelOutcome::never(), |status| ModelOutcome::new(at, ObservedOutcome::Status(status)))
     }
 }
 
 /// Lets one request through in each `1 / rate`, in line.
 #[derive(Debug, Clone)]
-pub struct Spaced {
+pub struct LeakyBucketServer {
     /// Requests a second.
     pub rate: f64,
     /// When the next one may pass.
@@ -125,27 +126,27 @@ pub struct Spaced {
     /// Who would wait longer is refused, in seconds.
     pub most: f64,
     /// How long an answer takes then.
-    pub service: Service,
+    pub service: LognormalService,
 }
 
-impl Server for Spaced {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl ServerModel for LeakyBucketServer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         let start = self.next.max(at);
         if start - at > self.most {
-            return Fate::new(at, How::Status(503));
+            return ModelOutcome::new(at, ObservedOutcome::Status(503));
         }
         self.next = start + 1.0 / self.rate;
-        Fate::good(start + self.service.draw(rng))
+        ModelOutcome::good(start + self.service.draw(rng))
     }
 }
 
 /// Workers behind one line.
 #[derive(Debug, Clone)]
-pub struct Workers {
+pub struct WorkerPoolServer {
     /// When each is free again.
     pub free: Vec<f64>,
     /// What a request takes of one.
-    pub service: Service,
+    pub service: LognormalService,
     /// Places in the line; whoever finds none is refused at once. None: those who find no worker free are refused.
     pub room: usize,
     /// What they are refused with.
@@ -153,10 +154,10 @@ pub struct Workers {
     starts: VecDeque<f64>,
 }
 
-impl Workers {
+impl WorkerPoolServer {
     /// So many workers.
     #[must_use]
-    pub fn new(count: usize, service: Service, room: usize) -> Self {
+    pub fn new(count: usize, service: LognormalService, room: usize) -> Self {
         Self { free: vec![0.0; count.max(1)], service, room, status: 503, starts: VecDeque::new() }
     }
 
@@ -177,22 +178,22 @@ impl Workers {
     }
 }
 
-impl Server for Workers {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl ServerModel for WorkerPoolServer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         if self.full(at) {
-            return Fate::new(at, How::Status(self.status));
+            return ModelOutcome::new(at, ObservedOutcome::Status(self.status));
         }
         let worker = self.next();
         let start = self.free[worker].max(at);
         self.free[worker] = start + self.service.draw(rng);
         self.starts.push_back(start);
-        Fate::good(self.free[worker])
+        ModelOutcome::good(self.free[worker])
     }
 }
 
 /// CPU time granted per period, debt carried over (Linux, `sched-bwc`): work waits for the next period once it is spent.
 #[derive(Debug, Clone)]
-pub struct Quota {
+pub struct CfsQuotaServer {
     /// Seconds.
     pub period: f64,
     /// Seconds of work granted in each.
@@ -204,10 +205,10 @@ pub struct Quota {
     /// When the core is free.
     pub free: f64,
     /// Work of a request.
-    pub service: Service,
+    pub service: LognormalService,
 }
 
-impl Quota {
+impl CfsQuotaServer {
     fn account(&mut self, at: f64) {
         let passed = ((at - self.began) / self.period).floor().max(0.0);
         self.began += passed * self.period;
@@ -215,8 +216,8 @@ impl Quota {
     }
 }
 
-impl Server for Quota {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl ServerModel for CfsQuotaServer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         let mut start = at.max(self.free);
         self.account(start);
         while self.used >= self.granted {
@@ -227,15 +228,15 @@ impl Server for Quota {
         let work = self.service.draw(rng);
         self.used += work;
         self.free = start + work;
-        Fate::good(self.free)
+        ModelOutcome::good(self.free)
     }
 }
 
 /// A proxy that gives up on what is behind it, and tries again; what it gave up on is done all the same.
 #[derive(Debug, Clone)]
-pub struct Chain {
+pub struct RetryingProxyServer {
     /// What is behind it.
-    pub behind: Workers,
+    pub behind: WorkerPoolServer,
     /// When it gives up, in seconds.
     pub gives_up: f64,
     /// How often it tries.
@@ -246,8 +247,8 @@ pub struct Chain {
     pub later: VecDeque<f64>,
 }
 
-impl Server for Chain {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl ServerModel for RetryingProxyServer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         while let Some(again) = self.later.front().copied().filter(|again| *again <= at) {
             self.later.pop_front();
             self.behind.serve(again, rng);
@@ -260,21 +261,21 @@ impl Server for Chain {
         for _ in 1..self.tries {
             self.later.push_back(at + self.gives_up);
         }
-        Fate::new(at + self.gives_up * f64::from(self.tries), How::Status(self.status))
+        ModelOutcome::new(at + self.gives_up * f64::from(self.tries), ObservedOutcome::Status(self.status))
     }
 }
 
 /// Several servers that get as much each, whatever they can do.
 #[derive(Debug, Clone)]
-pub struct Uneven {
+pub struct UnevenBalancer {
     /// They.
-    pub servers: Vec<Workers>,
+    pub servers: Vec<WorkerPoolServer>,
     /// Whose turn it is.
     pub turn: usize,
 }
 
-impl Server for Uneven {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl ServerModel for UnevenBalancer {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         self.turn = (self.turn + 1) % self.servers.len();
         self.servers[self.turn].serve(at, rng)
     }

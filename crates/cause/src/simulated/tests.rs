@@ -2,39 +2,42 @@
 
 use std::time::Duration;
 
-use super::client::Simulated;
-use super::parts::Kept;
-use super::plants::{Plant, SINGLE};
-use super::scores::{self, Score, score, share};
+use super::client::ModelTarget;
+use super::parts::KeepAlivePolicy;
+use super::plants::{PlantedTarget, SINGLE};
+use super::scores::{self, DiagnosisScore, score, share};
 use crate::battery;
-use crate::class::Class;
-use crate::experiment::{Experiment, Load};
-use crate::inquiry::{Inquiry, Known, Step, lasts};
-use crate::report::Report;
-use crate::subject::Subject;
-use crate::watched::{Hit, How, Watched};
+use crate::class::CauseClass;
+use crate::experiment::{Experiment, ExperimentLoad};
+use crate::inquiry::{Inquiry, InquiryStep, SearchFindings, load_seconds};
+use crate::report::DiagnosisReport;
+use crate::subject::ExperimentTarget;
+use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 
 /// Carries an inquiry out and hands each experiment over with what was seen, to be changed at will.
-fn inquire(plant: &mut Plant, mut change: impl FnMut(&Experiment, &mut Watched, &mut Simulated)) -> Inquiry {
+fn inquire(
+    plant: &mut PlantedTarget,
+    mut change: impl FnMut(&Experiment, &mut ExperimentObservation, &mut ModelTarget),
+) -> Inquiry {
     let mut inquiry = Inquiry::new(plant.known.clone());
     for _ in 0..200 {
         match inquiry.next_step() {
-            Step::Over => return inquiry,
-            Step::Rest(time) => {
+            InquiryStep::Finished => return inquiry,
+            InquiryStep::Pause(time) => {
                 let goes_on = plant.subject.pause(time);
-                inquiry.rested(time, goes_on);
+                inquiry.record_pause(time, goes_on);
             }
-            Step::Try(experiment) => {
-                let mut watched = plant.subject.watch(&experiment);
+            InquiryStep::RunExperiment(experiment) => {
+                let mut watched = plant.subject.run_experiment(&experiment);
                 change(&experiment, &mut watched, &mut plant.subject);
-                inquiry.saw(&experiment, watched);
+                inquiry.record_experiment(&experiment, watched);
             }
         }
     }
     panic!("an inquiry that has no end");
 }
 
-fn figure(score: &Score, class: Class, name: &str) -> Option<f64> {
+fn figure(score: &DiagnosisScore, class: CauseClass, name: &str) -> Option<f64> {
     let cause = score.report.causes.iter().find(|cause| cause.class == class)?;
     cause.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
 }
@@ -43,8 +46,8 @@ fn figure(score: &Score, class: Class, name: &str) -> Option<f64> {
 #[test]
 fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
     let scores = scores::singles(501..505);
-    assert!(share(&scores, Score::is_right) >= 0.85, "{}", share(&scores, Score::is_right));
-    let wrong = share(&scores, Score::is_wrong_with_confidence);
+    assert!(share(&scores, DiagnosisScore::is_right) >= 0.85, "{}", share(&scores, DiagnosisScore::is_right));
+    let wrong = share(&scores, DiagnosisScore::is_wrong_with_confidence);
     assert!(wrong <= 0.03, "{wrong}");
     let second = share(&scores, |score| score.named.len() > 1);
     assert!(second <= 0.1, "a second cause where there is none: {second}");
@@ -53,39 +56,39 @@ fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
 #[test]
 fn two_causes_are_both_named_more_often_than_not() {
     let scores = scores::pairs(501..505);
-    let both = share(&scores, Score::has_all);
+    let both = share(&scores, DiagnosisScore::has_all);
     assert!(both >= 0.5, "{both}");
 }
 
 #[test]
 fn a_backlog_that_nobody_reads_is_a_connection_cap_of_its_size_and_one() {
-    let score = score(Plant::puzzle(1));
-    assert_eq!(score.named, [Class::ConnectionCap]);
-    assert_eq!(figure(&score, Class::ConnectionCap, "cap"), Some(1_025.0));
-    assert_eq!(figure(&score, Class::ConnectionCap, "power of two"), Some(1_024.0));
-    assert_eq!(figure(&score, Class::ConnectionCap, "connections"), Some(15.0));
+    let score = score(PlantedTarget::puzzle(1));
+    assert_eq!(score.named, [CauseClass::ConnectionCap]);
+    assert_eq!(figure(&score, CauseClass::ConnectionCap, "cap"), Some(1_025.0));
+    assert_eq!(figure(&score, CauseClass::ConnectionCap, "power of two"), Some(1_024.0));
+    assert_eq!(figure(&score, CauseClass::ConnectionCap, "connections"), Some(15.0));
 }
 
 #[test]
 fn a_cap_that_closes_far_above_a_hanging_limiter_is_a_cause_beside_it() {
-    let score = score(Plant::closing_puzzle(1));
+    let score = score(PlantedTarget::closing_puzzle(1));
     assert!(score.has_all(), "{:?}", score.named);
 }
 
 #[test]
 fn nothing_wrong_is_unknown() {
     for seed in 0..6 {
-        assert_eq!(score(Plant::sound(seed)).named, [Class::Unknown], "seed {seed}");
+        assert_eq!(score(PlantedTarget::sound(seed)).named, [CauseClass::Unknown], "seed {seed}");
     }
 }
 
 #[test]
 fn sizes_are_those_that_were_planted() {
-    let workers: Vec<_> = (0..12).map(|seed| Plant::draw(Class::PoolSaturation, seed)).collect();
+    let workers: Vec<_> = (0..12).map(|seed| PlantedTarget::draw(CauseClass::PoolSaturation, seed)).collect();
     let mut close = 0;
     for plant in workers {
         let planted = plant.known.limit * plant.known.service;
-        let told = figure(&score(plant), Class::PoolSaturation, "workers");
+        let told = figure(&score(plant), CauseClass::PoolSaturation, "workers");
         close += usize::from(told.is_some_and(|told| (told / planted - 1.0).abs() < 0.3));
     }
     assert!(close >= 10, "{close} of 12 pools");
@@ -93,56 +96,57 @@ fn sizes_are_those_that_were_planted() {
 
 #[test]
 fn a_generator_that_cannot_keep_up_is_named_after_three_trials() {
-    let mut plant = Plant::draw(Class::RateLimiter, 1);
+    let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 1);
     plant.subject.generator = 0.0;
     let inquiry = inquire(&mut plant, |_, _, _| {});
-    assert_eq!(inquiry.report().tried.len(), 3);
-    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Generator));
+    assert_eq!(inquiry.report().experiments.len(), 3);
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Generator));
 }
 
 #[test]
 fn one_trial_that_cannot_be_believed_is_tried_again() {
-    let mut plant = Plant::draw(Class::RateLimiter, 2);
+    let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 2);
     let mut times = 0;
     let inquiry = inquire(&mut plant, |_, watched, _| {
         times += 1;
         watched.invalid = (times == 2).then(|| "this machine was busy".to_owned());
     });
-    let near = inquiry.report().tried.iter().filter(|tried| tried.experiment.name == "near").count();
+    let near = inquiry.report().experiments.iter().filter(|tried| tried.experiment.name == "near").count();
     assert_eq!(near, 2);
-    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::RateLimiter));
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
 /// The next overload came upon what the one before had left, and all of it hung: a core was called a limiter that hangs.
 #[test]
 fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_itself_again() {
-    let mut plant = Plant::draw(Class::CpuSaturation, 2);
+    let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 2);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         let busy = experiment.name == "over";
         watched.invalid = busy.then(|| "this machine was busy".to_owned());
     });
-    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(tried, ["base", "near", "over", "again", "over", "again", "over"]);
-    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Generator));
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Generator));
 }
 
 /// Of a pool it was told that answers come in step with 100 ms, by 0.05 of 1.
 #[test]
 fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
     for class in SINGLE {
-        let report = score(Plant::draw(class, 11)).report;
+        let report = score(PlantedTarget::draw(class, 11)).report;
         for evidence in report.causes.iter().flat_map(|cause| &cause.evidence) {
-            assert!(evidence.ratio >= 2.0, "{class}: {evidence:?}");
-            assert!(!evidence.seen.contains(" 0 times"), "{class}: {evidence:?}");
-            let is_weak = evidence.seen.contains("come in step") && evidence.seen.contains("(0.0");
-            assert!(!is_weak || evidence.seen.contains("do not"), "{class}: {evidence:?}");
+            assert!(evidence.likelihood_ratio >= 2.0, "{class}: {evidence:?}");
+            assert!(!evidence.observation.contains(" 0 times"), "{class}: {evidence:?}");
+            let is_weak =
+                evidence.observation.contains("come in step") && evidence.observation.contains("(0.0");
+            assert!(!is_weak || evidence.observation.contains("do not"), "{class}: {evidence:?}");
         }
     }
 }
 
 #[test]
 fn a_machine_that_never_had_a_port_is_told_no_number_of_connections() {
-    let mut plant = Plant::draw(Class::Ports, 4);
+    let mut plant = PlantedTarget::draw(CauseClass::Ports, 4);
     plant.subject.ports = 0;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let figures: Vec<_> = inquiry.report().causes.iter().flat_map(|cause| &cause.figures).collect();
@@ -151,38 +155,41 @@ fn a_machine_that_never_had_a_port_is_told_no_number_of_connections() {
 
 #[test]
 fn an_interrupted_inquiry_says_what_it_knows() {
-    let mut plant = Plant::draw(Class::RateLimiter, 3);
+    let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 3);
     let mut times = 0;
     let inquiry = inquire(&mut plant, |_, watched, _| {
         times += 1;
         watched.interrupted = times == 3;
     });
-    assert_eq!(inquiry.report().tried.len(), 3);
-    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::RateLimiter));
+    assert_eq!(inquiry.report().experiments.len(), 3);
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
 #[test]
 fn what_cannot_be_carried_out_is_told_as_untested() {
-    let mut plant = Plant::draw(Class::Ports, 4);
+    let mut plant = PlantedTarget::draw(CauseClass::Ports, 4);
     plant.subject.one_source = true;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let impossible = |why: &str| why == "this machine has no second address";
     let report = inquiry.report();
-    assert!(report.untested.iter().any(|untested| impossible(&untested.why)), "{:?}", report.untested);
-    assert_eq!(report.causes.first().map(|cause| cause.class), Some(Class::Ports));
+    assert!(report.untested.iter().any(|untested| impossible(&untested.reason)), "{:?}", report.untested);
+    assert_eq!(report.causes.first().map(|cause| cause.class), Some(CauseClass::Ports));
 }
 
 #[test]
 fn no_inquiry_takes_more_load_than_its_budget_beyond_its_opening() {
     for class in SINGLE {
         for budget in [0, 8, 14] {
-            let mut plant = Plant::draw(class, 5);
+            let mut plant = PlantedTarget::draw(class, 5);
             plant.known.budget = Duration::from_secs(budget);
             let (mut load, mut opening) = (0.0, 0.0);
             inquire(&mut plant, |experiment, _, _| {
-                load += lasts(experiment);
-                opening +=
-                    if ["base", "near", "over"].contains(&experiment.name) { lasts(experiment) } else { 0.0 };
+                load += load_seconds(experiment);
+                opening += if ["base", "near", "over"].contains(&experiment.name) {
+                    load_seconds(experiment)
+                } else {
+                    0.0
+                };
             });
             assert!(load <= opening.max(budget as f64) + 1e-9, "{class}: {load} s for {budget} s");
         }
@@ -191,11 +198,11 @@ fn no_inquiry_takes_more_load_than_its_budget_beyond_its_opening() {
 
 #[test]
 fn after_every_overload_it_is_looked_whether_the_target_is_itself_again() {
-    let mut plant = Plant::draw(Class::PoolSaturation, 6);
+    let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 6);
     let limit = plant.known.limit;
     let inquiry = inquire(&mut plant, |_, _, _| {});
-    let overload = |load: &Load| matches!(load, Load::Rate { rate, .. } if *rate > limit);
-    let tried = &inquiry.report().tried;
+    let overload = |load: &ExperimentLoad| matches!(load, ExperimentLoad::Rate { rate, .. } if *rate > limit);
+    let tried = &inquiry.report().experiments;
     for pair in tried.windows(2).filter(|pair| overload(&pair[0].experiment.load)) {
         assert_eq!(pair[1].experiment.name, "again", "after {}", pair[0].experiment.name);
     }
@@ -203,126 +210,129 @@ fn after_every_overload_it_is_looked_whether_the_target_is_itself_again() {
 
 #[test]
 fn a_target_that_does_not_come_to_itself_is_left_alone() {
-    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         if experiment.name == "again" {
-            watched.hits.iter_mut().for_each(|hit| hit.how = How::TimedOut);
+            watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::TimedOut);
         }
     });
-    assert_eq!(inquiry.report().tried.last().map(|tried| tried.experiment.name), Some("again"));
-    assert!(inquiry.report().untested.iter().all(|untested| untested.why.contains("come to itself")));
+    assert_eq!(inquiry.report().experiments.last().map(|tried| tried.experiment.name), Some("again"));
+    assert!(inquiry.report().untested.iter().all(|untested| untested.reason.contains("come to itself")));
 }
 
 /// A process that was killed for its memory was called a cap on connections with a quota beside it.
 #[test]
 fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
     for (dies, since) in [("over", "near"), ("many clients", "over")] {
-        let mut plant = Plant::draw(Class::CpuSaturation, 7);
+        let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 7);
         let (mut alive, mut seen) = (Vec::new(), false);
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
             seen |= experiment.name == dies;
             if seen {
-                watched
-                    .hits
-                    .iter_mut()
-                    .for_each(|hit| (hit.how, hit.sent, hit.carrier) = (How::Refused, None, None));
+                watched.requests.iter_mut().for_each(|hit| {
+                    (hit.outcome, hit.sent, hit.connection) = (ObservedOutcome::Refused, None, None)
+                });
             } else {
                 alive.push(experiment.name);
             }
         });
         let report = inquiry.report();
         let last = if dies == "over" { since } else { alive.last().unwrap() };
-        assert_eq!(report.gone, Some(last));
-        assert_eq!(report.tried.last().map(|tried| tried.experiment.name), Some("again"));
-        assert_ne!(report.causes.first().map(|cause| cause.class), Some(Class::ConnectionCap));
-        let tried = report.tried.iter().filter(|tried| tried.experiment.name != "again").count();
+        assert_eq!(report.down_since, Some(last));
+        assert_eq!(report.experiments.last().map(|tried| tried.experiment.name), Some("again"));
+        assert_ne!(report.causes.first().map(|cause| cause.class), Some(CauseClass::ConnectionCap));
+        let tried = report.experiments.iter().filter(|tried| tried.experiment.name != "again").count();
         assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
         assert!(
-            report.untested.iter().all(|not| not.why.contains("answers nothing any more")),
+            report.untested.iter().all(|not| not.reason.contains("answers nothing any more")),
             "{:?}",
             report.untested
         );
     }
 }
 
-fn nobody(hit: &mut Hit) {
-    (hit.how, hit.sent, hit.carrier) = (How::Refused, None, None);
+fn nobody(hit: &mut ObservedRequest) {
+    (hit.outcome, hit.sent, hit.connection) = (ObservedOutcome::Refused, None, None);
 }
 
 /// All that failed afterwards was held against a base of which most had failed, and found to be as ever.
 #[test]
 fn a_target_that_dies_at_half_the_limit_is_gone_and_nothing_is_told_of_it() {
-    let mut plant = Plant::draw(Class::HangingLimiter, 7);
+    let mut plant = PlantedTarget::draw(CauseClass::HangingLimiter, 7);
     let mut tried = 0;
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         tried += usize::from(experiment.name != "again");
         let lived = if experiment.name == "base" { 10 } else { 0 };
-        watched.hits.iter_mut().skip(lived).for_each(nobody);
+        watched.requests.iter_mut().skip(lived).for_each(nobody);
     });
     let report = inquiry.report();
-    assert_eq!((report.gone, tried), (Some("base"), 1));
+    assert_eq!((report.down_since, tried), (Some("base"), 1));
     // Those that were answered found a port.
-    assert!(report.excluded.iter().all(|out| out.class == Class::Ports), "{:?}", report.excluded);
+    assert!(report.excluded.iter().all(|out| out.class == CauseClass::Ports), "{:?}", report.excluded);
 }
 
 /// A proxy before it went on answering: its 503 were taken for those of a limiter that fills 0 requests/s.
 #[test]
 fn a_target_that_dies_behind_a_proxy_is_gone_too() {
-    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
     let mut is_dead = false;
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
-        let lived = if is_dead { 0 } else { watched.hits.len() / 3 };
+        let lived = if is_dead { 0 } else { watched.requests.len() / 3 };
         is_dead |= experiment.name == "over";
         if is_dead {
-            watched.hits.iter_mut().skip(lived).for_each(|hit| hit.how = How::Status(503));
+            watched
+                .requests
+                .iter_mut()
+                .skip(lived)
+                .for_each(|hit| hit.outcome = ObservedOutcome::Status(503));
         }
     });
-    assert_eq!(inquiry.report().gone, Some("over"));
-    assert_ne!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::RateLimiter));
+    assert_eq!(inquiry.report().down_since, Some("over"));
+    assert_ne!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
 /// The connections that died with it were a race of kept connections.
 #[test]
 fn what_is_started_anew_during_an_experiment_that_is_not_too_much_was_not_tried_in_it() {
-    let mut plant = Plant::draw(Class::ConcurrencyCap, 7);
+    let mut plant = PlantedTarget::draw(CauseClass::ConcurrencyCap, 7);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         if experiment.name == "two connections" {
-            watched.hits.iter_mut().skip(8).for_each(nobody);
-            watched.hits.iter_mut().skip(8).take(4).for_each(|hit| hit.how = How::Cut);
+            watched.requests.iter_mut().skip(8).for_each(nobody);
+            watched.requests.iter_mut().skip(8).take(4).for_each(|hit| hit.outcome = ObservedOutcome::Cut);
         }
     });
     let named: Vec<_> = inquiry.report().causes.iter().map(|cause| cause.class).collect();
-    assert_eq!((named, inquiry.report().gone), (vec![Class::ConcurrencyCap], None));
-    let ties = inquiry.report().ties.iter().any(|tie| tie.between.contains(&Class::KeepAliveRace));
+    assert_eq!((named, inquiry.report().down_since), (vec![CauseClass::ConcurrencyCap], None));
+    let ties = inquiry.report().ties.iter().any(|tie| tie.between.contains(&CauseClass::KeepAliveRace));
     assert!(!ties, "{:?}", inquiry.report().ties);
 }
 
 #[test]
 fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
-    let mut plant = Plant::draw(Class::CpuSaturation, 7);
+    let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 7);
     let mut looks = 0;
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         looks += usize::from(experiment.name == "again");
         if experiment.name == "again" && looks < 3 {
-            watched.hits.iter_mut().for_each(|hit| hit.how = How::Refused);
+            watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::Refused);
         }
     });
-    assert_eq!(inquiry.report().gone, None);
-    assert!(inquiry.report().tried.iter().any(|tried| tried.experiment.name == "many clients"));
+    assert_eq!(inquiry.report().down_since, None);
+    assert!(inquiry.report().experiments.iter().any(|tried| tried.experiment.name == "many clients"));
 }
 
 /// On a machine that was busy with something else, what stood still was the generator, and the target was told to pause.
 #[test]
 fn what_stands_still_while_the_generator_is_late_is_no_pause() {
     let named = |late: bool| {
-        let mut plant = Plant::draw(Class::RateLimiter, 9);
+        let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 9);
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
-            if matches!(experiment.load, Load::Rate { .. }) {
+            if matches!(experiment.load, ExperimentLoad::Rate { .. }) {
                 stand_still(watched, 0.4, 0.08, late);
             }
         });
         let causes = inquiry.report().causes.iter().map(|cause| cause.class).collect::<Vec<_>>();
-        causes.contains(&Class::Pauses)
+        causes.contains(&CauseClass::Pauses)
     };
     assert!(named(false));
     assert!(!named(true));
@@ -332,29 +342,31 @@ fn what_stands_still_while_the_generator_is_late_is_no_pause() {
 #[test]
 fn what_goes_on_again_whenever_a_quotas_period_ends_is_no_pause() {
     let named = |every: f64| {
-        let mut plant = Plant::draw(Class::RateLimiter, 9);
+        let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 9);
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
-            if matches!(experiment.load, Load::Rate { .. }) {
+            if matches!(experiment.load, ExperimentLoad::Rate { .. }) {
                 stand_still(watched, every, 0.07, false);
             }
         });
         inquiry.report().clone()
     };
-    let pauses = |report: &Report| report.causes.iter().any(|cause| cause.class == Class::Pauses);
+    let pauses =
+        |report: &DiagnosisReport| report.causes.iter().any(|cause| cause.class == CauseClass::Pauses);
     let throttled = named(0.1);
     assert!(!pauses(&throttled), "{:?}", throttled.causes);
     // Each 0.4 s is in step with 0.1 s, too.
     let paused = named(0.4);
     assert!(pauses(&paused), "{:?}", paused.causes);
-    let tie =
-        |report: &Report| report.ties.iter().any(|tie| tie.between == [Class::Pauses, Class::CfsThrottling]);
+    let tie = |report: &DiagnosisReport| {
+        report.ties.iter().any(|tie| tie.between == [CauseClass::Pauses, CauseClass::CfsThrottling])
+    };
     assert!(tie(&paused) && !tie(&throttled));
 }
 
 /// Each so many seconds nothing goes on for so long; `late` if it is the generator that stands still.
-fn stand_still(watched: &mut Watched, every: f64, length: f64, late: bool) {
-    for hit in &mut watched.hits {
-        let (begun, took) = ((hit.due / every).floor() * every, hit.response());
+fn stand_still(watched: &mut ExperimentObservation, every: f64, length: f64, late: bool) {
+    for hit in &mut watched.requests {
+        let (begun, took) = ((hit.due / every).floor() * every, hit.response_time());
         let wait = begun + length - hit.due;
         if wait > 0.0 {
             hit.end = hit.due + wait + took;
@@ -372,14 +384,14 @@ fn what_cannot_be_carried_out_is_not_asked_for_again() {
         ("over", &["base", "near", "over"]),
         ("again", &["base", "near", "over", "again"]),
     ] {
-        let mut plant = Plant::draw(Class::PoolSaturation, 7);
+        let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
             if experiment.name == name {
                 let why = Some("there is no way".to_owned());
-                *watched = Watched { impossible: why, ..Watched::default() };
+                *watched = ExperimentObservation { impossible: why, ..ExperimentObservation::default() };
             }
         });
-        let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+        let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
         assert!(tried.starts_with(tried_at_all), "{name}: {tried:?}");
         assert_eq!(tried.iter().filter(|tried| **tried == name).count(), 1, "{tried:?}");
         let ends = matches!(name, "base" | "again");
@@ -389,36 +401,36 @@ fn what_cannot_be_carried_out_is_not_asked_for_again() {
 
 #[test]
 fn an_opening_without_a_single_request_is_not_asked_for_again() {
-    let mut plant = Plant::draw(Class::PoolSaturation, 7);
-    let inquiry = inquire(&mut plant, |_, watched, _| watched.hits.clear());
-    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
+    let inquiry = inquire(&mut plant, |_, watched, _| watched.requests.clear());
+    let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(tried, ["base", "near", "over", "again"]);
 }
 
 /// A wrong path and a port that speaks no TLS were called a cap on connections: all failed beside idle ones, as it did without them.
 #[test]
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
-    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |_, watched, _| {
-        watched.hits.iter_mut().for_each(|hit| hit.how = How::Status(404));
+        watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::Status(404));
     });
-    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(tried, ["base", "near", "over", "again"]);
-    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Unknown));
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Unknown));
 }
 
 /// Servers that take their time for a new connection once the kernel had opened it were called one core or one worker.
 #[test]
 fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
     for seed in 0..5 {
-        let mut plant = Plant::draw(Class::ChurnCost, seed);
+        let mut plant = PlantedTarget::draw(CauseClass::ChurnCost, seed);
         plant.known.tls = false;
         let inquiry = inquire(&mut plant, |_, watched, _| {
-            let carriers = watched.hits.iter_mut().filter_map(|hit| hit.carrier.as_mut());
+            let carriers = watched.requests.iter_mut().filter_map(|hit| hit.connection.as_mut());
             carriers.for_each(|carrier| (carrier.connect, carrier.tls) = (0.000_1, None));
         });
         let named = inquiry.report().causes.first().map(|cause| cause.class);
-        assert_eq!(named, Some(Class::ChurnCost), "{seed}");
+        assert_eq!(named, Some(CauseClass::ChurnCost), "{seed}");
     }
 }
 
@@ -426,10 +438,10 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
 #[test]
 fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
     for seed in 0..8 {
-        let plant = Plant::draw_beside(Class::DelayingLimiter, seed);
+        let plant = PlantedTarget::draw_local(CauseClass::DelayingLimiter, seed);
         let hardly = plant.known.limit * plant.known.service < 0.4;
         let named = score(plant).named;
-        assert!(!hardly || named.first() == Some(&Class::DelayingLimiter), "seed {seed}: {named:?}");
+        assert!(!hardly || named.first() == Some(&CauseClass::DelayingLimiter), "seed {seed}: {named:?}");
     }
 }
 
@@ -437,55 +449,58 @@ fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core
 #[test]
 fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
     for seed in 0..4 {
-        let mut plant = Plant::draw(Class::PoolSaturation, seed);
+        let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, seed);
         plant.subject.kept.closes = false;
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
-            let carriers = watched.hits.iter_mut().filter_map(|hit| hit.carrier.as_mut());
+            let carriers = watched.requests.iter_mut().filter_map(|hit| hit.connection.as_mut());
             let late = if experiment.name == "over" { 0.027 } else { 0.0 };
             carriers.for_each(|carrier| carrier.connect += late);
         });
         let named = inquiry.report().causes.first().map(|cause| cause.class);
-        assert_ne!(named, Some(Class::ChurnCost), "{seed}");
+        assert_ne!(named, Some(CauseClass::ChurnCost), "{seed}");
     }
 }
 
 /// Each connection was closed before it was used again at half the limit, which was called a server that closes each.
 #[test]
 fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
-    let named = |seed| score(Plant::draw_beside(Class::KeepAliveRace, seed)).named;
-    let raced = (0..12).filter(|seed| named(*seed).first() == Some(&Class::KeepAliveRace)).count();
+    let named = |seed| score(PlantedTarget::draw_local(CauseClass::KeepAliveRace, seed)).named;
+    let raced = (0..12).filter(|seed| named(*seed).first() == Some(&CauseClass::KeepAliveRace)).count();
     assert!(raced >= 11, "{raced} of 12");
 }
 
 #[test]
 fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_else() {
     for (idle, resent) in [(0.02, true), (0.2, false), (0.45, true)] {
-        let mut plant = Plant::sound(4);
-        plant.subject.kept = Kept { idle, resent, ..Kept::EVER };
+        let mut plant = PlantedTarget::sound(4);
+        plant.subject.kept = KeepAlivePolicy { idle, resent, ..KeepAlivePolicy::EVER };
         let inquiry = inquire(&mut plant, |_, _, _| {});
         let cause = inquiry.report().causes.first().unwrap();
-        assert_eq!(cause.class, Class::KeepAliveRace, "{idle}");
+        assert_eq!(cause.class, CauseClass::KeepAliveRace, "{idle}");
         let figure = cause.figures.iter().find(|figure| figure.name == "closes connections idle for");
         let told = figure.map_or(0.0, |figure| figure.value);
         assert!((told / idle - 1.0).abs() < 0.15, "{told} for {idle}: {:?}", cause.figures);
-        let halvings = inquiry.report().tried.iter().filter(|tried| tried.experiment.name == "idle for");
-        let load: f64 = halvings.map(|tried| lasts(&tried.experiment)).sum();
+        let halvings =
+            inquiry.report().experiments.iter().filter(|tried| tried.experiment.name == "idle for");
+        let load: f64 = halvings.map(|tried| load_seconds(&tried.experiment)).sum();
         assert!(load < 3.0, "{load} s");
     }
-    let inquiry = inquire(&mut Plant::sound(4), |_, _, _| {});
-    assert!(inquiry.report().tried.iter().all(|tried| tried.experiment.name != "idle for"));
+    let inquiry = inquire(&mut PlantedTarget::sound(4), |_, _, _| {});
+    assert!(inquiry.report().experiments.iter().all(|tried| tried.experiment.name != "idle for"));
 }
 
 /// At 65/s one in 127 failed, of the 208 requests of four seconds one or two.
 #[test]
 fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
     let used = |failing| {
-        let mut plant = Plant::draw(Class::KeepAliveRace, 5);
-        (plant.known.limit, plant.known.failing) = (65.0, failing);
+        let mut plant = PlantedTarget::draw(CauseClass::KeepAliveRace, 5);
+        (plant.known.limit, plant.known.failure_share) = (65.0, failing);
         plant.known.budget = Duration::from_secs(90);
         let mut used = Duration::ZERO;
         inquire(&mut plant, |experiment, _, _| {
-            if let ("two connections", Load::Rate { lasts, .. }) = (experiment.name, &experiment.load) {
+            if let ("two connections", ExperimentLoad::Rate { lasts, .. }) =
+                (experiment.name, &experiment.load)
+            {
                 used = *lasts;
             }
         });
@@ -502,11 +517,11 @@ fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
 fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
     let mut in_line = 0;
     for seed in 1..21 {
-        let mut plant = Plant::draw(Class::TimeoutChain, seed);
+        let mut plant = PlantedTarget::draw(CauseClass::TimeoutChain, seed);
         let mut tried = false;
         let inquiry = inquire(&mut plant, |experiment, _, _| tried |= experiment.name == "long line");
         let named = inquiry.report().causes.first().map(|cause| cause.class);
-        assert_eq!(named, Some(Class::TimeoutChain), "seed {seed}");
+        assert_eq!(named, Some(CauseClass::TimeoutChain), "seed {seed}");
         in_line += usize::from(tried);
     }
     assert!(in_line >= 3, "{in_line} of 20 needed it");
@@ -515,11 +530,11 @@ fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
 #[test]
 fn every_client_that_sends_again_at_once_is_bounded() {
     for class in SINGLE {
-        let mut plant = Plant::draw(class, 8);
+        let mut plant = PlantedTarget::draw(class, 8);
         let limit = plant.known.limit;
         inquire(&mut plant, |experiment, _, _| {
             assert!(experiment.most_in_flight > 0, "{}", experiment.name);
-            if let Load::Clients { requests, .. } = experiment.load {
+            if let ExperimentLoad::Clients { requests, .. } = experiment.load {
                 assert!(
                     requests as f64 <= (3.0 * limit + 1.0).max(1_800.0),
                     "{}: {requests}",
@@ -532,21 +547,21 @@ fn every_client_that_sends_again_at_once_is_bounded() {
 
 #[test]
 fn a_limit_that_is_none_ends_the_inquiry_without_load() {
-    let known = Known {
+    let known = SearchFindings {
         limit: f64::NAN,
         service: 0.01,
         timeout: 30.0,
-        failing: 0.0,
+        failure_share: 0.0,
         keep_alive: true,
         tls: false,
-        named: false,
+        target_is_name: false,
         max_rate: None,
         generator: None,
         budget: Duration::from_secs(30),
     };
     let mut inquiry = Inquiry::new(known);
-    assert_eq!(inquiry.next_step(), Step::Over);
-    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Unknown));
+    assert_eq!(inquiry.next_step(), InquiryStep::Finished);
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Unknown));
 }
 
 /// Clients and bursts were bounded by the limit that the search had found: 71 requests in a second where 40 were let.
@@ -555,7 +570,7 @@ fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
     for (class, share) in
         SINGLE.into_iter().flat_map(|class| [0.8, 1.2, 2.0, 4.0].map(|share| (class, share)))
     {
-        let mut plant = Plant::draw(class, 12);
+        let mut plant = PlantedTarget::draw(class, 12);
         let most = (share * plant.known.limit).floor();
         plant.known.max_rate = Some(most);
         let busiest = busiest_second(&due(&mut plant));
@@ -567,25 +582,25 @@ fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
 }
 
 /// When each request of an inquiry was due, in seconds, in order.
-fn due(plant: &mut Plant) -> Vec<f64> {
+fn due(plant: &mut PlantedTarget) -> Vec<f64> {
     let (mut inquiry, mut due) = (Inquiry::new(plant.known.clone()), Vec::new());
     loop {
         match inquiry.next_step() {
-            Step::Over => break,
-            Step::Rest(time) => {
+            InquiryStep::Finished => break,
+            InquiryStep::Pause(time) => {
                 let goes_on = plant.subject.pause(time);
-                inquiry.rested(time, goes_on);
+                inquiry.record_pause(time, goes_on);
             }
-            Step::Try(experiment) => {
+            InquiryStep::RunExperiment(experiment) => {
                 assert!(battery::most_in_a_second(&experiment.load) <= plant.known.max_rate.unwrap());
                 let quiet = match experiment.load {
-                    Load::Bursts { quiet, .. } => quiet.as_secs_f64(),
+                    ExperimentLoad::Bursts { quiet, .. } => quiet.as_secs_f64(),
                     _ => 0.0,
                 };
                 let began = plant.subject.now + quiet;
-                let watched = plant.subject.watch(&experiment);
-                due.extend(watched.hits.iter().map(|hit| began + hit.due));
-                inquiry.saw(&experiment, watched);
+                let watched = plant.subject.run_experiment(&experiment);
+                due.extend(watched.requests.iter().map(|hit| began + hit.due));
+                inquiry.record_experiment(&experiment, watched);
             }
         }
     }
@@ -601,21 +616,23 @@ fn busiest_second(due: &[f64]) -> usize {
 
 #[test]
 fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
-    let mut plant = Plant::draw(Class::PoolSaturation, 12);
+    let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 12);
     plant.known.max_rate = Some(1.1 * plant.known.limit);
     let inquiry = inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "row of bursts"));
     let untested = &inquiry.report().untested;
-    assert!(untested.iter().any(|not| not.why.contains("--max-rate")), "{untested:?}");
+    assert!(untested.iter().any(|not| not.reason.contains("--max-rate")), "{untested:?}");
 }
 
 #[test]
 fn no_load_is_at_a_higher_rate_than_allowed() {
-    for plant in SINGLE.map(|class| Plant::draw(class, 10)).into_iter().chain([Plant::puzzle(3)]) {
+    for plant in
+        SINGLE.map(|class| PlantedTarget::draw(class, 10)).into_iter().chain([PlantedTarget::puzzle(3)])
+    {
         let mut plant = plant;
         let most = 1.2 * plant.known.limit;
         plant.known.max_rate = Some(most);
         inquire(&mut plant, |experiment, _, _| {
-            if let Load::Rate { rate, .. } = experiment.load {
+            if let ExperimentLoad::Rate { rate, .. } = experiment.load {
                 assert!(rate <= most * 1.001, "{}: {rate}", experiment.name);
             }
         });
@@ -624,26 +641,26 @@ fn no_load_is_at_a_higher_rate_than_allowed() {
 
 #[test]
 fn a_step_stays_the_same_until_it_was_told_what_came_of_it() {
-    let mut inquiry = Inquiry::new(Plant::draw(Class::Dns, 1).known);
+    let mut inquiry = Inquiry::new(PlantedTarget::draw(CauseClass::Dns, 1).known);
     assert_eq!(inquiry.next_step(), inquiry.next_step());
 }
 
 #[test]
 fn ties_name_what_would_tell() {
-    let score = score(Plant::draw(Class::CpuSaturation, 9));
-    let tie = score.report.ties.iter().find(|tie| tie.between.contains(&Class::CpuSaturation));
-    assert!(tie.is_some_and(|tie| tie.tell.contains("--cgroup")), "{:?}", score.report.ties);
+    let score = score(PlantedTarget::draw(CauseClass::CpuSaturation, 9));
+    let tie = score.report.ties.iter().find(|tie| tie.between.contains(&CauseClass::CpuSaturation));
+    assert!(tie.is_some_and(|tie| tie.how_to_tell.contains("--cgroup")), "{:?}", score.report.ties);
 }
 
 /// A bucket of three was called a cap on concurrency: it refuses four at once, however quickly each is answered.
 #[test]
 fn a_small_bucket_is_no_cap_and_a_cap_no_bucket() {
-    let right = |class: Class, draw: fn(Class, u64) -> Plant| {
+    let right = |class: CauseClass, draw: fn(CauseClass, u64) -> PlantedTarget| {
         let named = |seed| score(draw(class, seed)).named.first().copied();
         (1..21).filter(|seed| named(*seed) == Some(class)).count()
     };
-    for draw in [Plant::draw, Plant::draw_beside] {
-        for class in [Class::RateLimiter, Class::ConcurrencyCap] {
+    for draw in [PlantedTarget::draw, PlantedTarget::draw_local] {
+        for class in [CauseClass::RateLimiter, CauseClass::ConcurrencyCap] {
             let right = right(class, draw);
             assert!(right >= 18, "{class}: {right} of 20");
         }

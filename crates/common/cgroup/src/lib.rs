@@ -11,18 +11,18 @@ use std::time::Duration;
 
 /// Which of the two systems a group belongs to. Their files have other names and other units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One hierarchy per controller.
-    One,
+    V1,
     /// One hierarchy for all.
-    Two,
+    V2,
 }
 
 /// A group that this process is in, as a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Home {
+pub struct ProcessCgroup {
     /// Its system.
-    pub version: Version,
+    pub version: CgroupVersion,
     /// Where its files are.
     pub directory: String,
     /// The part of `directory` that is the mount point: nothing above it can be seen.
@@ -32,36 +32,43 @@ pub struct Home {
 /// Deeper nesting than any real one; a bound on reads.
 const DEEPEST: usize = 16;
 
-impl Home {
+impl ProcessCgroup {
     /// Finds the group that a controller has this process in: version 1 if the controller is mounted there, else
     /// version 2. Takes the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
     #[must_use]
     pub fn find(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
-        Self::in_version_one(memberships, mounts, controller)
-            .or_else(|| Self::in_version_two(memberships, mounts))
+        Self::find_v1(memberships, mounts, controller).or_else(|| Self::find_v2(memberships, mounts))
     }
 
-    fn in_version_one(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
+    fn find_v1(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
         let has = |list: &str| list.split(',').any(|name| name == controller);
         let path = memberships.lines().find_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             has(controllers).then_some(path)
         })?;
         let mounts = mounts.lines().filter_map(Mount::parse);
-        Self::below(Version::One, path, mounts.filter(|mount| mount.kind == "cgroup" && has(mount.options)))
+        Self::below(
+            CgroupVersion::V1,
+            path,
+            mounts.filter(|mount| mount.kind == "cgroup" && has(mount.options)),
+        )
     }
 
     /// The group in the one hierarchy of version 2, which a machine with version 1 may have as well.
     #[must_use]
-    pub fn in_version_two(memberships: &str, mounts: &str) -> Option<Self> {
+    pub fn find_v2(memberships: &str, mounts: &str) -> Option<Self> {
         let path = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
         let mounts = mounts.lines().filter_map(Mount::parse);
-        Self::below(Version::Two, path, mounts.filter(|mount| mount.kind == "cgroup2"))
+        Self::below(CgroupVersion::V2, path, mounts.filter(|mount| mount.kind == "cgroup2"))
     }
 
     /// The directory of `path` below the mount that shows most of the tree. A mount may show only a part of it (a
     /// container's own), and then the path begins with the mount's root.
-    fn below<'a>(version: Version, path: &str, mounts: impl Iterator<Item = Mount<'a>>) -> Option<Self> {
+    fn below<'a>(
+        version: CgroupVersion,
+        path: &str,
+        mounts: impl Iterator<Item = Mount<'a>>,
+    ) -> Option<Self> {
         let candidates = mounts.filter_map(|mount| {
             let rest = match &*mount.root {
                 "/" => path,
@@ -74,7 +81,7 @@ impl Home {
     }
 
     /// The group and those around it, innermost first: a limit of any of them holds.
-    pub fn levels(&self) -> impl Iterator<Item = &str> {
+    pub fn ancestors(&self) -> impl Iterator<Item = &str> {
         let visible = |directory: &&str| directory.len() >= self.mount;
         std::iter::successors(Some(self.directory.as_str()), outward).take_while(visible).take(DEEPEST)
     }
@@ -119,9 +126,9 @@ pub struct Throttling {
     /// Periods in which something of the group ran.
     pub periods: u64,
     /// Those in which it was stopped.
-    pub throttled: u64,
+    pub throttled_periods: u64,
     /// For how long, summed over CPUs.
-    pub stopped: Duration,
+    pub throttled_time: Duration,
 }
 
 impl Throttling {
@@ -132,7 +139,11 @@ impl Throttling {
         let stopped = field(text, "throttled_usec")
             .map(Duration::from_micros)
             .or_else(|| field(text, "throttled_time").map(Duration::from_nanos))?;
-        Some(Self { periods: field(text, "nr_periods")?, throttled: field(text, "nr_throttled")?, stopped })
+        Some(Self {
+            periods: field(text, "nr_periods")?,
+            throttled_periods: field(text, "nr_throttled")?,
+            throttled_time: stopped,
+        })
     }
 }
 
@@ -145,24 +156,24 @@ pub fn cpu_time(text: &str) -> Option<Duration> {
 
 /// A quota in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Quota {
+pub enum CpuQuota {
     /// None.
     Unlimited,
     /// So many cores, 0.1 for Kubernetes' `100m`.
     Cores(f64),
 }
 
-impl Quota {
+impl CpuQuota {
     /// Reads version 2's `cpu.max`: the quota or `max`, and the period.
     #[must_use]
-    pub fn parse_two(text: &str) -> Option<Self> {
+    pub fn parse_v2(text: &str) -> Option<Self> {
         let (quota, period) = text.trim().split_once(' ')?;
         if quota == "max" { Some(Self::Unlimited) } else { Self::of(quota, period) }
     }
 
     /// Reads version 1's `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
     #[must_use]
-    pub fn parse_one(quota: &str, period: &str) -> Option<Self> {
+    pub fn parse_v1(quota: &str, period: &str) -> Option<Self> {
         if quota.trim() == "-1" { Some(Self::Unlimited) } else { Self::of(quota, period) }
     }
 
@@ -195,22 +206,22 @@ pub fn reclaimable(text: &str) -> Option<u64> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
     /// Times that the limit was reached, and pages had to be given up before going on.
-    pub reached: u64,
+    pub limit_hits: u64,
     /// Processes that were killed for it; none where the kernel does not count them (version 1 before Linux 4.13).
-    pub killed: Option<u64>,
+    pub oom_kills: Option<u64>,
 }
 
 impl MemoryEvents {
     /// Reads version 2's `memory.events`.
     #[must_use]
-    pub fn parse_two(text: &str) -> Option<Self> {
-        Some(Self { reached: field(text, "max")?, killed: field(text, "oom_kill") })
+    pub fn parse_v2(text: &str) -> Option<Self> {
+        Some(Self { limit_hits: field(text, "max")?, oom_kills: field(text, "oom_kill") })
     }
 
     /// Reads version 1's `memory.failcnt` and `memory.oom_control`.
     #[must_use]
-    pub fn parse_one(failures: &str, control: &str) -> Option<Self> {
-        Some(Self { reached: failures.trim().parse().ok()?, killed: field(control, "oom_kill") })
+    pub fn parse_v1(failures: &str, control: &str) -> Option<Self> {
+        Some(Self { limit_hits: failures.trim().parse().ok()?, oom_kills: field(control, "oom_kill") })
     }
 }
 
@@ -245,14 +256,14 @@ mod tests {
         "4:memory:/user.slice\n2:cpu,cpuacct:/user.slice/a b\n0::/user.slice/session-2.scope\n";
 
     fn directory(memberships: &str, mounts: &str, controller: &str) -> String {
-        Home::find(memberships, mounts, controller).unwrap().directory
+        ProcessCgroup::find(memberships, mounts, controller).unwrap().directory
     }
 
     #[test]
     fn version_two_has_one_path() {
-        let home = Home::find("0::/kubepods.slice/pod7/c1\n", V2, "cpu").unwrap();
-        assert_eq!(home.version, Version::Two);
-        let levels: Vec<_> = home.levels().collect();
+        let home = ProcessCgroup::find("0::/kubepods.slice/pod7/c1\n", V2, "cpu").unwrap();
+        assert_eq!(home.version, CgroupVersion::V2);
+        let levels: Vec<_> = home.ancestors().collect();
         let top = "/sys/fs/cgroup";
         let expected = ["/kubepods.slice/pod7/c1", "/kubepods.slice/pod7", "/kubepods.slice", ""];
         assert_eq!(levels, expected.map(|rest| format!("{top}{rest}")));
@@ -260,23 +271,23 @@ mod tests {
 
     #[test]
     fn a_container_with_its_own_namespace_is_at_the_root() {
-        let home = Home::find("0::/\n", V2, "memory").unwrap();
-        assert_eq!(home.levels().collect::<Vec<_>>(), ["/sys/fs/cgroup"]);
+        let home = ProcessCgroup::find("0::/\n", V2, "memory").unwrap();
+        assert_eq!(home.ancestors().collect::<Vec<_>>(), ["/sys/fs/cgroup"]);
     }
 
     #[test]
     fn a_controller_of_version_one_wins_on_a_hybrid_machine() {
         assert_eq!(directory(HYBRID_SELF, HYBRID, "cpu"), "/sys/fs/cgroup/cpu,cpuacct/user.slice/a b");
         assert_eq!(directory(HYBRID_SELF, HYBRID, "memory"), "/sys/fs/cgroup/memory/user.slice");
-        let two = Home::in_version_two(HYBRID_SELF, HYBRID).unwrap();
+        let two = ProcessCgroup::find_v2(HYBRID_SELF, HYBRID).unwrap();
         assert_eq!(two.directory, "/sys/fs/cgroup/unified/user.slice/session-2.scope");
-        assert_eq!(two.levels().count(), 3);
+        assert_eq!(two.ancestors().count(), 3);
     }
 
     #[test]
     fn cpuset_is_not_cpu() {
         let mounts = "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
-        assert_eq!(Home::find("3:cpuset:/x\n", mounts, "cpu"), None);
+        assert_eq!(ProcessCgroup::find("3:cpuset:/x\n", mounts, "cpu"), None);
     }
 
     /// Containers of version 1 without a namespace: the path is the host's, the mount shows only the container's part.
@@ -285,14 +296,14 @@ mod tests {
         let mounts = "50 49 0:29 /docker/4f\\040x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
         assert_eq!(directory("1:cpu:/docker/4f x/inner\n", mounts, "cpu"), "/sys/fs/cgroup/cpu/inner");
         assert_eq!(directory("1:cpu:/docker/4f x\n", mounts, "cpu"), "/sys/fs/cgroup/cpu");
-        assert_eq!(Home::find("1:cpu:/docker/4f xy\n", mounts, "cpu"), None, "another container");
+        assert_eq!(ProcessCgroup::find("1:cpu:/docker/4f xy\n", mounts, "cpu"), None, "another container");
     }
 
     #[test]
     fn no_group_is_found_where_there_is_none() {
-        assert_eq!(Home::find("", "", "cpu"), None);
-        assert_eq!(Home::find("0::/\n", "", "cpu"), None);
-        assert_eq!(Home::find("nonsense\n0::/\n", "also nonsense - \n", "cpu"), None);
+        assert_eq!(ProcessCgroup::find("", "", "cpu"), None);
+        assert_eq!(ProcessCgroup::find("0::/\n", "", "cpu"), None);
+        assert_eq!(ProcessCgroup::find("nonsense\n0::/\n", "also nonsense - \n", "cpu"), None);
     }
 
     #[test]
@@ -300,7 +311,8 @@ mod tests {
         let two =
             "usage_usec 9945\nuser_usec 1\nnr_periods 40\nnr_throttled 3\nthrottled_usec 1500\nnr_bursts 0\n";
         let one = "nr_periods 40\nnr_throttled 3\nthrottled_time 1500000\nnr_bursts 0\nburst_time 0\n";
-        let expected = Throttling { periods: 40, throttled: 3, stopped: Duration::from_micros(1500) };
+        let expected =
+            Throttling { periods: 40, throttled_periods: 3, throttled_time: Duration::from_micros(1500) };
         assert_eq!(Throttling::parse(two), Some(expected));
         assert_eq!(Throttling::parse(one), Some(expected));
         assert_eq!(Throttling::parse("usage_usec 9945\nuser_usec 1\n"), None, "the root of version 2");
@@ -308,12 +320,12 @@ mod tests {
 
     #[test]
     fn a_quota_is_a_number_of_cores() {
-        assert_eq!(Quota::parse_two("max 100000\n"), Some(Quota::Unlimited));
-        assert_eq!(Quota::parse_two("10000 100000\n"), Some(Quota::Cores(0.1)));
-        assert_eq!(Quota::parse_two("10000\n"), None);
-        assert_eq!(Quota::parse_one("-1\n", "100000\n"), Some(Quota::Unlimited));
-        assert_eq!(Quota::parse_one("150000\n", "100000\n"), Some(Quota::Cores(1.5)));
-        assert_eq!(Quota::parse_one("1\n", "0\n"), None);
+        assert_eq!(CpuQuota::parse_v2("max 100000\n"), Some(CpuQuota::Unlimited));
+        assert_eq!(CpuQuota::parse_v2("10000 100000\n"), Some(CpuQuota::Cores(0.1)));
+        assert_eq!(CpuQuota::parse_v2("10000\n"), None);
+        assert_eq!(CpuQuota::parse_v1("-1\n", "100000\n"), Some(CpuQuota::Unlimited));
+        assert_eq!(CpuQuota::parse_v1("150000\n", "100000\n"), Some(CpuQuota::Cores(1.5)));
+        assert_eq!(CpuQuota::parse_v1("1\n", "0\n"), None);
     }
 
     #[test]
@@ -340,14 +352,14 @@ mod tests {
 
     #[test]
     fn memory_that_ran_out_is_counted_in_both_versions() {
-        let expected = MemoryEvents { reached: 41, killed: Some(1) };
+        let expected = MemoryEvents { limit_hits: 41, oom_kills: Some(1) };
         let two = "low 0\nhigh 0\nmax 41\noom 3\noom_kill 1\noom_group_kill 0\n";
-        assert_eq!(MemoryEvents::parse_two(two), Some(expected));
+        assert_eq!(MemoryEvents::parse_v2(two), Some(expected));
         let control = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
-        assert_eq!(MemoryEvents::parse_one("41\n", control), Some(expected));
-        assert_eq!(MemoryEvents::parse_one("41\n", "under_oom 0\n").unwrap().killed, None);
-        assert_eq!(MemoryEvents::parse_two("low 0\n"), None);
-        assert_eq!(MemoryEvents::parse_one("\n", control), None);
+        assert_eq!(MemoryEvents::parse_v1("41\n", control), Some(expected));
+        assert_eq!(MemoryEvents::parse_v1("41\n", "under_oom 0\n").unwrap().oom_kills, None);
+        assert_eq!(MemoryEvents::parse_v2("low 0\n"), None);
+        assert_eq!(MemoryEvents::parse_v1("\n", control), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serde_saphyr::UserMessageFormatter;
 
 /// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ValidationError {
     /// Where: a path such as `pods[2].address`.
     pub path: String,
     /// What stands there, shortened.
@@ -26,7 +26,7 @@ pub struct Mistake {
     pub expected: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ValidationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: found {}, expected {}", self.path, self.found, self.expected)
     }
@@ -34,9 +34,9 @@ impl fmt::Display for Mistake {
 
 /// All mistakes of one document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistakes(pub Vec<Mistake>);
+pub struct ValidationErrors(pub Vec<ValidationError>);
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for mistake in &self.0 {
             writeln!(f, "  {mistake}")?;
@@ -45,15 +45,15 @@ impl fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ValidationErrors {}
 
-type Notes = Rc<RefCell<Vec<Mistake>>>;
+type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 
 /// A YAML (or JSON) file of somebody else's making, of which a few fields are wanted and none must be shown.
 ///
 /// # Errors
 /// Where it is not YAML, without a word of what stands there.
-pub fn foreign(text: &str) -> Result<Value, String> {
+pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(place) => {
             format!("is not YAML with each key once, at line {}, column {}", place.line(), place.column())
@@ -66,7 +66,7 @@ pub fn foreign(text: &str) -> Result<Value, String> {
 #[derive(Debug)]
 pub struct Document {
     root: Value,
-    notes: Notes,
+    notes: SharedErrors,
 }
 
 impl Document {
@@ -74,10 +74,10 @@ impl Document {
     ///
     /// # Errors
     /// One mistake, when the text is not YAML at all; its path is the line and column.
-    pub fn parse(text: &str) -> Result<Self, Mistakes> {
+    pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
         match serde_saphyr::from_str::<Value>(text) {
-            Ok(root) => Ok(Self { root, notes: Notes::default() }),
-            Err(error) => Err(Mistakes(vec![Mistake {
+            Ok(root) => Ok(Self { root, notes: SharedErrors::default() }),
+            Err(error) => Err(ValidationErrors(vec![ValidationError {
                 path: "the document".into(),
                 found: shorten(&syntax(&error)),
                 expected: "valid YAML with each key once".into(),
@@ -86,29 +86,29 @@ impl Document {
     }
 
     /// The outermost table.
-    pub fn root(&self) -> Table<'_> {
-        Node { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
+    pub fn root(&self) -> DocumentTable<'_> {
+        DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
     }
 
     /// The result of reading: `value` if no mistake was noted.
     ///
     /// # Errors
     /// Every mistake, in document order of reading.
-    pub fn finish<T>(self, value: T) -> Result<T, Mistakes> {
+    pub fn finish<T>(self, value: T) -> Result<T, ValidationErrors> {
         let notes = self.notes.take();
-        if notes.is_empty() { Ok(value) } else { Err(Mistakes(notes)) }
+        if notes.is_empty() { Ok(value) } else { Err(ValidationErrors(notes)) }
     }
 }
 
 /// A place in the document, present or not.
 #[derive(Debug, Clone)]
-pub struct Node<'d> {
+pub struct DocumentNode<'d> {
     value: Option<&'d Value>,
     path: String,
-    notes: Notes,
+    notes: SharedErrors,
 }
 
-impl<'d> Node<'d> {
+impl<'d> DocumentNode<'d> {
     /// Whether anything stands here. `null` counts as nothing.
     pub fn is_present(&self) -> bool {
         self.value.is_some_and(|value| !value.is_null())
@@ -125,7 +125,7 @@ impl<'d> Node<'d> {
     }
 
     /// Notes that what stands here is not what was expected.
-    pub fn mistake(&self, expected: impl Into<String>) {
+    pub fn reject(&self, expected: impl Into<String>) {
         let found = match self.value {
             None | Some(Value::Null) => "nothing".to_owned(),
             Some(value) => shorten(&value.to_string()),
@@ -134,7 +134,7 @@ impl<'d> Node<'d> {
     }
 
     /// Whether a mistake has been noted here, or below: of a table's unknown keys once it is dropped.
-    pub fn has_mistakes(&self) -> bool {
+    pub fn has_errors(&self) -> bool {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
@@ -145,8 +145,8 @@ impl<'d> Node<'d> {
         let path = if self.path.is_empty() { "the document".to_owned() } else { shorten(&self.path) };
         let mut notes = self.notes.borrow_mut();
         match notes.len() {
-            0..MOST => notes.push(Mistake { path, found, expected: expected.into() }),
-            MOST => notes.push(Mistake {
+            0..MOST => notes.push(ValidationError { path, found, expected: expected.into() }),
+            MOST => notes.push(ValidationError {
                 path: "the document".into(),
                 found: "more mistakes".into(),
                 expected: "these to be mended first".into(),
@@ -156,33 +156,33 @@ impl<'d> Node<'d> {
     }
 
     /// The table here; a mistake and an empty table when something else stands here.
-    pub fn table(&self) -> Table<'d> {
+    pub fn table(&self) -> DocumentTable<'d> {
         let map = match self.value {
             Some(Value::Object(map)) => Some(map),
             None | Some(Value::Null) => None,
             Some(_) => {
-                self.mistake("a table of keys");
+                self.reject("a table of keys");
                 None
             }
         };
-        Table { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
+        DocumentTable { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
     }
 
     /// The elements here; none when absent, a mistake when it is not a list.
-    pub fn list(&self) -> Vec<Node<'d>> {
+    pub fn list(&self) -> Vec<DocumentNode<'d>> {
         match self.value {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items
                 .iter()
                 .enumerate()
-                .map(|(i, value)| Node {
+                .map(|(i, value)| DocumentNode {
                     value: Some(value),
                     path: format!("{}[{i}]", self.path),
                     notes: self.notes.clone(),
                 })
                 .collect(),
             Some(_) => {
-                self.mistake("a list");
+                self.reject("a list");
                 Vec::new()
             }
         }
@@ -198,7 +198,7 @@ impl<'d> Node<'d> {
             Some(_) => None,
         };
         if converted.is_none() {
-            self.mistake(expected);
+            self.reject(expected);
         }
         converted
     }
@@ -210,7 +210,7 @@ impl<'d> Node<'d> {
             Some(value) => {
                 let number = value.as_u64().filter(|n| range.contains(n));
                 if number.is_none() {
-                    self.mistake(format!("a whole number from {} to {}", range.start(), range.end()));
+                    self.reject(format!("a whole number from {} to {}", range.start(), range.end()));
                 }
                 number
             }
@@ -223,7 +223,7 @@ impl<'d> Node<'d> {
             None | Some(Value::Null) => None,
             Some(Value::Bool(value)) => Some(*value),
             Some(_) => {
-                self.mistake("true or false");
+                self.reject("true or false");
                 None
             }
         }
@@ -232,59 +232,59 @@ impl<'d> Node<'d> {
 
 /// A table being read. Dropping it notes every key that nobody asked for.
 #[derive(Debug)]
-pub struct Table<'d> {
+pub struct DocumentTable<'d> {
     map: Option<&'d Map<String, Value>>,
-    node: Node<'d>,
+    node: DocumentNode<'d>,
     read: RefCell<BTreeSet<&'static str>>,
     /// Keys that stood here once: known, and not offered to whoever mistypes one.
     moved: RefCell<BTreeSet<&'static str>>,
 }
 
-impl<'d> Table<'d> {
+impl<'d> DocumentTable<'d> {
     /// The place under `key`, present or not.
-    pub fn key(&self, key: &'static str) -> Node<'d> {
+    pub fn key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
         self.place(key)
     }
 
-    fn place(&self, key: &'static str) -> Node<'d> {
+    fn place(&self, key: &'static str) -> DocumentNode<'d> {
         let path =
             if self.node.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.node.path) };
-        Node { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
+        DocumentNode { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
     }
 
-    /// As [`Table::key`], and a mistake when nothing stands there.
-    pub fn required(&self, key: &'static str, expected: &str) -> Node<'d> {
+    /// As [`DocumentTable::key`], and a mistake when nothing stands there.
+    pub fn required(&self, key: &'static str, expected: &str) -> DocumentNode<'d> {
         let node = self.key(key);
         if !node.is_present() {
-            node.mistake(expected);
+            node.reject(expected);
         }
         node
     }
 
     /// Refuses a key that stands elsewhere now, `now` being what is said of that; whether it was there.
-    pub fn moved(&self, key: &'static str, now: &str) -> bool {
+    pub fn reject_moved(&self, key: &'static str, now: &str) -> bool {
         self.moved.borrow_mut().insert(key);
         let node = self.place(key);
         if node.is_present() {
-            node.mistake(format!("nothing: {now}"));
+            node.reject(format!("nothing: {now}"));
         }
         node.is_present()
     }
 
     /// Every key with its place, for tables whose keys are the user's own.
-    pub fn entries(&self) -> Vec<(&'d str, Node<'d>)> {
+    pub fn entries(&self) -> Vec<(&'d str, DocumentNode<'d>)> {
         let Some(map) = self.map else { return Vec::new() };
         map.iter()
             .map(|(key, value)| {
                 let path = format!("{}.{key}", self.node.path);
-                (key.as_str(), Node { value: Some(value), path, notes: self.node.notes.clone() })
+                (key.as_str(), DocumentNode { value: Some(value), path, notes: self.node.notes.clone() })
             })
             .collect()
     }
 }
 
-impl Drop for Table<'_> {
+impl Drop for DocumentTable<'_> {
     fn drop(&mut self) {
         let read = self.read.borrow();
         // A table read through `entries` asks for no key by name; all of its keys were seen.
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn what_turns_a_line_round_is_not_shown() {
         let document = Document::parse("key: \"a\u{202e}b\"\n").unwrap();
-        document.root().key("key").mistake("something else");
+        document.root().key("key").reject("something else");
         let shown = document.finish(()).unwrap_err().to_string();
         assert!(shown.contains("a\u{fffd}b"), "{shown:?}");
     }
@@ -358,8 +358,8 @@ mod tests {
         let document = Document::parse("old: 1\ntypo: 2\n").unwrap();
         {
             let root = document.root();
-            assert!(root.moved("old", "this key is now new.old"));
-            assert!(!root.moved("older", "this key is gone"));
+            assert!(root.reject_moved("old", "this key is now new.old"));
+            assert!(!root.reject_moved("older", "this key is gone"));
             let _ = root.key("new");
         }
         let shown = document.finish(()).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use serde::Serializer;
 
 /// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
 /// take a quarter of it.
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// Longest name or URL part that is accepted; clouds' own names are far shorter.
 const NAME_LENGTH: usize = 253;
@@ -32,7 +32,7 @@ pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
 
 /// An upstream's base URL. A Kubernetes token or a cloud credential travels in every request to it, so plain http is
 /// accepted only where the traffic cannot leave the machine.
-pub fn sealed_url(text: &str) -> Option<String> {
+pub fn secure_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
         Some("http") => url.host().is_some_and(is_loopback),
@@ -42,7 +42,7 @@ pub fn sealed_url(text: &str) -> Option<String> {
 }
 
 /// A base URL of plain http: a metadata server's, which never leaves the node, or a proxy's.
-pub fn plain_url(text: &str) -> Option<String> {
+pub fn http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
 
@@ -55,13 +55,13 @@ fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
 }
 
 /// Whether the URL's host is this machine's loopback.
-pub fn is_near(url: &str) -> bool {
+pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
 }
 
 /// Whether a URL is at one of these listeners. An agent that is its own upstream would ask itself for each answer, until no
 /// place is left.
-pub fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
+pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
     let is_own = |own: &SocketAddr| {
@@ -102,8 +102,8 @@ pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
 ///
 /// # Errors
 /// Which file cannot be read, and why.
-pub fn named_file(path: &Path) -> anyhow::Result<String> {
-    let text = file::read(path, LARGEST)
+pub fn read_named_file(path: &Path) -> anyhow::Result<String> {
+    let text = file::read(path, MAX_FILE_BYTES)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
     Ok(text.expose().clone())
 }

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::MetadataEndpoint;
 
 /// A cloud by its name: that of its section, and in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -55,12 +55,12 @@ impl DialectName {
     pub const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
 
     /// As it is written, whose it is, at which addresses clients ask it, and whether a listener speaks it that names none.
-    fn about(self) -> (&'static str, CloudName, Endpoint, bool) {
+    fn about(self) -> (&'static str, CloudName, MetadataEndpoint, bool) {
         match self {
-            Self::Google => ("google", CloudName::Google, Endpoint::Metadata, true),
-            Self::AwsImds => ("aws-imds", CloudName::Aws, Endpoint::Metadata, true),
+            Self::Google => ("google", CloudName::Google, MetadataEndpoint::Metadata, true),
+            Self::AwsImds => ("aws-imds", CloudName::Aws, MetadataEndpoint::Metadata, true),
             // At an address of its own, the only one to which SDKs send a pod's token in the clear.
-            Self::AwsContainers => ("aws-containers", CloudName::Aws, Endpoint::Containers, false),
+            Self::AwsContainers => ("aws-containers", CloudName::Aws, MetadataEndpoint::Containers, false),
         }
     }
 
@@ -75,12 +75,12 @@ impl DialectName {
     }
 
     /// Which of the addresses that are captured clients ask it at.
-    pub fn endpoint(self) -> Endpoint {
+    pub fn endpoint(self) -> MetadataEndpoint {
         self.about().2
     }
 
     /// Whether a listener speaks it that names none.
-    pub fn is_spoken_by_default(self) -> bool {
+    pub fn is_enabled_by_default(self) -> bool {
         self.about().3
     }
 }

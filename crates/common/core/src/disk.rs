@@ -1,7 +1,7 @@
 //! Work that a disk can hold up, done on a thread of its own, so that the thread that asks for it serves others meanwhile.
 //!
 //! A hung disk or network file system keeps a thread in the kernel for as long as it likes, and no limit ends that. So the one who asks
-//! stops waiting after [`PATIENCE`], and at most [`THREADS`] such threads hang in the process. Not tokio's blocking threads: look-ups of
+//! stops waiting after [`TIMEOUT`], and at most [`THREADS`] such threads hang in the process. Not tokio's blocking threads: look-ups of
 //! names run there, and need them when a disk hangs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How long the work is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Threads that may hang at once.
 pub const THREADS: usize = 4;
@@ -18,9 +18,9 @@ pub const THREADS: usize = 4;
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts one thread for as long as it works.
-struct Place;
+struct ThreadPermit;
 
-impl Place {
+impl ThreadPermit {
     fn take() -> Option<Self> {
         let more = |busy: usize| (busy < THREADS).then_some(busy + 1);
         // Made only where it counts: one that is made and dropped on a refusal would count a thread less.
@@ -28,18 +28,20 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadPermit {
     fn drop(&mut self) {
         BUSY.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Does this work on a thread of its own and waits for it for at most [`PATIENCE`].
+/// Does this work on a thread of its own and waits for it for at most [`TIMEOUT`].
 ///
 /// # Errors
 /// It takes longer (the thread goes on by itself), or [`THREADS`] others hang already, or no thread can be made.
-pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    let place = Place::take().ok_or_else(|| format!("{THREADS} threads already wait for a disk"))?;
+pub async fn run_with_timeout<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let place = ThreadPermit::take().ok_or_else(|| format!("{THREADS} threads already wait for a disk"))?;
     let (done, is_done) = oneshot::channel();
     let body = move || {
         let _place = place;
@@ -48,10 +50,10 @@ pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     };
     let thread = std::thread::Builder::new().name("disk".into());
     thread.spawn(body).map_err(|error| format!("cannot start a thread: {error}"))?;
-    match tokio::time::timeout(PATIENCE, is_done).await {
+    match tokio::time::timeout(TIMEOUT, is_done).await {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(_)) => Err("the thread that worked ended in a panic".into()),
-        Err(_) => Err(format!("the disk did not answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("the disk did not answer within {} s", TIMEOUT.as_secs())),
     }
 }
 
@@ -69,11 +71,11 @@ mod tests {
         for _ in 0..THREADS {
             let hangs = hangs.clone();
             let work = move || drop(hangs.lock().map(|hangs| hangs.recv()));
-            let error = aside(work).await.unwrap_err();
+            let error = run_with_timeout(work).await.unwrap_err();
             assert!(error.contains("within 5 s"), "{error}");
         }
         for _ in 0..2 * THREADS {
-            let error = aside(|| ()).await.unwrap_err();
+            let error = run_with_timeout(|| ()).await.unwrap_err();
             assert!(error.contains("already wait"), "{error}");
         }
         assert_eq!(BUSY.load(Ordering::Relaxed), THREADS, "a refusal changes no count");
@@ -82,6 +84,6 @@ mod tests {
             std::thread::yield_now();
         }
         tokio::time::resume();
-        assert_eq!(aside(|| 7).await, Ok(7));
+        assert_eq!(run_with_timeout(|| 7).await, Ok(7));
     }
 }

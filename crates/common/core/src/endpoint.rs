@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What is asked at an address, which decides which of the agent's ports answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum MetadataEndpoint {
     /// The machine's metadata: Google's server, and AWS's instance metadata.
     Metadata,
     /// AWS's endpoint for containers (EKS Pod Identity).
@@ -35,7 +35,7 @@ pub const PORT: u16 = 80;
 /// Left alone: 169.254.169.254 is a DNS server on Google's machines ("Internal DNS").
 pub const DNS: u16 = 53;
 
-impl Endpoint {
+impl MetadataEndpoint {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Metadata, Self::Containers];
 
@@ -55,9 +55,10 @@ mod tests {
 
     #[test]
     fn addresses_are_those_of_the_clouds_documentation() {
-        let texts =
-            |endpoint: Endpoint| endpoint.addresses().iter().map(IpAddr::to_string).collect::<Vec<_>>();
-        assert_eq!(texts(Endpoint::Metadata), ["169.254.169.254", "fd20:ce::254", "fd00:ec2::254"]);
-        assert_eq!(texts(Endpoint::Containers), ["169.254.170.23", "fd00:ec2::23"]);
+        let texts = |endpoint: MetadataEndpoint| {
+            endpoint.addresses().iter().map(IpAddr::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(MetadataEndpoint::Metadata), ["169.254.169.254", "fd20:ce::254", "fd00:ec2::254"]);
+        assert_eq!(texts(MetadataEndpoint::Containers), ["169.254.170.23", "fd00:ec2::23"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Why a pod's owner is told something, and the voice that tells it.
 //!
-//! Knows neither pods nor the API server. The clouds and whoever watches pods complain by a [`Complainer`]; `cluster` gives it a voice, an
+//! Knows neither pods nor the API server. The clouds and whoever watches pods complain by a [`PodEventRecorder`]; `cluster` gives it a voice, an
 //! event on the pod.
 
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Complaint {
+pub enum EventReason {
     /// The agent's own policy.
     RefusedByPolicy,
     /// The cloud.
@@ -25,7 +25,7 @@ pub enum Complaint {
     ConfigurationRefused,
 }
 
-impl Complaint {
+impl EventReason {
     /// As the event's `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -42,23 +42,23 @@ impl Complaint {
 
 /// One pod's voice; none where there is no cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Complainer(Option<Arc<dyn Voice>>);
+pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 
 /// Where a pod's owner hears it. The clouds complain of pods, and what posts an event stands above them: this trait inverts that arrow.
-pub trait Voice: Debug + Send + Sync {
+pub trait EventBackend: Debug + Send + Sync {
     /// Returns at once: whether there was room for it.
-    fn says(&self, complaint: Complaint, message: &str) -> bool;
+    fn record(&self, complaint: EventReason, message: &str) -> bool;
 }
 
-impl Complainer {
+impl PodEventRecorder {
     /// With this voice.
-    pub fn with(voice: Arc<dyn Voice>) -> Self {
+    pub fn with(voice: Arc<dyn EventBackend>) -> Self {
         Self(Some(voice))
     }
 
     /// Something about the pod that no answer can say; whether that is all that can be done about it, or there was no room for it just
     /// now.
-    pub fn says(&self, complaint: Complaint, message: &str) -> bool {
-        self.0.as_ref().is_none_or(|voice| voice.says(complaint, message))
+    pub fn record(&self, complaint: EventReason, message: &str) -> bool {
+        self.0.as_ref().is_none_or(|voice| voice.record(complaint, message))
     }
 }

@@ -40,7 +40,7 @@ impl Floor {
     /// full node (110 pods) at one call a second is renewed in what is left, two minutes of an hour's credential.
     /// What cannot be kept above the floor is urgent from its renewal on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
-        refresh_at + expires.before(self.hard).since(refresh_at) / 2
+        refresh_at + expires.saturating_sub(self.hard).since(refresh_at) / 2
     }
 
     /// Whether a credential of this lifetime can be kept above the hard floor at all.

@@ -3,6 +3,7 @@
 //! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`mod@file`] ask the system anything
 //! (the time; a named file, which three crates must read with the same care), and `disk` has a thread for what a disk can hold up. ARCHITECTURE's words and this crate's names are the same on purpose.
 
+pub mod annotations;
 pub mod attestation;
 pub mod backoff;
 pub mod clock;
@@ -12,7 +13,6 @@ pub mod disk;
 pub mod duration;
 pub mod endpoint;
 pub mod events;
-pub mod facts;
 pub mod fair_share;
 pub mod file;
 pub mod lease;
@@ -24,9 +24,9 @@ pub mod secret;
 pub mod shutdown;
 pub mod terminal_safe;
 
+pub use annotations::PodAnnotations;
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};
-pub use facts::Facts;
 pub use lease::{Floor, Lease};
 pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};

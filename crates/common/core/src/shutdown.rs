@@ -1,6 +1,6 @@
 //! From "stop" to the last thread's end: one value that says the one, and one that waits for the other.
 //!
-//! Knows neither signals nor what a stop means to whom: who is stopped reads [`Stop`], who stops holds a [`Stopper`]. Whoever runs a
+//! Knows neither signals nor what a stop means to whom: who is stopped reads [`StopSignal`], who stops holds a [`Stopper`]. Whoever runs a
 //! thread of the agent uses this.
 
 use std::convert::Infallible;
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 /// Tells every part of the program that it is time to stop.
 #[derive(Clone, Debug)]
-pub struct Stop(watch::Receiver<Stage>);
+pub struct StopSignal(watch::Receiver<Stage>);
 
 /// Whether the agent goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,37 +27,37 @@ enum Stage {
 pub struct Stopper(Arc<watch::Sender<Stage>>);
 
 /// A switch and what it switches.
-pub fn switch() -> (Stopper, Stop) {
+pub fn stop_channel() -> (Stopper, StopSignal) {
     let (sender, receiver) = watch::channel(Stage::GoesOn);
-    (Stopper(Arc::new(sender)), Stop(receiver))
+    (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
 /// Held by a thread while it lives. Dropping it, in a panic too, stops all others: a listener without a thread behind
 /// it would be worse than an agent that restarts.
 #[derive(Debug)]
-pub struct Alive {
+pub struct ThreadGuard {
     stopper: Stopper,
     _gone: mpsc::Sender<Infallible>,
 }
 
-/// Waits for every [`Alive`] to be dropped.
+/// Waits for every [`ThreadGuard`] to be dropped.
 #[derive(Debug)]
-pub struct AllGone(mpsc::Receiver<Infallible>);
+pub struct ThreadWaitGroup(mpsc::Receiver<Infallible>);
 
 /// `n` threads to hold and the wait for their end.
-pub fn threads(n: usize, stopper: &Stopper) -> (Vec<Alive>, AllGone) {
+pub fn thread_guards(n: usize, stopper: &Stopper) -> (Vec<ThreadGuard>, ThreadWaitGroup) {
     let (gone, all_gone) = mpsc::channel(1);
-    let alive = (0..n).map(|_| Alive { stopper: stopper.clone(), _gone: gone.clone() }).collect();
-    (alive, AllGone(all_gone))
+    let alive = (0..n).map(|_| ThreadGuard { stopper: stopper.clone(), _gone: gone.clone() }).collect();
+    (alive, ThreadWaitGroup(all_gone))
 }
 
-impl Drop for Alive {
+impl Drop for ThreadGuard {
     fn drop(&mut self) {
         self.stopper.stop();
     }
 }
 
-impl AllGone {
+impl ThreadWaitGroup {
     /// Returns when no thread is left.
     pub async fn wait(&mut self) {
         // Nothing can be sent, so this ends when the last sender is dropped.
@@ -72,7 +72,7 @@ impl Stopper {
     }
 
     /// Begins the stop of an agent to which nobody comes anew any more, but to another.
-    pub fn stop_succeeded(&self) {
+    pub fn stop_as_replaced(&self) {
         self.begin(Stage::IsSucceeded);
     }
 
@@ -86,19 +86,19 @@ impl Stopper {
     }
 }
 
-impl Stop {
+impl StopSignal {
     /// Whether the stop has begun.
     pub fn has_begun(&self) -> bool {
         *self.0.borrow() != Stage::GoesOn
     }
 
     /// Whether it has, and another agent has taken over.
-    pub fn is_succeeded(&self) -> bool {
+    pub fn is_replaced(&self) -> bool {
         *self.0.borrow() == Stage::IsSucceeded
     }
 
     /// Returns when the stop has begun.
-    pub async fn begun(&mut self) {
+    pub async fn wait(&mut self) {
         // A closed channel is a stop, too.
         let _ = self.0.wait_for(|stage| *stage != Stage::GoesOn).await;
     }
@@ -110,8 +110,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_that_dies_stops_the_others() {
-        let (stopper, mut stop) = switch();
-        let (mut alive, mut all_gone) = threads(2, &stopper);
+        let (stopper, mut stop) = stop_channel();
+        let (mut alive, mut all_gone) = thread_guards(2, &stopper);
         let dying = std::thread::spawn({
             let alive = alive.pop();
             move || {
@@ -120,7 +120,7 @@ mod tests {
             }
         });
         assert!(dying.join().is_err());
-        stop.begun().await;
+        stop.wait().await;
         drop(alive);
         all_gone.wait().await;
     }

@@ -4,15 +4,15 @@
 /// of what stands around them (Unicode Standard Annex 9, section 2), by which a text that somebody else wrote could put our words in another
 /// order.
 #[must_use]
-pub fn is_command(letter: char) -> bool {
+pub fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text without any, a space in the place of each.
 #[must_use]
-pub fn plain(text: &str) -> String {
-    text.chars().map(|letter| if is_command(letter) { ' ' } else { letter }).collect()
+pub fn sanitize(text: &str) -> String {
+    text.chars().map(|letter| if is_unsafe(letter) { ' ' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -22,8 +22,8 @@ mod tests {
     #[test]
     fn what_a_terminal_obeys_becomes_spaces_and_letters_of_all_languages_stay() {
         let text = "a\u{1b}[31m\u{9b}b\u{202e}c\u{2066}d\u{2069}e\u{200f}f\u{200e}\u{61c}\u{2028}g\r\nh";
-        assert_eq!(plain(text), "a [31m b c d e f   g  h");
+        assert_eq!(sanitize(text), "a [31m b c d e f   g  h");
         let others = "größer 日本 שלום ✓";
-        assert_eq!(plain(others), others);
+        assert_eq!(sanitize(others), others);
     }
 }

@@ -20,7 +20,7 @@ pub enum Framing {
 
 /// A piece of what a [`BodyDecoder`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body<'b> {
+pub enum BodyEvent<'b> {
     /// Payload bytes, never empty, and how many bytes of the buffer were taken (payload plus framing).
     Data(&'b [u8], usize),
     /// The body ended; how many bytes of the buffer were taken (trailers included).
@@ -57,23 +57,23 @@ impl BodyDecoder {
     ///
     /// # Errors
     /// The chunk framing is broken.
-    pub fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<Body<'b>, BodyError> {
+    pub fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<BodyEvent<'b>, BodyError> {
         match &mut self.state {
-            State::Ended => Ok(Body::End(0)),
+            State::Ended => Ok(BodyEvent::End(0)),
             State::Broken => Err(BodyError),
-            _ if buf.is_empty() => Ok(Body::More(0)),
-            State::UntilClose => Ok(Body::Data(buf, buf.len())),
+            _ if buf.is_empty() => Ok(BodyEvent::More(0)),
+            State::UntilClose => Ok(BodyEvent::Data(buf, buf.len())),
             State::Length(left) => {
                 let data = take(buf, left);
                 if *left == 0 {
                     self.state = State::Ended;
                 }
-                Ok(Body::Data(data, data.len()))
+                Ok(BodyEvent::Data(data, data.len()))
             }
             State::Chunked(chunked) => {
                 let found = chunked.decode(buf);
                 match found {
-                    Ok(Body::End(_)) => self.state = State::Ended,
+                    Ok(BodyEvent::End(_)) => self.state = State::Ended,
                     Err(BodyError) => self.state = State::Broken,
                     Ok(_) => {}
                 }
@@ -83,7 +83,7 @@ impl BodyDecoder {
     }
 
     /// Whether the end of the connection here is the end of the body (and not a cut).
-    pub fn finish(&self) -> bool {
+    pub fn is_complete_at_eof(&self) -> bool {
         matches!(self.state, State::UntilClose | State::Ended)
     }
 }
@@ -142,25 +142,25 @@ enum At {
 impl Chunked {
     const START: Self = Self { at: At::Size(0), left: 0, extensions: 0, trailers: 0 };
 
-    fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<Body<'b>, BodyError> {
+    fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<BodyEvent<'b>, BodyError> {
         for (at, &byte) in buf.iter().enumerate() {
             if matches!(self.at, At::Data) {
                 return Ok(self.data(buf, at));
             }
             self.at = self.step(byte)?;
             if matches!(self.at, At::End) {
-                return Ok(Body::End(at + 1));
+                return Ok(BodyEvent::End(at + 1));
             }
         }
-        Ok(Body::More(buf.len()))
+        Ok(BodyEvent::More(buf.len()))
     }
 
-    fn data<'b>(&mut self, buf: &'b [u8], at: usize) -> Body<'b> {
+    fn data<'b>(&mut self, buf: &'b [u8], at: usize) -> BodyEvent<'b> {
         let data = take(&buf[at..], &mut self.left);
         if self.left == 0 {
             self.at = At::DataCr;
         }
-        Body::Data(data, at + data.len())
+        BodyEvent::Data(data, at + data.len())
     }
 
     /// Takes one byte of framing.
@@ -222,12 +222,12 @@ mod tests {
         for end in (0..=input.len()).step_by(step).chain([input.len()]) {
             loop {
                 match decoder.decode(&input[taken..end])? {
-                    Body::Data(data, used) => {
+                    BodyEvent::Data(data, used) => {
                         payload.extend_from_slice(data);
                         taken += used;
                     }
-                    Body::End(used) => return Ok((payload, Some(taken + used))),
-                    Body::More(used) => {
+                    BodyEvent::End(used) => return Ok((payload, Some(taken + used))),
+                    BodyEvent::More(used) => {
                         taken += used;
                         break;
                     }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(decode(Framing::Length(0), b"HTTP", 9), Ok((vec![], Some(0))));
         assert_eq!(
             BodyDecoder::new(Framing::None).decode(b""),
-            Ok(Body::End(0)),
+            Ok(BodyEvent::End(0)),
             "without waiting for bytes"
         );
     }
@@ -276,7 +276,7 @@ mod tests {
     fn the_end_of_the_connection_is_a_cut_unless_the_body_allows_it() {
         let after = |framing, input: &[u8]| {
             let mut decoder = BodyDecoder::new(framing);
-            decoder.decode(input).map(|_| decoder.finish())
+            decoder.decode(input).map(|_| decoder.is_complete_at_eof())
         };
         assert_eq!(after(Framing::UntilClose, b"a"), Ok(true));
         assert_eq!(after(Framing::None, b""), Ok(true));
@@ -360,6 +360,6 @@ mod tests {
         let mut decoder = BodyDecoder::new(Framing::Chunked);
         assert_eq!(decoder.decode(b"x"), Err(BodyError));
         assert_eq!(decoder.decode(b"0\r\n\r\n"), Err(BodyError));
-        assert!(!decoder.finish());
+        assert!(!decoder.is_complete_at_eof());
     }
 }

@@ -3,12 +3,12 @@
 
 use httparse::Header;
 
-use crate::Version;
+use crate::HttpVersion;
 use crate::body::Framing;
 
 /// What the framing headers of one head say.
 #[derive(Default)]
-pub(crate) struct Fields<'b> {
+pub(crate) struct FramingHeaders<'b> {
     /// The last `Host`, and how many there were.
     pub(crate) host: &'b [u8],
     pub(crate) hosts: usize,
@@ -19,11 +19,11 @@ pub(crate) struct Fields<'b> {
 }
 
 /// Two readers could disagree on where the body ends.
-pub(crate) struct Ambiguous;
+pub(crate) struct AmbiguousFraming;
 
-impl<'b> Fields<'b> {
+impl<'b> FramingHeaders<'b> {
     /// Reads the headers. The length of a name is compared first: most headers are none of these four.
-    pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, Ambiguous> {
+    pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, AmbiguousFraming> {
         let mut fields = Self::default();
         for Header { name, value } in headers {
             match name.len() {
@@ -41,17 +41,17 @@ impl<'b> Fields<'b> {
     ///
     /// A length beside a transfer coding, and a transfer coding in HTTP/1.0, are how requests are smuggled:
     /// the RFC lets a recipient choose, two recipients choose differently (section 11.2).
-    pub(crate) fn framing(&self, version: Version) -> Result<Option<Framing>, Ambiguous> {
+    pub(crate) fn framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
         match (self.chunked, self.length) {
-            (true, None) if version == Version::Http11 => Ok(Some(Framing::Chunked)),
-            (true, _) => Err(Ambiguous),
+            (true, None) if version == HttpVersion::Http11 => Ok(Some(Framing::Chunked)),
+            (true, _) => Err(AmbiguousFraming),
             (false, length) => Ok(length.map(Framing::Length)),
         }
     }
 
     /// Whether the sender keeps the connection (RFC 9112 section 9.3); `close` wins over `keep-alive`.
-    pub(crate) fn keep_alive(&self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep_alive)
+    pub(crate) fn keep_alive(&self, version: HttpVersion) -> bool {
+        !self.close && (version == HttpVersion::Http11 || self.keep_alive)
     }
 
     fn host(&mut self, value: &'b [u8]) {
@@ -68,19 +68,19 @@ impl<'b> Fields<'b> {
 
     /// Digits only. The same length said twice is one length (RFC 9110 section 8.6); `5,5` is refused, because
     /// readers that stop at the comma exist.
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
-        let length = decimal(value).ok_or(Ambiguous)?;
+    fn content_length(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
+        let length = decimal(value).ok_or(AmbiguousFraming)?;
         match self.length.replace(length) {
-            Some(before) if before != length => Err(Ambiguous),
+            Some(before) if before != length => Err(AmbiguousFraming),
             _ => Ok(()),
         }
     }
 
     /// Only `chunked`, once. No client of a metadata server and no server under load compresses by transfer
     /// coding, and lists of codings are where readers differ.
-    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         if self.chunked || !is(value, b"chunked") {
-            return Err(Ambiguous);
+            return Err(AmbiguousFraming);
         }
         self.chunked = true;
         Ok(())

@@ -1,5 +1,5 @@
 //! HTTP/1.1 heads as bytes: in comes a buffer, out comes a head, "more", or a reason to refuse. And what every server of ours
-//! says in the same way: a canonical [`path`], the [`Frame`] of a response, a [`Refusal`].
+//! says in the same way: a canonical [`path`], the [`ResponseContext`] of a response, a [`Refusal`].
 //!
 //! No sockets, no clock, no allocation while parsing. The agent reads requests with it, the load engine
 //! responses. Of a request it refuses everything on which two parsers could disagree (RFC 9112 sections 2.2, 5
@@ -13,20 +13,20 @@ pub mod path;
 mod refusal;
 pub mod request;
 pub mod response;
-mod response_frame;
+mod response_context;
 pub mod write;
 
-pub use body::{Body, BodyDecoder, BodyError, Framing};
+pub use body::{BodyDecoder, BodyError, BodyEvent, Framing};
 pub use httparse::Header;
-pub use limits::Limits;
+pub use limits::HeadLimits;
 pub use refusal::Refusal;
-pub use request::{HeaderRoom, RequestError, RequestFlaw, RequestHead, parse_request};
+pub use request::{HeaderBuffer, RequestError, RequestFlaw, RequestHead, parse_request};
 pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response};
-pub use response_frame::{Frame, Length};
+pub use response_context::{ResponseContext, ResponseFraming};
 
 /// The HTTP version of a head. Anything else is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum HttpVersion {
     /// HTTP/1.0: connections close unless both sides say keep-alive.
     Http10,
     /// HTTP/1.1: connections stay open unless one side says close.

@@ -11,14 +11,14 @@ pub const MAX_TRAILERS: usize = 16 * 1024;
 
 /// Limits of one head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HeadLimits {
     /// Most bytes in a head, the empty line included.
     pub head: usize,
     /// Most bytes in a request target.
     pub target: usize,
 }
 
-impl Default for Limits {
+impl Default for HeadLimits {
     /// 16 KiB of head, 8 KiB of target (RFC 9112 section 3 asks for at least 8,000 bytes of request line).
     fn default() -> Self {
         Self { head: 16 * 1024, target: 8 * 1024 }

@@ -2,7 +2,7 @@
 //! sees nothing else of the target.
 //!
 //! The security argument. A filter leaks where it and the server behind it read a path differently. So there is
-//! one reading: percent-decoding happens once, and what it may yield is only a character of the dialect's [`Alphabet`]. An encoded
+//! one reading: percent-decoding happens once, and what it may yield is only a character of the dialect's [`PathCharset`]. An encoded
 //! slash, percent sign, backslash, NUL, semicolon or question mark is refused, not guessed at; so are bytes outside
 //! ASCII. A canonical path therefore holds no `%` and nothing that any server decodes, splits or strips a second time:
 //! whoever reads it again reads the same path.
@@ -24,9 +24,9 @@ pub const BAD_TARGET: Refusal =
 
 /// A request target, its canonical path and its raw query apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target<'b> {
+pub struct RequestTarget<'b> {
     /// The canonical path.
-    pub path: Path<'b>,
+    pub path: CanonicalPath<'b>,
     /// What followed the first question mark, as sent.
     pub query: Option<&'b str>,
 }
@@ -34,9 +34,9 @@ pub struct Target<'b> {
 /// A canonical path: starts with a slash, has no empty, `.` or `..` segment, and only characters of a metadata
 /// path. Borrowed from the request when the client sent it so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path<'b>(Cow<'b, str>);
+pub struct CanonicalPath<'b>(Cow<'b, str>);
 
-impl<'b> Path<'b> {
+impl<'b> CanonicalPath<'b> {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -67,7 +67,7 @@ pub fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
-pub fn canonicalise(target: &str) -> Result<Target<'_>, Refusal> {
+pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
     canonicalise_in(target, &PLAIN)
 }
 
@@ -78,10 +78,10 @@ pub fn canonicalise(target: &str) -> Result<Target<'_>, Refusal> {
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
-pub fn canonicalise_in<'b>(target: &'b str, alphabet: &Alphabet) -> Result<Target<'b>, Refusal> {
+pub fn canonicalise_in<'b>(target: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
     let origin = if target.starts_with('/') { target } else { after_authority(target)? };
     let end = canonical_prefix(origin, alphabet);
-    let borrowed = |path, query| Ok(Target { path: Path(Cow::Borrowed(path)), query });
+    let borrowed = |path, query| Ok(RequestTarget { path: CanonicalPath(Cow::Borrowed(path)), query });
     match origin.as_bytes().get(end) {
         None if end > 0 => borrowed(origin, None),
         Some(b'?') if end > 0 => borrowed(&origin[..end], Some(&origin[end + 1..])),
@@ -90,13 +90,13 @@ pub fn canonicalise_in<'b>(target: &'b str, alphabet: &Alphabet) -> Result<Targe
 }
 
 /// What has to be read with care, or begins with no slash.
-fn rebuilt<'b>(origin: &'b str, alphabet: &Alphabet) -> Result<Target<'b>, Refusal> {
+fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
     let (path, query) = match origin.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (origin, None),
     };
     let path = rebuild(if path.is_empty() { "/" } else { path }, alphabet)?;
-    Ok(Target { path: Path(path.into()), query })
+    Ok(RequestTarget { path: CanonicalPath(path.into()), query })
 }
 
 /// What follows `http://authority`. Another scheme would ask for another server; user information has no meaning here
@@ -117,7 +117,7 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
 /// The length of the canonical path that a target begins with: all of the path in what nearly every client sends. It may stop
 /// within a canonical path (at a name that begins with a dot), never behind the end of one; rebuilding a canonical path gives
 /// it back.
-fn canonical_prefix(origin: &str, Alphabet(kinds): &Alphabet) -> usize {
+fn canonical_prefix(origin: &str, PathCharset(kinds): &PathCharset) -> usize {
     // By a table and without a branch for each kind of character: this pass is a tenth of a warm request.
     let mut refused = OTHER;
     let mut is_fit = |byte: u8| {
@@ -139,12 +139,12 @@ const OTHER: u8 = 4;
 /// Which characters the paths of a dialect hold, as what matters of each byte: whether it separates names, may begin something that
 /// is no name, or has no place in a path.
 #[derive(Debug)]
-pub struct Alphabet([u8; 256]);
+pub struct PathCharset([u8; 256]);
 
 /// Names of keys, e-mail addresses, domain-scoped projects, and the slash.
-pub static PLAIN: Alphabet = Alphabet::with(b"");
+pub static PLAIN: PathCharset = PathCharset::with(b"");
 
-impl Alphabet {
+impl PathCharset {
     /// Letters, digits, `/ - . _ ~ @ :`, and these. Of what a server could read in another way, only sub-delimiters of RFC 3986
     /// can be named, without the semicolon, at which some split a name.
     ///
@@ -177,7 +177,7 @@ impl Alphabet {
 }
 
 /// Decodes, drops empty and `.` names, lets `..` take one name back, and never leaves the root.
-fn rebuild(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
+fn rebuild(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let decoded = decode(raw, alphabet)?;
     let mut names = Vec::new();
     for name in decoded.split('/') {
@@ -199,12 +199,12 @@ fn rebuild(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
     Ok(path)
 }
 
-fn decode(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
+fn decode(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let mut decoded = String::with_capacity(raw.len());
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
         let plain = match byte {
-            b'%' => encoded_byte(&mut bytes).filter(|&byte| byte != b'/'),
+            b'%' => decode_percent(&mut bytes).filter(|&byte| byte != b'/'),
             byte => Some(byte),
         };
         decoded.push(char::from(plain.filter(|&byte| alphabet.has(byte)).ok_or(BAD_PATH)?));
@@ -213,7 +213,7 @@ fn decode(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
 }
 
 /// The byte that the two hexadecimal digits after a percent sign spell, in either case.
-pub fn encoded_byte(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
+pub fn decode_percent(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let value = digit()? << 4 | digit()?;
     u8::try_from(value).ok()
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_alphabet_lets_pass_what_it_names_and_nothing_else() {
-        let roles = const { Alphabet::with(b"+=,") };
+        let roles = const { PathCharset::with(b"+=,") };
         let canonical_in =
             |raw| canonicalise_in(raw, &roles).map(|target| target.path.into_text().into_owned());
         for raw in ["/roles/a+b=c,d@e", "/roles/a%2bb%3Dc%2Cd%40e"] {

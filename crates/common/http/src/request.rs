@@ -6,15 +6,15 @@ use httparse::{Header, Status};
 use memchr::{memchr, memchr_iter, memchr2, memchr3, memmem};
 
 use crate::body::Framing;
-use crate::fields::{Ambiguous, Fields};
-use crate::limits::{Limits, MAX_HEADERS};
-use crate::{Parsed, Version, bytes};
+use crate::fields::{AmbiguousFraming, FramingHeaders};
+use crate::limits::{HeadLimits, MAX_HEADERS};
+use crate::{HttpVersion, Parsed, bytes};
 
 /// Room for the headers of one head; lives on the caller's stack.
-pub type HeaderRoom<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
+pub type HeaderBuffer<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
 
-/// Empty [`HeaderRoom`].
-pub const fn header_room<'b>() -> HeaderRoom<'b> {
+/// Empty [`HeaderBuffer`].
+pub const fn header_buffer<'b>() -> HeaderBuffer<'b> {
     [const { MaybeUninit::uninit() }; MAX_HEADERS]
 }
 
@@ -26,7 +26,7 @@ pub struct RequestHead<'h, 'b> {
     /// The target as sent: origin form (`/path?query`) or absolute form. Visible ASCII.
     pub target: &'b str,
     /// The version.
-    pub version: Version,
+    pub version: HttpVersion,
     /// The headers as sent, in order.
     pub headers: &'h [Header<'b>],
     /// How the body that follows is framed.
@@ -48,10 +48,10 @@ pub enum RequestError {
     /// Not an HTTP/1.x request line, a bare CR or LF, a control character, folding, a bad header.
     #[error("the request is not valid HTTP/1.1: {0}")]
     Malformed(RequestFlaw),
-    /// The head exceeds [`Limits::head`] or has too many headers.
+    /// The head exceeds [`HeadLimits::head`] or has too many headers.
     #[error("the request head is larger than this server accepts")]
     TooLarge,
-    /// The target exceeds [`Limits::target`].
+    /// The target exceeds [`HeadLimits::target`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
     /// A method and a target and nothing else, as in HTTP/0.9. Not [`Self::Version`]: no version was named that
@@ -139,8 +139,8 @@ impl RequestError {
 /// are no method at once, any other broken rule at the end of its line.
 pub fn parse_request<'h, 'b>(
     buf: &'b [u8],
-    room: &'h mut HeaderRoom<'b>,
-    limits: &Limits,
+    room: &'h mut HeaderBuffer<'b>,
+    limits: &HeadLimits,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, RequestError> {
     let rest = after_empty_line(buf);
     let window = &rest[..rest.len().min(limits.head)];
@@ -189,7 +189,7 @@ fn is_worth_parsing(window: &[u8]) -> bool {
 
 /// The answer to a head without an end: more, unless a limit or a line end is broken already. The loop ends at
 /// the first line too many.
-fn unfinished<T>(window: &[u8], limits: &Limits) -> Result<Parsed<T>, RequestError> {
+fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, RequestError> {
     if target_so_far(window) > limits.target {
         return Err(RequestError::TargetTooLong);
     }
@@ -215,17 +215,17 @@ fn target_so_far(window: &[u8]) -> usize {
 fn checked<'h, 'b>(
     request: httparse::Request<'h, 'b>,
     head: &[u8],
-    limits: &Limits,
+    limits: &HeadLimits,
 ) -> Result<RequestHead<'h, 'b>, RequestError> {
     let httparse::Request { method: Some(method), path: Some(target), version: Some(minor), headers } =
         request
     else {
         return Err(RequestFlaw::RequestLine.into());
     };
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let version = if minor == 0 { HttpVersion::Http10 } else { HttpVersion::Http11 };
     check_line_ends(head, headers.len())?;
     check_target(target, limits)?;
-    let fields = Fields::read(headers)?;
+    let fields = FramingHeaders::read(headers)?;
     check_host(&fields, version)?;
     let framing = fields.framing(version)?.unwrap_or(Framing::None);
     let keep_alive = fields.keep_alive(version);
@@ -240,7 +240,7 @@ fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
 
 /// A path or an `http` URL in visible ASCII. `*` and CONNECT's authority have no meaning here. A fragment and a
 /// backslash are refused because readers differ on what they make of the path (RFC 9112 section 3.2).
-fn check_target(target: &str, limits: &Limits) -> Result<(), RequestError> {
+fn check_target(target: &str, limits: &HeadLimits) -> Result<(), RequestError> {
     if target.len() > limits.target {
         return Err(RequestError::TargetTooLong);
     }
@@ -262,24 +262,24 @@ fn is_absolute_form(target: &str) -> bool {
 }
 
 /// Exactly one in HTTP/1.1, at most one in HTTP/1.0, and only what a host may hold (RFC 9112 section 3.2).
-fn check_host(fields: &Fields<'_>, version: Version) -> Result<(), RequestError> {
+fn check_host(fields: &FramingHeaders<'_>, version: HttpVersion) -> Result<(), RequestError> {
     match (fields.hosts, version) {
-        (0, Version::Http11) => Err(RequestFlaw::NoHost.into()),
+        (0, HttpVersion::Http11) => Err(RequestFlaw::NoHost.into()),
         (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host) => Ok(()),
         (0 | 1, _) => Err(RequestFlaw::BadHost.into()),
         _ => Err(RequestFlaw::ManyHosts.into()),
     }
 }
 
-impl From<Ambiguous> for RequestError {
-    fn from(_: Ambiguous) -> Self {
+impl From<AmbiguousFraming> for RequestError {
+    fn from(_: AmbiguousFraming) -> Self {
         Self::Framing
     }
 }
 
 /// Names the rule that the tokenizer found broken. Off the warm path.
 #[cold]
-fn refusal(window: &[u8], error: httparse::Error, limits: &Limits) -> RequestError {
+fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> RequestError {
     use httparse::Error;
     if target_so_far(window) > limits.target {
         return RequestError::TargetTooLong;
@@ -326,10 +326,10 @@ mod tests {
     use super::*;
 
     /// What a test compares: (method, target, version, framing, keep-alive, bytes taken).
-    type Seen = (String, String, Version, Framing, bool, usize);
+    type Seen = (String, String, HttpVersion, Framing, bool, usize);
 
-    fn parse_with(input: &[u8], limits: &Limits) -> Result<Option<Seen>, RequestError> {
-        let mut room = header_room();
+    fn parse_with(input: &[u8], limits: &HeadLimits) -> Result<Option<Seen>, RequestError> {
+        let mut room = header_buffer();
         Ok(match parse_request(input, &mut room, limits)? {
             Parsed::Partial => None,
             Parsed::Complete(head, taken) => Some((
@@ -344,7 +344,7 @@ mod tests {
     }
 
     fn parse(input: &[u8]) -> Result<Option<Seen>, RequestError> {
-        parse_with(input, &Limits::default())
+        parse_with(input, &HeadLimits::default())
     }
 
     /// A request with these header lines besides `Host`.
@@ -374,8 +374,9 @@ mod tests {
     fn reads_a_whole_head_and_takes_exactly_it() {
         let mut input = GOOGLE_AUTH.to_vec();
         input.extend_from_slice(b"GET /next");
-        let mut room = header_room();
-        let Ok(Parsed::Complete(head, taken)) = parse_request(&input, &mut room, &Limits::default()) else {
+        let mut room = header_buffer();
+        let Ok(Parsed::Complete(head, taken)) = parse_request(&input, &mut room, &HeadLimits::default())
+        else {
             panic!("refused")
         };
         assert_eq!(taken, GOOGLE_AUTH.len());
@@ -652,9 +653,9 @@ mod tests {
 
     #[test]
     fn a_head_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
-        let limits = Limits { head: GOOGLE_AUTH.len(), ..Limits::default() };
+        let limits = HeadLimits { head: GOOGLE_AUTH.len(), ..HeadLimits::default() };
         assert!(matches!(parse_with(GOOGLE_AUTH, &limits), Ok(Some(_))));
-        let limits = Limits { head: GOOGLE_AUTH.len() - 1, ..Limits::default() };
+        let limits = HeadLimits { head: GOOGLE_AUTH.len() - 1, ..HeadLimits::default() };
         assert_eq!(parse_with(GOOGLE_AUTH, &limits), Err(RequestError::TooLarge));
         let unfinished = &GOOGLE_AUTH[..GOOGLE_AUTH.len() - 1];
         assert_eq!(
@@ -666,7 +667,7 @@ mod tests {
 
     #[test]
     fn a_target_over_the_limit_is_refused_before_it_ends() {
-        let limits = Limits { target: 4, ..Limits::default() };
+        let limits = HeadLimits { target: 4, ..HeadLimits::default() };
         assert!(matches!(parse_with(b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\n", &limits), Ok(Some(_))));
         assert_eq!(parse_with(b"GET /abc", &limits), Ok(None));
         assert_eq!(parse_with(b"GET /abcd", &limits), Err(RequestError::TargetTooLong));

@@ -7,9 +7,9 @@ use httparse::{Header, Status};
 use memchr::memchr2;
 
 use crate::body::Framing;
-use crate::fields::{Ambiguous, Fields};
-use crate::limits::Limits;
-use crate::{Parsed, Version};
+use crate::fields::{AmbiguousFraming, FramingHeaders};
+use crate::limits::HeadLimits;
+use crate::{HttpVersion, Parsed};
 
 /// A response head that passed every rule.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct ResponseHead<'h, 'b> {
     /// The reason phrase, possibly empty; servers in the field write Latin-1 and UTF-8.
     pub reason: &'b [u8],
     /// The version.
-    pub version: Version,
+    pub version: HttpVersion,
     /// The headers as sent, in order.
     pub headers: &'h [Header<'b>],
     /// How the body that follows is framed, the request's method considered.
@@ -89,7 +89,7 @@ pub fn parse_response<'h, 'b>(
     buf: &'b [u8],
     method: &str,
     room: &'h mut [MaybeUninit<Header<'b>>],
-    limits: &Limits,
+    limits: &HeadLimits,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, ResponseError> {
     let window = &buf[..buf.len().min(limits.head)];
     if window.first().is_some_and(|&first| first != b'H') {
@@ -115,8 +115,8 @@ fn checked<'h, 'b>(
     else {
         return Err(ResponseFlaw::LowStatus.into());
     };
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let fields = Fields::read(headers)?;
+    let version = if minor == 0 { HttpVersion::Http10 } else { HttpVersion::Http11 };
+    let fields = FramingHeaders::read(headers)?;
     let stated = fields.framing(version)?;
     let framing =
         if has_body(method, status) { stated.unwrap_or(Framing::UntilClose) } else { Framing::None };
@@ -139,8 +139,8 @@ fn has_body(method: &str, status: u16) -> bool {
     !matches!((method, status), ("HEAD", _) | (_, 100..=199 | 204 | 304) | ("CONNECT", 200..=299))
 }
 
-impl From<Ambiguous> for ResponseError {
-    fn from(_: Ambiguous) -> Self {
+impl From<AmbiguousFraming> for ResponseError {
+    fn from(_: AmbiguousFraming) -> Self {
         Self::Framing
     }
 }
@@ -162,14 +162,14 @@ fn refusal(error: httparse::Error) -> ResponseError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::header_room;
+    use crate::request::header_buffer;
 
     /// What a test compares: (status, reason, framing, keep-alive, bytes taken).
     type Seen = (u16, String, Framing, bool, usize);
 
     fn answer_to(method: &str, input: &[u8]) -> Result<Option<Seen>, ResponseError> {
-        let mut room = header_room();
-        Ok(match parse_response(input, method, &mut room, &Limits::default())? {
+        let mut room = header_buffer();
+        Ok(match parse_response(input, method, &mut room, &HeadLimits::default())? {
             Parsed::Partial => None,
             Parsed::Complete(head, taken) => Some((
                 head.status,
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_head_over_the_limit_is_refused_before_it_ends() {
-        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "a".repeat(Limits::default().head));
+        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "a".repeat(HeadLimits::default().head));
         assert_eq!(parse(&endless), Err(ResponseError::TooLarge));
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(65));
         assert_eq!(parse(&many), Err(ResponseError::TooLarge));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use seawall_http::{Framing, Limits, write};
+use seawall_http::{Framing, HeadLimits, write};
 use seawall_invariants::http::{Seen, body, request, response};
 
 /// Runs a property over every file that the fuzzer of this name kept.
@@ -126,7 +126,7 @@ proptest! {
         write_headers(&mut out, &headers);
         write::header(&mut out, "Content-Length", length.to_string().as_bytes());
         out.extend_from_slice(b"\r\n");
-        let Seen::Whole(head, taken) = request::see(&out, &Limits::default()) else {
+        let Seen::Whole(head, taken) = request::see(&out, &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
         prop_assert_eq!((head.method, head.target, taken), (method, target, out.len()));
@@ -140,7 +140,7 @@ proptest! {
         write::status_line(&mut out, status);
         write_headers(&mut out, &headers);
         write::length_and_end(&mut out, length as u64);
-        let Seen::Whole(head, taken) = response::see(&out, "GET", &Limits::default()) else {
+        let Seen::Whole(head, taken) = response::see(&out, "GET", &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
         prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, write::reason(status).as_bytes(), out.len()));

@@ -8,11 +8,11 @@ use std::time::Duration;
 use seawall_core::Backoff;
 use serde::Deserialize;
 
-use crate::timeouts::Patience;
+use crate::timeouts::KubeTimeouts;
 
 /// Why a call brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum KubeError {
     /// No connection, or it broke.
     #[error("the API server does not answer: {0}")]
     Unreachable(String),
@@ -24,7 +24,7 @@ pub enum Failure {
     TimedOut(Duration),
     /// The stream ended before it told anything.
     #[error("the API server ended the watch at once")]
-    Ended,
+    WatchEnded,
     /// 401 or 403: our own credentials.
     #[error("the API server refuses: {0}")]
     Forbidden(String),
@@ -72,7 +72,7 @@ pub enum Failure {
 /// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub struct KubeStatus {
     /// Of HTTP.
     pub code: u16,
     /// `Success` or `Failure`, at the end of an attachment.
@@ -80,28 +80,28 @@ pub struct Status {
     /// For people.
     pub message: String,
     /// What of it programs read.
-    pub details: Option<StatusDetails>,
+    pub details: Option<KubeStatusDetails>,
 }
 
-/// What of a [`Status`] programs read.
+/// What of a [`KubeStatus`] programs read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct StatusDetails {
+pub struct KubeStatusDetails {
     /// The plural of what the refusal is about.
     pub kind: String,
     /// The wait that is asked for, in seconds; 0 for none.
     pub retry_after_seconds: u32,
 }
 
-impl Failure {
+impl KubeError {
     /// Whether anybody answered.
-    pub fn is_absence(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Ended)
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
     /// Whether the API server is at work and refuses us. One that fails may refuse everybody, the kubelet too.
     pub fn is_refusal(&self) -> bool {
-        !self.is_absence() && !matches!(self, Self::Server { .. })
+        !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }
 
     /// No connection, or it broke.
@@ -110,7 +110,7 @@ impl Failure {
     }
 
     /// The reason in a status object, in an answer or in a watch.
-    pub fn of_status(status: &Status) -> Self {
+    pub fn from_status(status: &KubeStatus) -> Self {
         let message = shortened(&status.message);
         let details = status.details.as_ref();
         match status.code {
@@ -128,14 +128,14 @@ impl Failure {
     }
 }
 
-impl From<http::Error> for Failure {
+impl From<http::Error> for KubeError {
     /// A request that cannot be written, because the API server told a name that is none.
     fn from(error: http::Error) -> Self {
         Self::Unreadable(error.to_string())
     }
 }
 
-impl From<serde_json::Error> for Failure {
+impl From<serde_json::Error> for KubeError {
     fn from(error: serde_json::Error) -> Self {
         // Not its text: that repeats the value it stumbled over, and the value may be a token.
         let (kind, line, column) = (error.classify(), error.line(), error.column());
@@ -170,27 +170,27 @@ fn shortened(text: &str) -> String {
 /// Two, because an outage ends with seconds of 403 and 503 while the API server loads its rules: after an hour of
 /// refused connections the first refusal must be followed up quickly.
 #[derive(Debug)]
-pub struct Pauses {
+pub struct RetryBackoff {
     absent: Backoff,
     refused: Backoff,
 }
 
-impl Pauses {
+impl RetryBackoff {
     /// None has been taken.
-    pub fn new(patience: &Patience) -> Self {
+    pub fn new(patience: &KubeTimeouts) -> Self {
         Self {
-            absent: Backoff::doubling(Duration::from_millis(100), patience.absent),
-            refused: Backoff::doubling(Duration::from_millis(500), patience.refused),
+            absent: Backoff::doubling(Duration::from_millis(100), patience.max_unreachable_backoff),
+            refused: Backoff::doubling(Duration::from_millis(500), patience.max_refused_backoff),
         }
     }
 
     /// The pause after this failure, jittered.
-    pub fn after(&mut self, failure: &Failure) -> Duration {
+    pub fn delay_after(&mut self, failure: &KubeError) -> Duration {
         let draw = fastrand::f64();
-        let pause = if failure.is_absence() { self.absent.next(draw) } else { self.refused.next(draw) };
+        let pause = if failure.is_unreachable() { self.absent.next(draw) } else { self.refused.next(draw) };
         match failure {
             // The server's word, bounded: a wrong one must not put us to sleep.
-            Failure::Throttled(Some(asked)) => pause.max((*asked).min(LONGEST_ASKED)),
+            KubeError::Throttled(Some(asked)) => pause.max((*asked).min(LONGEST_ASKED)),
             _ => pause,
         }
     }
@@ -209,50 +209,52 @@ const LONGEST_ASKED: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
 
-    fn status(text: &str) -> Failure {
-        Failure::of_status(&serde_json::from_str(text).unwrap())
+    fn status(text: &str) -> KubeError {
+        KubeError::from_status(&serde_json::from_str(text).unwrap())
     }
 
     #[test]
     fn statuses_become_reasons() {
-        assert!(matches!(status(r#"{"code":403,"message":"no"}"#), Failure::Forbidden(_)));
-        assert!(matches!(status(r#"{"code":401}"#), Failure::Forbidden(_)));
-        assert_eq!(status(r#"{"code":410}"#), Failure::Expired);
+        assert!(matches!(status(r#"{"code":403,"message":"no"}"#), KubeError::Forbidden(_)));
+        assert!(matches!(status(r#"{"code":401}"#), KubeError::Forbidden(_)));
+        assert_eq!(status(r#"{"code":410}"#), KubeError::Expired);
         assert_eq!(
             status(r#"{"code":404,"message":"gone","details":{"kind":"pods"}}"#),
-            Failure::NotFound { kind: "pods".into(), message: "gone".into() }
+            KubeError::NotFound { kind: "pods".into(), message: "gone".into() }
         );
         assert_eq!(
             status(r#"{"code":429,"details":{"retryAfterSeconds":7}}"#),
-            Failure::Throttled(Some(Duration::from_secs(7)))
+            KubeError::Throttled(Some(Duration::from_secs(7)))
         );
-        assert_eq!(status(r#"{"code":429}"#), Failure::Throttled(None));
-        assert!(matches!(status(r#"{"code":503}"#), Failure::Server { code: 503, .. }));
-        assert!(matches!(status(r#"{"code":422}"#), Failure::Refused { code: 422, .. }));
+        assert_eq!(status(r#"{"code":429}"#), KubeError::Throttled(None));
+        assert!(matches!(status(r#"{"code":503}"#), KubeError::Server { code: 503, .. }));
+        assert!(matches!(status(r#"{"code":422}"#), KubeError::Refused { code: 422, .. }));
     }
 
     #[test]
     fn a_foreign_text_is_kept_short() {
         let text = format!(r#"{{"code":403,"message":"{}"}}"#, "x".repeat(100_000));
-        let Failure::Forbidden(kept) = status(&text) else { panic!("forbidden") };
+        let KubeError::Forbidden(kept) = status(&text) else { panic!("forbidden") };
         assert_eq!(kept.len(), KEPT);
     }
 
     #[test]
     fn the_first_refusal_after_a_long_outage_is_followed_up_quickly() {
-        let mut pauses = Pauses::new(&Patience::default());
-        let nobody = Failure::Unreachable("refused".into());
-        let longest = (0..1000).map(|_| pauses.after(&nobody)).max().unwrap();
+        let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
+        let nobody = KubeError::Unreachable("refused".into());
+        let longest = (0..1000).map(|_| pauses.delay_after(&nobody)).max().unwrap();
         assert!(longest <= Duration::from_millis(3300), "{longest:?}");
-        let refusal = Failure::Forbidden("RBAC is not loaded".into());
-        assert!(pauses.after(&refusal) <= Duration::from_millis(550));
+        let refusal = KubeError::Forbidden("RBAC is not loaded".into());
+        assert!(pauses.delay_after(&refusal) <= Duration::from_millis(550));
     }
 
     #[test]
     fn a_server_that_asks_for_a_wait_is_given_one_within_reason() {
-        let mut pauses = Pauses::new(&Patience::default());
-        let hour = Failure::Throttled(Some(Duration::from_secs(3600)));
-        assert_eq!(pauses.after(&hour), LONGEST_ASKED);
-        assert!(pauses.after(&Failure::Throttled(Some(Duration::from_secs(5)))) >= Duration::from_secs(5));
+        let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
+        let hour = KubeError::Throttled(Some(Duration::from_secs(3600)));
+        assert_eq!(pauses.delay_after(&hour), LONGEST_ASKED);
+        assert!(
+            pauses.delay_after(&KubeError::Throttled(Some(Duration::from_secs(5)))) >= Duration::from_secs(5)
+        );
     }
 }

@@ -5,34 +5,34 @@ use std::mem;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
-use crate::failure::Failure;
-use crate::server::Body;
+use crate::failure::KubeError;
+use crate::transport::ResponseBody;
 
 /// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
 /// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
-pub const LARGEST: usize = 16 * 1024 * 1024;
+pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// A body that is read by lines.
-pub struct Lines {
-    body: Body,
-    split: Split,
+pub struct LineReader {
+    body: ResponseBody,
+    split: LineSplitter,
 }
 
-impl std::fmt::Debug for Lines {
+impl std::fmt::Debug for LineReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Lines")
     }
 }
 
-impl Lines {
-    /// The lines of a body, each of at most [`LARGEST`] bytes.
-    pub fn new(body: Body) -> Self {
-        Self::up_to(LARGEST, body)
+impl LineReader {
+    /// The lines of a body, each of at most [`MAX_RESPONSE_BYTES`] bytes.
+    pub fn new(body: ResponseBody) -> Self {
+        Self::with_max_length(MAX_RESPONSE_BYTES, body)
     }
 
     /// Of lines of at most so many bytes.
-    pub fn up_to(longest: usize, body: Body) -> Self {
-        Self { body, split: Split::up_to(longest) }
+    pub fn with_max_length(longest: usize, body: ResponseBody) -> Self {
+        Self { body, split: LineSplitter::up_to(longest) }
     }
 
     /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives. Nothing
@@ -40,7 +40,7 @@ impl Lines {
     ///
     /// # Errors
     /// The connection broke, or the line is too long.
-    pub async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, Failure> {
+    pub async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, KubeError> {
         loop {
             if let Some(line) = self.split.line()? {
                 return Ok(Some(line));
@@ -58,7 +58,7 @@ impl Lines {
 /// Pieces to lines. A line that came in one piece is that piece, not a copy; nothing is held while nothing is begun, because
 /// a piece would hold the whole buffer that the connection was read into.
 #[derive(Debug)]
-struct Split {
+struct LineSplitter {
     /// Longest line, in bytes.
     longest: usize,
     /// The beginning of a line.
@@ -67,7 +67,7 @@ struct Split {
     piece: Bytes,
 }
 
-impl Split {
+impl LineSplitter {
     fn up_to(longest: usize) -> Self {
         Self { longest, begun: Vec::new(), piece: Bytes::new() }
     }
@@ -78,7 +78,7 @@ impl Split {
     }
 
     /// A line, its end included, if there is a whole one.
-    fn line(&mut self) -> Result<Option<Bytes>, Failure> {
+    fn line(&mut self) -> Result<Option<Bytes>, KubeError> {
         let Some(end) = self.piece.iter().position(|&byte| byte == b'\n') else {
             let piece = mem::take(&mut self.piece);
             self.keep(&piece)?;
@@ -95,9 +95,9 @@ impl Split {
         Ok(self.rest())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), KubeError> {
         if self.begun.len() + bytes.len() > self.longest {
-            return Err(Failure::TooLarge(self.longest));
+            return Err(KubeError::TooLarge(self.longest));
         }
         self.begun.extend_from_slice(bytes);
         Ok(())
@@ -116,7 +116,7 @@ mod tests {
 
     /// All lines of these pieces, and the rest.
     fn split(pieces: &[&[u8]]) -> Vec<Bytes> {
-        let (mut split, mut lines) = (Split::up_to(LARGEST), Vec::new());
+        let (mut split, mut lines) = (LineSplitter::up_to(MAX_RESPONSE_BYTES), Vec::new());
         for piece in pieces {
             split.take(Bytes::copy_from_slice(piece));
             while let Some(line) = split.line().unwrap() {
@@ -142,12 +142,13 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_given_up_at_the_bound() {
-        let (mut split, piece) = (Split::up_to(LARGEST), Bytes::from(vec![b' '; LARGEST / 4]));
+        let (mut split, piece) =
+            (LineSplitter::up_to(MAX_RESPONSE_BYTES), Bytes::from(vec![b' '; MAX_RESPONSE_BYTES / 4]));
         for _ in 0..4 {
             split.take(piece.clone());
             assert_eq!(split.line(), Ok(None));
         }
         split.take(Bytes::from_static(b"x"));
-        assert_eq!(split.line(), Err(Failure::TooLarge(LARGEST)));
+        assert_eq!(split.line(), Err(KubeError::TooLarge(MAX_RESPONSE_BYTES)));
     }
 }

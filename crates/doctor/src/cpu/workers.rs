@@ -7,26 +7,26 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
-use seawall_probe::files::{Files, Unread};
+use seawall_probe::files::{HostFiles, ProbeError};
 
-use crate::finding::named;
-use crate::sockets::hidden;
+use crate::finding::shortened;
+use crate::sockets::may_hide_processes;
 
 /// Processes beyond this are not looked at, so that a look at a crowded node ends.
 const MOST: usize = 4096;
 
 /// What may run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parallel {
+pub(super) struct ParallelThreads {
     /// A process, or several that belong together.
     pub(super) what: String,
     pub(super) threads: u64,
-    pub(super) word: Word,
+    pub(super) word: ThreadCountSource,
 }
 
 /// Whose word a number of threads is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ThreadCountSource {
     /// It is what they are set to.
     Stated,
     /// It is all threads that there are, most of which may sleep.
@@ -35,30 +35,30 @@ pub(super) enum Word {
     Unread(&'static str),
 }
 
-impl Word {
-    pub(super) fn unread(self) -> Option<&'static str> {
+impl ThreadCountSource {
+    pub(super) fn unread_reason(self) -> Option<&'static str> {
         if let Self::Unread(why) = self { Some(why) } else { None }
     }
 }
 
 /// The processes of this group.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Crowd {
+pub(super) enum GroupProcesses {
     Seen {
-        parallel: Vec<Parallel>,
+        parallel: Vec<ParallelThreads>,
         /// Processes of which not even the group is shown.
         unshown: usize,
         /// There may be some that are not even named.
         hides: bool,
     },
-    Unseen(Unread),
+    Unseen(ProbeError),
 }
 
-impl Crowd {
-    pub(super) fn read(files: &dyn Files) -> Self {
+impl GroupProcesses {
+    pub(super) fn read(files: &dyn HostFiles) -> Self {
         let group = "/proc/self/cgroup";
-        let seen = files.read(group).map_err(|error| Unread::new(group, &error));
-        let names = files.names("/proc").map_err(|error| Unread::new("/proc", &error));
+        let seen = files.read(group).map_err(|error| ProbeError::new(group, &error));
+        let names = files.names("/proc").map_err(|error| ProbeError::new("/proc", &error));
         match (seen, names) {
             (Ok(group), Ok(names)) => joined(files, &group, &names),
             (Err(why), _) | (_, Err(why)) => Self::Unseen(why),
@@ -66,7 +66,7 @@ impl Crowd {
     }
 }
 
-fn joined(files: &dyn Files, group: &str, names: &[String]) -> Crowd {
+fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> GroupProcesses {
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     let (mut crowd, mut nginx, mut unshown) = (Vec::new(), 0, numbers.len().saturating_sub(MOST));
@@ -87,14 +87,17 @@ fn joined(files: &dyn Files, group: &str, names: &[String]) -> Crowd {
             crowd.extend(parallel(files, number, &command));
         }
     }
-    let workers =
-        Parallel { what: format!("nginx with {nginx} workers"), threads: nginx, word: Word::Stated };
+    let workers = ParallelThreads {
+        what: format!("nginx with {nginx} workers"),
+        threads: nginx,
+        word: ThreadCountSource::Stated,
+    };
     crowd.extend((nginx > 0).then_some(workers));
-    Crowd::Seen { parallel: crowd, unshown, hides: hidden(files) }
+    GroupProcesses::Seen { parallel: crowd, unshown, hides: may_hide_processes(files) }
 }
 
 /// The processes here that are an Envoy, each with its workers.
-pub(crate) fn envoys(files: &dyn Files) -> Vec<(u32, u64)> {
+pub(crate) fn envoys(files: &dyn HostFiles) -> Vec<(u32, u64)> {
     let names = files.names("/proc").unwrap_or_default();
     let numbers = names.iter().filter_map(|name| name.parse().ok()).take(MOST);
     let envoy = |number: u32| {
@@ -110,44 +113,53 @@ fn program(command: &str) -> Option<&str> {
 }
 
 /// One process; none if it has no threads that can be counted.
-fn parallel(files: &dyn Files, number: u32, command: &str) -> Option<Parallel> {
-    let program = named(program(command)?);
+fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<ParallelThreads> {
+    let program = shortened(program(command)?);
     let status = files.read(&format!("/proc/{number}/status")).ok()?;
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
     if let Some(workers) = envoy_workers(files, number, &program) {
         let what = format!("{program} (process {number}), by its worker threads,");
-        return Some(Parallel { what, threads: workers, word: Word::Stated });
+        return Some(ParallelThreads { what, threads: workers, word: ThreadCountSource::Stated });
     }
     let (stated, word) = gomaxprocs(files.read(&format!("/proc/{number}/environ")), threads);
     // No more can run than there are, unless a Go program has yet to start them.
-    Some(Parallel { what: format!("{program} (process {number})"), threads: stated.unwrap_or(threads), word })
+    Some(ParallelThreads {
+        what: format!("{program} (process {number})"),
+        threads: stated.unwrap_or(threads),
+        word,
+    })
 }
 
 /// What the environment of a process with so many threads sets, and whose word its number is then.
-fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, Word) {
+fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, ThreadCountSource) {
     let environment = match environment {
         Ok(environment) => environment,
         // A program of Go's has more threads than one from its start on (`runtime.main` begins `sysmon`).
         Err(error) if error.kind() != ErrorKind::NotFound && threads > 1 => {
             return (
                 None,
-                Word::Unread("its environment, which may set GOMAXPROCS, cannot be read by this user"),
+                ThreadCountSource::Unread(
+                    "its environment, which may set GOMAXPROCS, cannot be read by this user",
+                ),
             );
         }
-        Err(_) => return (None, Word::Counted),
+        Err(_) => return (None, ThreadCountSource::Counted),
     };
     let set: HashMap<_, _> = environment.split('\0').filter_map(|entry| entry.split_once('=')).collect();
     match set.get("GOMAXPROCS").filter(|value| !value.is_empty()).map(|value| value.parse::<i32>()) {
-        None => (None, Word::Counted),
-        Some(Ok(threads @ 1..)) => (Some(u64::from(threads.unsigned_abs())), Word::Stated),
+        None => (None, ThreadCountSource::Counted),
+        Some(Ok(threads @ 1..)) => (Some(u64::from(threads.unsigned_abs())), ThreadCountSource::Stated),
         // `schedinit` of Go's `runtime/proc.go` reads 32 bits, and what is none of them is as if it were not set.
-        Some(_) => {
-            (None, Word::Unread("its GOMAXPROCS is no number that Go takes, so it runs as many as without"))
-        }
+        Some(_) => (
+            None,
+            ThreadCountSource::Unread(
+                "its GOMAXPROCS is no number that Go takes, so it runs as many as without",
+            ),
+        ),
     }
 }
 
-fn envoy_workers(files: &dyn Files, number: u32, program: &str) -> Option<u64> {
+fn envoy_workers(files: &dyn HostFiles, number: u32, program: &str) -> Option<u64> {
     if !program.contains("envoy") {
         return None;
     }

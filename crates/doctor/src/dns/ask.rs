@@ -11,11 +11,11 @@ use domain::base::message_builder::StreamTarget;
 use domain::base::{Message, MessageBuilder, Name, Rtype};
 
 /// The time, on a clock that does not jump.
-pub(super) type Now<'a> = &'a dyn Fn() -> Duration;
+pub(super) type MonotonicNow<'a> = &'a dyn Fn() -> Duration;
 
 /// What became of both questions about a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct DnsExchange {
     /// Until both were answered, or given up.
     pub(super) took: Duration,
     /// Questions that were sent, those over TCP included.
@@ -25,51 +25,51 @@ pub(super) struct Heard {
     /// Those that said that the server failed or refused.
     pub(super) failed: u32,
     /// Of these, that it failed (SERVFAIL).
-    pub(super) broke: u32,
+    pub(super) server_failures: u32,
     /// Those after which the C library asks the next server.
-    pub(super) passed_over: u32,
+    pub(super) skipped: u32,
     /// Addresses in them.
     pub(super) addresses: u32,
     /// Answers that were cut, and had to be asked for over TCP.
-    pub(super) cut: u32,
+    pub(super) truncated: u32,
     /// Of these, that did not come over TCP.
-    pub(super) cut_lost: u32,
+    pub(super) tcp_lost: u32,
     /// Why one did not, where the system says it.
-    pub(super) cut_error: Option<ErrorKind>,
+    pub(super) tcp_error: Option<ErrorKind>,
     /// Why a question could not be sent, or its answer not come, where the system says it.
     pub(super) error: Option<ErrorKind>,
 }
 
-impl Heard {
+impl DnsExchange {
     /// Questions that had no answer. What was cut was asked for twice, and `answered` counts its answer over UDP alone.
     pub(super) fn lost(&self) -> u32 {
-        let over_tcp = self.cut - self.cut_lost;
+        let over_tcp = self.truncated - self.tcp_lost;
         self.sent - self.answered - over_tcp
     }
 
     /// Whether the C library asks the next server at once: after a server that cannot be asked, also over TCP for what it cut, and one whose answers are all
     /// none.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn tries_next_server(&self) -> bool {
         let cannot = self.answered == 0 && self.error.is_some();
-        let cannot_over_tcp = self.cut_error.is_some() && self.lost() == self.cut_lost;
-        cannot || cannot_over_tcp || self.lost() == 0 && self.passed_over == self.answered
+        let cannot_over_tcp = self.tcp_error.is_some() && self.lost() == self.tcp_lost;
+        cannot || cannot_over_tcp || self.lost() == 0 && self.skipped == self.answered
     }
 
-    fn take(&mut self, answer: Answer) {
+    fn take(&mut self, answer: DnsAnswer) {
         self.addresses += answer.addresses;
         self.failed += u32::from(answer.is_failure);
-        self.broke += u32::from(answer.is_broken);
-        self.passed_over += u32::from(answer.is_passed_over);
+        self.server_failures += u32::from(answer.is_broken);
+        self.skipped += u32::from(answer.is_passed_over);
     }
 }
 
 const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
 
-type Query = StreamTarget<Vec<u8>>;
+type DnsQuery = StreamTarget<Vec<u8>>;
 
 /// A server, and how it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct NameServerPath {
     pub(super) server: SocketAddr,
     pub(super) over_tcp: bool,
 }
@@ -78,21 +78,32 @@ pub(super) struct Way {
 ///
 /// # Errors
 /// The name fits no question.
-pub(super) fn ask(way: Way, name: &str, patience: Duration, now: Now) -> Result<Heard, Unfit> {
+pub(super) fn ask(
+    way: NameServerPath,
+    name: &str,
+    patience: Duration,
+    now: MonotonicNow,
+) -> Result<DnsExchange, InvalidDnsName> {
     // The port is the secret of a question; numbers only tell the two apart.
-    let queries = (1..).zip(KINDS).map(|(id, kind)| query(id, name, kind).ok_or(Unfit));
+    let queries = (1..).zip(KINDS).map(|(id, kind)| query(id, name, kind).ok_or(InvalidDnsName));
     let queries = queries.collect::<Result<Vec<_>, _>>()?;
     // A system that sends nothing is as a server that says nothing, but that it is known why.
-    let unsent = |error: io::Error| Heard { sent: 2, error: Some(error.kind()), ..Heard::default() };
+    let unsent =
+        |error: io::Error| DnsExchange { sent: 2, error: Some(error.kind()), ..DnsExchange::default() };
     let exchange = if way.over_tcp { exchange_over_tcp } else { exchange };
     Ok(exchange(way.server, queries, patience, now).unwrap_or_else(unsent))
 }
 
 /// A name that fits no question: 63 bytes between dots, 253 together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unfit;
+pub(super) struct InvalidDnsName;
 
-fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: Now) -> io::Result<Heard> {
+fn exchange(
+    server: SocketAddr,
+    mut open: Vec<DnsQuery>,
+    patience: Duration,
+    now: MonotonicNow,
+) -> io::Result<DnsExchange> {
     let begun = now();
     let left = || patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
     let any: SocketAddr =
@@ -100,7 +111,7 @@ fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: N
     let socket = UdpSocket::bind(any)?;
     // Connected: only this server's datagrams are received.
     socket.connect(server)?;
-    let mut heard = Heard::default();
+    let mut heard = DnsExchange::default();
     for query in &open {
         socket.send(query.as_dgram_slice())?;
         heard.sent += 1;
@@ -123,12 +134,12 @@ fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: N
         let mut answer = answers(&buffer[..length], &query).unwrap_or_default();
         heard.answered += 1;
         if answer.is_cut {
-            heard.cut += 1;
+            heard.truncated += 1;
             heard.sent += 1;
             answer = over_tcp(server, &query, &left).unwrap_or_else(|error| {
-                heard.cut_lost += 1;
-                heard.cut_error = told(&error);
-                Answer::default()
+                heard.tcp_lost += 1;
+                heard.tcp_error = told(&error);
+                DnsAnswer::default()
             });
         }
         heard.take(answer);
@@ -146,13 +157,13 @@ fn told(error: &io::Error) -> Option<ErrorKind> {
 /// Both questions in one connection, as `use-vc` asks for.
 fn exchange_over_tcp(
     server: SocketAddr,
-    mut open: Vec<Query>,
+    mut open: Vec<DnsQuery>,
     patience: Duration,
-    now: Now,
-) -> io::Result<Heard> {
+    now: MonotonicNow,
+) -> io::Result<DnsExchange> {
     let begun = now();
     let left = || patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
-    let mut heard = Heard { sent: open.len() as u32, ..Heard::default() };
+    let mut heard = DnsExchange { sent: open.len() as u32, ..DnsExchange::default() };
     let mut talk = || {
         let mut connection = Connection::open(server, &left)?;
         for query in &open {
@@ -176,7 +187,11 @@ fn exchange_over_tcp(
 }
 
 /// What was cut, asked for once more.
-fn over_tcp(server: SocketAddr, query: &Query, left: &dyn Fn() -> Option<Duration>) -> io::Result<Answer> {
+fn over_tcp(
+    server: SocketAddr,
+    query: &DnsQuery,
+    left: &dyn Fn() -> Option<Duration>,
+) -> io::Result<DnsAnswer> {
     let mut connection = Connection::open(server, left)?;
     connection.stream.write_all(query.as_stream_slice())?;
     let answer = answers(&connection.message()?, query).filter(|answer| !answer.is_cut);
@@ -217,7 +232,7 @@ impl<'a> Connection<'a> {
 }
 
 /// A question with recursion desired; none if the name fits no question.
-fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
+fn query(id: u16, name: &str, kind: Rtype) -> Option<DnsQuery> {
     let name: Name<Vec<u8>> = name.parse().ok()?;
     let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();
     question.header_mut().set_id(id);
@@ -227,7 +242,7 @@ fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Answer {
+struct DnsAnswer {
     addresses: u32,
     is_cut: bool,
     is_failure: bool,
@@ -236,7 +251,7 @@ struct Answer {
 }
 
 /// Reads a message; none if it is no answer to this question. That there is no such name is an answer.
-fn answers(message: &[u8], query: &Query) -> Option<Answer> {
+fn answers(message: &[u8], query: &DnsQuery) -> Option<DnsAnswer> {
     let message = Message::from_slice(message).ok()?;
     let asked = Message::from_slice(query.as_dgram_slice()).ok()?;
     if !message.is_answer(asked) {
@@ -255,7 +270,7 @@ fn answers(message: &[u8], query: &Query) -> Option<Answer> {
     let is_passed_over = is_lame || matches!(code, Rcode::SERVFAIL | Rcode::NOTIMP | Rcode::REFUSED);
     let records = message.answer().ok()?.flatten();
     let addresses = records.filter(|record| record.rtype() == kind).count() as u32;
-    Some(Answer {
+    Some(DnsAnswer {
         addresses,
         is_cut: header.tc(),
         is_failure,

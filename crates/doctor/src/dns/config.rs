@@ -8,7 +8,7 @@ pub(super) const MOST_SERVERS: usize = 3;
 
 /// The configuration of the C library's resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Config {
+pub(super) struct ResolverConfig {
     /// All that are named, also those beyond the third; where none is, the one that glibc and musl ask then.
     pub(super) servers: Vec<SocketAddr>,
     /// None is named.
@@ -26,13 +26,13 @@ pub(super) struct Config {
 
 /// A name that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Candidate {
+pub(super) struct CandidateName {
     pub(super) name: String,
     /// It is below a search domain.
     pub(super) is_searched: bool,
 }
 
-impl Config {
+impl ResolverConfig {
     /// Reads the text; `links` is that of `/proc/net/if_inet6`. As glibc does, words that are not known and addresses that are none are passed
     /// over, and the last list of domains holds.
     pub(super) fn parse(text: &str, links: &str) -> Self {
@@ -64,7 +64,7 @@ impl Config {
     }
 
     /// The same with what the environment says: its domains hold, and its options come last.
-    pub(super) fn within(mut self, environment: &dyn Fn(&str) -> Option<String>) -> Self {
+    pub(super) fn with_environment(mut self, environment: &dyn Fn(&str) -> Option<String>) -> Self {
         if let Some(list) = environment("LOCALDOMAIN") {
             self.search = domains(list.split_ascii_whitespace());
         }
@@ -90,19 +90,20 @@ impl Config {
     }
 
     /// Those that are asked.
-    pub(super) fn asked(&self) -> &[SocketAddr] {
+    pub(super) fn queried_servers(&self) -> &[SocketAddr] {
         &self.servers[..self.servers.len().min(MOST_SERVERS)]
     }
 
     /// The names that are asked for in turn until one has an address.
-    pub(super) fn candidates(&self, name: &str) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, name: &str) -> Vec<CandidateName> {
         if let Some(absolute) = name.strip_suffix('.') {
-            return vec![Candidate { name: absolute.to_owned(), is_searched: false }];
+            return vec![CandidateName { name: absolute.to_owned(), is_searched: false }];
         }
         let below =
             |domain: &String| if domain.is_empty() { name.to_owned() } else { format!("{name}.{domain}") };
-        let searched = self.search.iter().map(|domain| Candidate { name: below(domain), is_searched: true });
-        let own = std::iter::once(Candidate { name: name.to_owned(), is_searched: false });
+        let searched =
+            self.search.iter().map(|domain| CandidateName { name: below(domain), is_searched: true });
+        let own = std::iter::once(CandidateName { name: name.to_owned(), is_searched: false });
         if name.matches('.').count() >= self.ndots {
             own.chain(searched).collect()
         } else {
@@ -170,10 +171,10 @@ mod tests {
 
     #[test]
     fn a_pods_configuration_is_read_as_glibc_reads_it() {
-        let config = Config::parse(POD, "");
+        let config = ResolverConfig::parse(POD, "");
         assert_eq!(config.servers, ["10.96.0.10:53".parse().unwrap()]);
         assert_eq!((config.ndots, config.search.len(), config.timeout.as_secs()), (5, 3, 5));
-        let odd = Config::parse(
+        let odd = ResolverConfig::parse(
             "domain a\nsearch b. c\nnameserver x\nnameserver ::1\noptions ndots:99 timeout:2 ndots: rotate\n",
             "",
         );
@@ -182,12 +183,12 @@ mod tests {
             (vec!["b".to_owned(), "c".to_owned()], 15, 2)
         );
         assert_eq!(odd.servers, ["[::1]:53".parse().unwrap()]);
-        assert_eq!(Config::parse("", "").ndots, 1);
+        assert_eq!(ResolverConfig::parse("", "").ndots, 1);
     }
 
     #[test]
     fn names_with_few_dots_are_searched_first_and_absolute_ones_not_at_all() {
-        let config = Config::parse(POD, "");
+        let config = ResolverConfig::parse(POD, "");
         let tried = config.candidates("db.example.com");
         assert_eq!(
             (tried.len(), tried[0].name.as_str(), tried[3].name.as_str()),
@@ -203,7 +204,7 @@ mod tests {
     fn addresses_are_read_in_all_forms_that_glibc_takes() {
         let links = "fe800000000000000000000000000001 0a 40 20 80 eth0\n00000000000000000000000000000001 01 80 10 80 lo\n";
         let read = |address: &str| {
-            let config = Config::parse(&format!("nameserver {address}\n"), links);
+            let config = ResolverConfig::parse(&format!("nameserver {address}\n"), links);
             (!config.names_none).then(|| config.servers[0].to_string())
         };
         for (text, server) in [
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn where_no_server_is_named_the_one_on_this_machine_is_asked() {
-        let config = Config::parse("search a\n", "");
+        let config = ResolverConfig::parse("search a\n", "");
         assert_eq!((config.names_none, config.servers), (true, vec!["127.0.0.1:53".parse().unwrap()]));
     }
 
@@ -250,11 +251,14 @@ mod tests {
             "LOCALDOMAIN" => Some("x.y z.".to_owned()),
             _ => None,
         };
-        let config = Config::parse(POD, "").within(&set);
+        let config = ResolverConfig::parse(POD, "").with_environment(&set);
         assert_eq!((config.ndots, config.search.join(" ")), (2, "x.y z".to_owned()));
         assert!(config.over_tcp && config.rotates);
-        assert_eq!(Config::parse(POD, "").within(&|_| None), Config::parse(POD, ""));
-        let told = Config::parse("options rotate use-vc\n", "");
+        assert_eq!(
+            ResolverConfig::parse(POD, "").with_environment(&|_| None),
+            ResolverConfig::parse(POD, "")
+        );
+        let told = ResolverConfig::parse("options rotate use-vc\n", "");
         assert!(told.over_tcp && told.rotates);
     }
 }

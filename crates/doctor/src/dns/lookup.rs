@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-use seawall_probe::files::{Reading, Unread};
+use seawall_probe::files::{ProbeError, ProbeResult};
 
-use super::ask::{Heard, Now, Unfit, Way, ask};
-use super::config::{Candidate, Config};
-use super::{LOOKUP, PATIENCE, Patience, TCP, domains, fewer};
-use crate::finding::{Finding, Verdict, many};
+use super::ask::{DnsExchange, InvalidDnsName, MonotonicNow, NameServerPath, ask};
+use super::config::{CandidateName, ResolverConfig};
+use super::{DnsTimeouts, LOOKUP, PATIENCE, TCP, domains, fewer};
+use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
 
 /// What a lookup came to.
-pub(super) struct Lookup {
+pub(super) struct DnsLookup {
     /// Names that were tried, in order.
-    pub(super) rounds: Vec<Round>,
+    pub(super) rounds: Vec<LookupRound>,
     took: Duration,
 }
 
 /// One name, and what each server that was asked for it said, in order: the last decides.
-pub(super) struct Round {
+pub(super) struct LookupRound {
     pub(super) name: String,
-    pub(super) heard: Vec<Heard>,
+    pub(super) heard: Vec<DnsExchange>,
 }
 
-impl Lookup {
+impl DnsLookup {
     /// Of all servers that were asked.
-    fn sum(&self, of: fn(&Heard) -> u32) -> u32 {
+    fn sum(&self, of: fn(&DnsExchange) -> u32) -> u32 {
         self.rounds.iter().flat_map(|round| &round.heard).map(of).sum()
     }
 
     /// What the last server that was asked for each name said.
-    fn decided(&self) -> impl Iterator<Item = &Heard> {
+    fn decided(&self) -> impl Iterator<Item = &DnsExchange> {
         self.rounds.iter().filter_map(|round| round.heard.last())
     }
 
@@ -41,7 +41,7 @@ impl Lookup {
 
 /// What the C library does after a name for which it has no address (`__res_context_search`, glibc `resolv/res_query.c`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum NextTry {
     /// It tries the next.
     Next,
     /// It searches no further, and tries the name as it is, if it has not.
@@ -50,20 +50,25 @@ enum Then {
     End,
 }
 
-fn then(last: &Heard) -> Then {
+fn then(last: &DnsExchange) -> NextTry {
     match last {
-        _ if last.addresses > 0 || last.answered == 0 => Then::End,
-        _ if last.failed > last.broke => Then::AsItIs,
-        _ => Then::Next,
+        _ if last.addresses > 0 || last.answered == 0 => NextTry::End,
+        _ if last.failed > last.server_failures => NextTry::AsItIs,
+        _ => NextTry::Next,
     }
 }
 
 /// Asks for each candidate until one has an address, as the C library does.
-pub(super) fn look_up(config: &Config, name: &str, patience: Patience, now: Now) -> Reading<Lookup> {
+pub(super) fn look_up(
+    config: &ResolverConfig,
+    name: &str,
+    patience: DnsTimeouts,
+    now: MonotonicNow,
+) -> ProbeResult<DnsLookup> {
     let begun = now();
     let mut rounds = Vec::new();
     let mut is_searching = true;
-    for Candidate { name, is_searched } in config.candidates(name) {
+    for CandidateName { name, is_searched } in config.candidates(name) {
         if is_searched && !is_searching {
             continue;
         }
@@ -71,41 +76,41 @@ pub(super) fn look_up(config: &Config, name: &str, patience: Patience, now: Now)
         let left = || patience.all.saturating_sub(now().saturating_sub(begun)).min(patience.each);
         let Some(heard) = in_turn(config, first, &name, &left, now)? else {
             if !is_searched {
-                return Err(Unread::Absent("it fits no question (63 bytes between dots, 253 together)"));
+                return Err(ProbeError::Absent("it fits no question (63 bytes between dots, 253 together)"));
             }
             is_searching = false;
             continue;
         };
-        let then = heard.last().map_or(Then::End, then);
-        rounds.push(Round { name, heard });
-        is_searching &= !is_searched || then == Then::Next;
-        if then == Then::End {
+        let then = heard.last().map_or(NextTry::End, then);
+        rounds.push(LookupRound { name, heard });
+        is_searching &= !is_searched || then == NextTry::Next;
+        if then == NextTry::End {
             break;
         }
     }
-    Ok(Lookup { rounds, took: now().saturating_sub(begun) })
+    Ok(DnsLookup { rounds, took: now().saturating_sub(begun) })
 }
 
 /// Asks one server after the other until one says something of use, the first of them so far behind that of the file; none if the name fits no question.
 fn in_turn(
-    config: &Config,
+    config: &ResolverConfig,
     first: usize,
     name: &str,
     left: &dyn Fn() -> Duration,
-    now: Now,
-) -> Reading<Option<Vec<Heard>>> {
-    let servers = config.asked();
+    now: MonotonicNow,
+) -> ProbeResult<Option<Vec<DnsExchange>>> {
+    let servers = config.queried_servers();
     let mut all = Vec::new();
     for server in servers.iter().cycle().skip(first % servers.len().max(1)).take(servers.len()) {
         if left().is_zero() {
-            return Err(Unread::Absent("the time for it was over before it had been tried to the end"));
+            return Err(ProbeError::Absent("the time for it was over before it had been tried to the end"));
         }
         // What was cut once is asked for over TCP from then on.
-        let over_tcp = config.over_tcp || all.iter().any(|heard: &Heard| heard.cut_lost > 0);
-        let way = Way { server: *server, over_tcp };
-        let Ok(heard): Result<_, Unfit> = ask(way, name, left(), now) else { return Ok(None) };
+        let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost > 0);
+        let way = NameServerPath { server: *server, over_tcp };
+        let Ok(heard): Result<_, InvalidDnsName> = ask(way, name, left(), now) else { return Ok(None) };
         all.push(heard);
-        if !heard.goes_on() {
+        if !heard.tries_next_server() {
             break;
         }
     }
@@ -113,11 +118,15 @@ fn in_turn(
 }
 
 /// What a lookup of a name took.
-pub(super) fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
+pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<DnsLookup>) -> DoctorFinding {
     let looked = match looked {
         Ok(looked) => looked,
         Err(why) => {
-            return Finding::unknown(LOOKUP, why, format!("look at {name} by hand: dig +search {name}"));
+            return DoctorFinding::unknown(
+                LOOKUP,
+                why,
+                format!("look at {name} by hand: dig +search {name}"),
+            );
         }
     };
     let (rounds, millis) = (looked.rounds.len(), looked.took.as_secs_f64() * 1e3);
@@ -125,21 +134,21 @@ pub(super) fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> F
     let sent = looked.sum(|heard| heard.sent);
     let text = format!(
         "{name} took {} in {} and {millis:.1} ms, and has {} (tried: {})",
-        many(f64::from(sent), "question"),
-        many(rounds as f64, "round"),
+        pluralize(f64::from(sent), "question"),
+        pluralize(rounds as f64, "round"),
         addresses(looked.sum(|heard| heard.addresses)),
         tried.join(" ")
     );
-    let found = Finding::ok(LOOKUP, text)
-        .with("questions", f64::from(sent), "questions")
-        .with("rounds", rounds as f64, "rounds")
-        .with("took", millis, "ms")
-        .with("over-tcp", f64::from(looked.sum(|heard| heard.cut)), "questions");
+    let found = DoctorFinding::ok(LOOKUP, text)
+        .with_measurement("questions", f64::from(sent), "questions")
+        .with_measurement("rounds", rounds as f64, "rounds")
+        .with_measurement("took", millis, "ms")
+        .with_measurement("over-tcp", f64::from(looked.sum(|heard| heard.truncated)), "questions");
     if let Some((reason, fix)) = broken(config, name, looked) {
-        return found.judged(Verdict::Fault, reason, fix);
+        return found.with_verdict(DoctorVerdict::Fault, reason, fix);
     }
     match costly(config, name, looked) {
-        Some((reason, fix)) => found.judged(Verdict::Warning, reason, fix),
+        Some((reason, fix)) => found.with_verdict(DoctorVerdict::Warning, reason, fix),
         None => found,
     }
 }
@@ -149,13 +158,13 @@ fn addresses(count: u32) -> String {
 }
 
 /// Why programs here do not get the addresses in time or at all, and what to do.
-fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, String)> {
-    if looked.decided().any(|heard| heard.cut_lost > 0) {
+fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
+    if looked.decided().any(|heard| heard.tcp_lost > 0) {
         let reason =
             "an answer was too long for UDP, and did not come over TCP, by which the rest is asked for";
         return Some((reason.to_owned(), TCP.to_owned()));
     }
-    let lost: u32 = looked.decided().map(Heard::lost).sum();
+    let lost: u32 = looked.decided().map(DnsExchange::lost).sum();
     let error = looked.decided().find_map(|heard| heard.error);
     if let (1.., Some(error)) = (lost, error) {
         let reason = format!(
@@ -168,13 +177,13 @@ fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
         let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
         let reason = format!(
             "{} had no answer within {patience} ms; the C library waits {timeout} s for it",
-            many(f64::from(lost), "question")
+            pluralize(f64::from(lost), "question")
         );
         let fix = "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)";
         return Some((reason, fix.to_owned()));
     }
     let is_found = looked.sum(|heard| heard.addresses) > 0;
-    let failed = |heard: &Heard| heard.failed > 0;
+    let failed = |heard: &DnsExchange| heard.failed > 0;
     // After a search domain of which servers knew nothing, another name had its addresses all the same.
     let is_failure =
         if is_found { looked.decided().last().is_some_and(failed) } else { looked.decided().any(failed) };
@@ -190,12 +199,12 @@ fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
 }
 
 /// Why they get them late, and what to do.
-fn costly(config: &Config, name: &str, looked: &Lookup) -> Option<(String, String)> {
+fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {
         let reason = format!(
             "{} came to a server that fails, refuses or cannot be asked (or not over TCP, for what it cut), before the next one answered: so does each lookup",
-            many(looked.passed_over() as f64, "round")
+            pluralize(looked.passed_over() as f64, "round")
         );
         return Some((reason, "mend that server or take it out of resolv.conf; see dns.servers".to_owned()));
     }
@@ -211,7 +220,7 @@ fn costly(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
     let reason =
         "its answer is too long for UDP's 512 bytes: each lookup asks again over TCP, in a new connection"
             .to_owned();
-    let is_cut = looked.sum(|heard| heard.cut) > 0;
+    let is_cut = looked.sum(|heard| heard.truncated) > 0;
     is_cut.then(|| {
         (
             reason,

@@ -9,7 +9,7 @@ const LONGEST: [usize; 2] = [253, 63];
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn checked(name: &str) -> Result<String, String> {
+pub fn validated(name: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         (1..=LONGEST[1]).contains(&label.len()) && label.bytes().all(is_byte)
@@ -23,7 +23,7 @@ pub fn checked(name: &str) -> Result<String, String> {
 }
 
 /// Why no name server is asked for a name, if none is.
-pub(super) fn known(name: &str, hosts: &str) -> Option<&'static str> {
+pub(super) fn answered_locally(name: &str, hosts: &str) -> Option<&'static str> {
     let short = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     if name.parse::<IpAddr>().is_ok() {
         return Some("it is an address");
@@ -59,7 +59,7 @@ mod tests {
             "a\0",
             "ä.de",
         ] {
-            assert!(checked(name).is_err(), "{name}");
+            assert!(validated(name).is_err(), "{name}");
         }
         for name in [
             "a",
@@ -72,7 +72,7 @@ mod tests {
             &"a".repeat(63),
             &long,
         ] {
-            assert_eq!(checked(name).as_deref(), Ok(name));
+            assert_eq!(validated(name).as_deref(), Ok(name));
         }
     }
 
@@ -80,12 +80,12 @@ mod tests {
     fn nobody_is_asked_for_addresses_for_this_machine_and_for_what_its_own_file_names() {
         let hosts = "127.0.0.1 localhost\n10.0.0.7 cart.example cart # basket\n# 10.0.0.8 gone\n";
         for name in ["10.0.0.1", "::1", "localhost", "LOCALHOST.", "a.localhost", "cart", "Cart.Example"] {
-            assert!(known(name, hosts).is_some(), "{name}");
+            assert!(answered_locally(name, hosts).is_some(), "{name}");
         }
         for name in
             ["10.0.0.7.example", "basket", "gone", "localhost.example", "cart.example.org", "10.0.0.7."]
         {
-            assert_eq!(known(name, hosts), None, "{name}");
+            assert_eq!(answered_locally(name, hosts), None, "{name}");
         }
     }
 }

@@ -104,19 +104,19 @@ fn now() -> Duration {
 }
 
 /// Time enough for a machine that is busy, where every question is answered.
-const LONG: Patience = Patience { all: Duration::from_secs(60), each: Duration::from_secs(60) };
+const LONG: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(60), each: Duration::from_secs(60) };
 
 /// Where one is not, and that is waited for.
-const SHORT: Patience = Patience { all: Duration::from_secs(60), each: Duration::from_secs(1) };
+const SHORT: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(60), each: Duration::from_secs(1) };
 
 const POD: &str = "search shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
 
 /// A pod's configuration with this server.
-fn pod(server: SocketAddr) -> Config {
-    Config { servers: vec![server], ..Config::parse(POD, "") }
+fn pod(server: SocketAddr) -> ResolverConfig {
+    ResolverConfig { servers: vec![server], ..ResolverConfig::parse(POD, "") }
 }
 
-fn looked_up(config: &Config, name: &str) -> Finding {
+fn looked_up(config: &ResolverConfig, name: &str) -> DoctorFinding {
     lookup(config, name, &look_up(config, name, LONG, &now))
 }
 
@@ -127,13 +127,13 @@ fn foreign(name: &str, _: u8) -> Said {
 
 #[test]
 fn ndots_of_five_is_warned_of_and_of_one_is_not() {
-    let found = search(&Config::parse(POD, ""));
-    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 8.0));
+    let found = search(&ResolverConfig::parse(POD, ""));
+    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Warning, 8.0));
     assert!(found.text.contains("takes 8 questions"), "{}", found.text);
     for healthy in ["search a b c\noptions ndots:1\n", "nameserver 10.0.0.2\n", "search a\noptions ndots:2\n"]
     {
-        let found = search(&Config::parse(healthy, ""));
-        assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{healthy}");
+        let found = search(&ResolverConfig::parse(healthy, ""));
+        assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{healthy}");
     }
 }
 
@@ -143,11 +143,11 @@ fn a_name_that_is_searched_takes_eight_questions_and_with_a_dot_behind_it_two() 
     let found = looked_up(&config, "db.example.com");
     assert_eq!(
         (found.verdict, measured(&found, "questions"), measured(&found, "rounds")),
-        (Verdict::Warning, 8.0, 4.0)
+        (DoctorVerdict::Warning, 8.0, 4.0)
     );
     assert!(fix(&found).contains("a dot at its end"), "{found:?}");
     let found = looked_up(&config, "db.example.com.");
-    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{}", found.text);
+    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{}", found.text);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_name_of_the_cluster_that_the_first_domain_completes_takes_two() {
         false,
     ));
     let found = looked_up(&config, "cart");
-    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{}", found.text);
+    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{}", found.text);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
         let config = pod(server(drops_six, false));
         lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
     };
-    assert_eq!(found.verdict, Verdict::Fault);
+    assert_eq!(found.verdict, DoctorVerdict::Fault);
     assert!(reason(&found).starts_with("1 question had no answer"), "{found:?}");
 }
 
@@ -177,19 +177,19 @@ fn an_answer_that_is_cut_is_asked_for_over_tcp_and_must_come() {
     let found = looked_up(&pod(server(cut, true)), "db.example.com.");
     assert_eq!(
         (found.verdict, measured(&found, "over-tcp"), measured(&found, "questions")),
-        (Verdict::Warning, 1.0, 3.0),
+        (DoctorVerdict::Warning, 1.0, 3.0),
         "{}",
         found.text
     );
     let found = looked_up(&pod(server(cut, false)), "db.example.com.");
-    assert_eq!(found.verdict, Verdict::Fault);
+    assert_eq!(found.verdict, DoctorVerdict::Fault);
     assert!(reason(&found).contains("did not come over TCP"), "{found:?}");
 }
 
 #[test]
 fn a_server_that_fails_is_a_fault_of_the_lookup() {
     let found = looked_up(&pod(server(|_, _| Said::Failure, false)), "db.example.com.");
-    assert_eq!(found.verdict, Verdict::Fault);
+    assert_eq!(found.verdict, DoctorVerdict::Fault);
     assert!(reason(&found).contains("SERVFAIL"), "{found:?}");
 }
 
@@ -204,9 +204,13 @@ fn nobody() -> SocketAddr {
 fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be_asked() {
     let good = server(|_, _| Said::Address, false);
     for first in [server(|_, _| Said::Failure, false), server(|_, _| Said::Refusal, false), nobody()] {
-        let config = Config { servers: vec![first, good], ..Config::parse("", "") };
+        let config = ResolverConfig { servers: vec![first, good], ..ResolverConfig::parse("", "") };
         let found = looked_up(&config, "db.example.com");
-        assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 4.0), "{found:?}");
+        assert_eq!(
+            (found.verdict, measured(&found, "questions")),
+            (DoctorVerdict::Warning, 4.0),
+            "{found:?}"
+        );
         assert!(
             found.text.contains("has 2 addresses") && reason(&found).contains("before the next"),
             "{found:?}"
@@ -214,19 +218,22 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
     }
     // What one server cut and does not give over TCP the next one is asked for over TCP alone.
     let (cut, over_tcp) = (server(|_, _| Said::Cut, false), server(|_, _| Said::Nothing, true));
-    let config = Config { servers: vec![cut, over_tcp], ..Config::parse("", "") };
+    let config = ResolverConfig { servers: vec![cut, over_tcp], ..ResolverConfig::parse("", "") };
     let found = looked_up(&config, "db.example.com");
-    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 6.0), "{found:?}");
+    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Warning, 6.0), "{found:?}");
     // An answer that there is no such name is one.
-    let config =
-        Config { servers: vec![server(|_, _| Said::NoSuchName, false), good], ..Config::parse("", "") };
-    assert_eq!(looked_up(&config, "db.example.com").verdict, Verdict::Fault);
+    let config = ResolverConfig {
+        servers: vec![server(|_, _| Said::NoSuchName, false), good],
+        ..ResolverConfig::parse("", "")
+    };
+    assert_eq!(looked_up(&config, "db.example.com").verdict, DoctorVerdict::Fault);
     let failing = server(|_, _| Said::Failure, false);
-    let config = Config { servers: vec![failing, failing, failing, good], ..Config::parse("", "") };
+    let config =
+        ResolverConfig { servers: vec![failing, failing, failing, good], ..ResolverConfig::parse("", "") };
     let found = looked_up(&config, "db.example.com");
     assert_eq!(
         (found.verdict, measured(&found, "questions")),
-        (Verdict::Fault, 6.0),
+        (DoctorVerdict::Fault, 6.0),
         "the fourth is not asked"
     );
 }
@@ -235,7 +242,8 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
 #[test]
 fn a_search_ends_where_glibc_ends_it_and_the_name_is_tried_as_it_is() {
     let tried = |reply: Reply, text: &str, name: &str| {
-        let config = Config { servers: vec![server(reply, false)], ..Config::parse(text, "") };
+        let config =
+            ResolverConfig { servers: vec![server(reply, false)], ..ResolverConfig::parse(text, "") };
         let patience = if text.contains("timeout") { SHORT } else { LONG };
         let looked = look_up(&config, name, patience, &now).unwrap_or_else(|why| panic!("{why}"));
         looked.rounds.into_iter().map(|round| round.name).collect::<Vec<_>>()
@@ -255,31 +263,32 @@ fn a_search_ends_where_glibc_ends_it_and_the_name_is_tried_as_it_is() {
 fn a_name_that_has_its_addresses_after_a_search_domain_that_fails_is_no_fault() {
     let fails: Reply = |name, _| if name.ends_with("cluster.local") { Said::Failure } else { Said::Address };
     let found = looked_up(&pod(server(fails, false)), "db.example.com");
-    assert_eq!((found.verdict, measured(&found, "rounds")), (Verdict::Warning, 4.0), "{found:?}");
+    assert_eq!((found.verdict, measured(&found, "rounds")), (DoctorVerdict::Warning, 4.0), "{found:?}");
     assert!(fix(&found).contains("(db.example.com.)"), "{found:?}");
 }
 
 #[test]
 fn with_use_vc_both_questions_go_over_one_connection() {
     let silent_over_udp = server(|_, _| Said::Nothing, true);
-    let config = Config { over_tcp: true, ..pod(silent_over_udp) };
+    let config = ResolverConfig { over_tcp: true, ..pod(silent_over_udp) };
     let found = looked_up(&config, "db.example.com.");
-    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{found:?}");
+    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{found:?}");
     let servers = servers(&config, &polled(&config, USUAL, LONG, &now));
     assert_eq!((measured(&servers, "asked"), measured(&servers, "answered")), (10.0, 10.0), "{servers:?}");
-    let refused = Config { over_tcp: true, ..pod(nobody()) };
+    let refused = ResolverConfig { over_tcp: true, ..pod(nobody()) };
     assert!(reason(&looked_up(&refused, "db.example.com.")).contains("connection refused"));
 }
 
 #[test]
 fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fault() {
     let (good, silent) = (server(|_, _| Said::NoSuchName, false), server(|_, _| Said::Nothing, false));
-    let config = Config { servers: vec![good, silent], rotates: true, ..Config::parse(POD, "") };
+    let config =
+        ResolverConfig { servers: vec![good, silent], rotates: true, ..ResolverConfig::parse(POD, "") };
     let looked = look_up(&config, "db.example.com", SHORT, &now).unwrap_or_else(|why| panic!("{why}"));
     let answered: Vec<_> = looked.rounds.iter().map(|round| round.heard[0].answered).collect();
     assert_eq!(answered, [2, 0]);
     let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
-    assert_eq!(found.verdict, Verdict::Fault);
+    assert_eq!(found.verdict, DoctorVerdict::Fault);
     assert!(reason(&found).contains("options rotate"), "{found:?}");
 }
 
@@ -288,7 +297,8 @@ fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fau
 fn what_a_lost_question_costs_is_the_timeout_that_is_set_and_nothing_where_the_system_refuses_at_once() {
     let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
     let why = |all: &[SocketAddr]| {
-        let config = Config { servers: all.to_vec(), ..Config::parse("options timeout:2\n", "") };
+        let config =
+            ResolverConfig { servers: all.to_vec(), ..ResolverConfig::parse("options timeout:2\n", "") };
         reason(&servers(&config, &polled(&config, USUAL, SHORT, &now))).to_owned()
     };
     assert!(why(&[silent, good]).contains("waits 2 s"), "{}", why(&[silent, good]));
@@ -303,9 +313,9 @@ fn what_a_lost_question_costs_is_the_timeout_that_is_set_and_nothing_where_the_s
 #[test]
 fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
     let config = pod(server(|_, _| Said::NoSuchName, false));
-    assert_eq!(looked_up(&config, "db.example.com").verdict, Verdict::Fault);
+    assert_eq!(looked_up(&config, "db.example.com").verdict, DoctorVerdict::Fault);
     let found = looked_up(&config, "db..example.com");
-    assert_eq!(found.verdict, Verdict::CannotTell);
+    assert_eq!(found.verdict, DoctorVerdict::CannotTell);
     assert!(reason(&found).contains("fits no question"), "{found:?}");
 }
 
@@ -313,11 +323,11 @@ fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
 fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_answer_are_neither() {
     let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
     let verdict = |all: &[SocketAddr]| {
-        let config = Config { servers: all.to_vec(), ..Config::parse("", "") };
+        let config = ResolverConfig { servers: all.to_vec(), ..ResolverConfig::parse("", "") };
         servers(&config, &polled(&config, USUAL, SHORT, &now))
     };
-    assert_eq!(verdict(&[silent, good]).verdict, Verdict::Fault);
-    assert_eq!(verdict(&[good, silent]).verdict, Verdict::Warning);
+    assert_eq!(verdict(&[silent, good]).verdict, DoctorVerdict::Fault);
+    assert_eq!(verdict(&[good, silent]).verdict, DoctorVerdict::Warning);
     let found = verdict(&[good, good]);
     assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
 }
@@ -333,7 +343,7 @@ fn a_server_whose_answers_are_cut_and_come_over_tcp_has_lost_nothing() {
     assert_eq!((measured(&whole, "asked"), measured(&whole, "answered")), (20.0, 20.0), "{}", whole.text);
     assert!(whole.reason.is_none_or(|why| !why.contains("lost")));
     let cut = found(false);
-    assert_eq!(cut.verdict, Verdict::Warning);
+    assert_eq!(cut.verdict, DoctorVerdict::Warning);
     assert_eq!((measured(&cut, "asked"), measured(&cut, "answered")), (8.0, 4.0), "{}", cut.text);
 }
 
@@ -344,15 +354,15 @@ fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine
     let good = server(|_, _| Said::Address, false);
     let (broken, at_home) = (server(|_, _| Said::Failure, false), server(outside_fails, false));
     let found = |all: &[SocketAddr], text: &str| {
-        let config = Config { servers: all.to_vec(), ..Config::parse(text, "") };
+        let config = ResolverConfig { servers: all.to_vec(), ..ResolverConfig::parse(text, "") };
         servers(&config, &polled(&config, USUAL, LONG, &now))
     };
     let fault = found(&[broken], POD);
-    assert_eq!(fault.verdict, Verdict::Fault);
+    assert_eq!(fault.verdict, DoctorVerdict::Fault);
     assert!(reason(&fault).contains("127.0.0.1 said to everything that it failed (SERVFAIL)"), "{fault:?}");
-    assert_eq!(found(&[broken, good], POD).verdict, Verdict::Warning);
-    assert_eq!(found(&[at_home], POD).verdict, Verdict::Ok);
-    assert_eq!(found(&[at_home], "").verdict, Verdict::Fault);
+    assert_eq!(found(&[broken, good], POD).verdict, DoctorVerdict::Warning);
+    assert_eq!(found(&[at_home], POD).verdict, DoctorVerdict::Ok);
+    assert_eq!(found(&[at_home], "").verdict, DoctorVerdict::Fault);
 }
 
 /// As a resolver of a cluster without a way out.
@@ -367,7 +377,7 @@ fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
     drop((socket, listener));
     let config = pod(nobody);
     let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
-    assert_eq!(found.verdict, Verdict::Fault);
+    assert_eq!(found.verdict, DoctorVerdict::Fault);
     assert!(reason(&found).contains("cannot be asked (connection refused)"), "{found:?}");
     let found = looked_up(&config, "db.example.com");
     assert!(reason(&found).contains("cannot be asked: connection refused"), "{found:?}");
@@ -377,10 +387,11 @@ fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
 fn no_lookup_is_made_for_addresses_and_for_what_etc_hosts_names_and_that_is_said() {
     let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n"), ("/etc/hosts", "10.0.0.7 cart\n")]);
     let names = ["10.0.0.1", "::1", "localhost", "cart"].map(str::to_owned);
-    let site = Site { now: &now, names: &names, ..Site::of(&texts) };
+    let site = CheckContext { now: &now, names: &names, ..CheckContext::of(&texts) };
     let found: Vec<_> = examine(&site).into_iter().filter(|finding| finding.id == LOOKUP).collect();
-    let is_said = |(finding, name): (&Finding, &String)| {
-        finding.verdict == Verdict::Ok && finding.text.starts_with(&format!("no lookup is made for {name}: "))
+    let is_said = |(finding, name): (&DoctorFinding, &String)| {
+        finding.verdict == DoctorVerdict::Ok
+            && finding.text.starts_with(&format!("no lookup is made for {name}: "))
     };
     assert!(found.len() == 4 && found.iter().zip(&names).all(is_said), "{found:?}");
 }
@@ -396,21 +407,26 @@ fn a_server_on_a_link_is_told_with_its_link() {
 #[test]
 fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
     let verdict = |millis| {
-        let heard = Heard { took: Duration::from_millis(millis), sent: 2, answered: 2, ..Heard::default() };
+        let heard = DnsExchange {
+            took: Duration::from_millis(millis),
+            sent: 2,
+            answered: 2,
+            ..DnsExchange::default()
+        };
         servers(
-            &Config::parse("", ""),
-            &[Polled { server: "10.0.0.2:53".parse().unwrap(), heard: vec![heard; 5] }],
+            &ResolverConfig::parse("", ""),
+            &[ServerPoll { server: "10.0.0.2:53".parse().unwrap(), heard: vec![heard; 5] }],
         )
         .verdict
     };
-    assert_eq!((verdict(99), verdict(101)), (Verdict::Ok, Verdict::Warning));
+    assert_eq!((verdict(99), verdict(101)), (DoctorVerdict::Ok, DoctorVerdict::Warning));
 }
 
 #[test]
 fn each_name_has_a_finding_and_none_if_none_is_named() {
     let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n")]);
     let count = |names: &[String]| {
-        let site = Site { now: &now, names, ..Site::of(&texts) };
+        let site = CheckContext { now: &now, names, ..CheckContext::of(&texts) };
         examine(&site).iter().filter(|finding| finding.id == LOOKUP).count()
     };
     assert_eq!((count(&[]), count(&["a".into(), "b".into()])), (0, 2));
@@ -431,9 +447,9 @@ fn the_check_ends_within_five_seconds_however_slow_servers_are_and_however_many_
     let now = || Duration::from_millis(PASSED.load(Ordering::SeqCst));
     for slow in [takes::<1>, takes::<20>, takes::<150>, takes::<399>] as [Reply; 4] {
         let config = pod(server(slow, false));
-        let config = Config { servers: vec![config.servers[0]; 5], ..config };
+        let config = ResolverConfig { servers: vec![config.servers[0]; 5], ..config };
         let texts = Texts::new(&[]);
-        let site = Site { now: &now, names: &names, ..Site::of(&texts) };
+        let site = CheckContext { now: &now, names: &names, ..CheckContext::of(&texts) };
         let begun = now();
         assert_eq!(examined(&site, &config).len(), 2 + names.len());
         assert!(now() - begun <= Duration::from_secs(5), "{:?}", now() - begun);

@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use seawall_fetch::{Answer, Bounds, Failed, Request};
+use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse};
 
-use super::lent::{Got, Lacks, Try, Wanted};
+use super::lent::{CredentialAttempt, CredentialResult, CredentialServer, MissingFieldCheck};
 use super::secrets::Secrets;
-use crate::check::Site;
+use crate::check::CheckContext;
 
 /// The least that an SDK waits for an answer's head (aws-sdk-go-v2, `feature/ec2/imds`: 500 ms).
 const EACH: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ const MOST_REQUESTS: u32 = 100;
 const MOST_BYTES: usize = 64 << 10;
 
 /// What all servers share.
-pub(super) struct Pace {
+pub(super) struct RequestBudget {
     /// When the share of the server that is asked now is over.
     until: Cell<Duration>,
     /// Host and port where somebody said nothing for as long as is waited at most: nobody waits there as long again.
@@ -36,7 +36,7 @@ pub(super) struct Pace {
     secrets: Secrets,
 }
 
-impl Pace {
+impl RequestBudget {
     pub(super) fn new(now: Duration) -> Self {
         Self {
             until: Cell::new(now),
@@ -63,52 +63,65 @@ impl Pace {
 }
 
 /// One server.
-pub(super) struct Asker<'a> {
-    site: &'a Site<'a>,
-    pace: &'a Pace,
-    wanted: &'a Wanted,
+pub(super) struct CloudServerClient<'a> {
+    site: &'a CheckContext<'a>,
+    pace: &'a RequestBudget,
+    wanted: &'a CredentialServer,
     /// Nothing was asked yet.
     is_new: Cell<bool>,
     /// How long each answer took.
     times: RefCell<Vec<Duration>>,
 }
 
-impl<'a> Asker<'a> {
-    pub(super) fn new(site: &'a Site<'a>, pace: &'a Pace, wanted: &'a Wanted) -> Self {
+impl<'a> CloudServerClient<'a> {
+    pub(super) fn new(
+        site: &'a CheckContext<'a>,
+        pace: &'a RequestBudget,
+        wanted: &'a CredentialServer,
+    ) -> Self {
         Self { site, pace, wanted, is_new: Cell::new(true), times: RefCell::default() }
     }
 
     /// As [`Self::get`], for what is answered with credentials: nothing of those is shown.
-    pub(super) fn lent(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
-        self.token("GET", path, headers)
+    pub(super) fn get_secret(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<FetchResponse, FetchError> {
+        self.request_secret("GET", path, headers)
     }
 
     /// The same, with any method.
-    pub(super) fn token(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+    pub(super) fn request_secret(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<FetchResponse, FetchError> {
         let answer = self.ask(method, path, headers)?;
         self.pace.secrets.keep_all_of(&answer);
         Ok(answer)
     }
 
     /// A path below the place; the place itself if it is empty.
-    pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+    pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<FetchResponse, FetchError> {
         self.ask("GET", path, headers)
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<FetchResponse, FetchError> {
         let place = &self.wanted.place;
         let deadline = self.patience(method);
         if deadline.is_zero() || self.pace.count() >= MOST_REQUESTS {
-            return Err(Failed::Late(deadline));
+            return Err(FetchError::Timeout(deadline));
         }
         self.pace.count.set(self.pace.count() + 1);
         // Those that are no secrets are too short for one.
         headers.iter().for_each(|(_, value)| self.pace.secrets.keep(value));
-        let target = if path.is_empty() { place.target() } else { place.below(path) };
-        let request = Request { method, host: &place.authority, target: &target, headers };
+        let target = if path.is_empty() { place.target() } else { place.path_below(path) };
+        let request = FetchRequest { method, host: &place.authority, target: &target, headers };
         let begun = (self.site.now)();
-        let answer = self.site.web.ask(place, &request, &Bounds { deadline, most: MOST_BYTES });
-        if self.is_new.replace(false) && matches!(answer, Err(Failed::Late(_))) {
+        let answer = self.site.web.fetch(place, &request, &FetchLimits { deadline, max_body: MOST_BYTES });
+        if self.is_new.replace(false) && matches!(answer, Err(FetchError::Timeout(_))) {
             self.pace.mute.borrow_mut().push(place.authority.clone());
         }
         if answer.is_ok() {
@@ -139,30 +152,32 @@ impl<'a> Asker<'a> {
 
     /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last answer that lacks nothing is handed out. The
     /// first one may have come already.
-    pub(super) fn tries(
+    pub(super) fn attempt_credentials(
         &self,
         times: usize,
         path: &str,
         headers: &[(&str, &str)],
-        lacks: Lacks,
-        first: Option<Answer>,
-    ) -> (Vec<Try>, Option<Answer>) {
-        let (mut tries, mut good): (Vec<Try>, _) = (Vec::new(), None);
+        lacks: MissingFieldCheck,
+        first: Option<FetchResponse>,
+    ) -> (Vec<CredentialAttempt>, Option<FetchResponse>) {
+        let (mut tries, mut good): (Vec<CredentialAttempt>, _) = (Vec::new(), None);
         if let (Some(first), Some(took)) = (first, self.times.borrow().last()) {
-            let got = Got::of(&first, lacks);
-            good = matches!(got, Got::Credentials).then_some(first);
-            tries.push(Try { took: *took, got });
+            let got = CredentialResult::of(&first, lacks);
+            good = matches!(got, CredentialResult::Credentials).then_some(first);
+            tries.push(CredentialAttempt { took: *took, got });
         }
-        let is_nothing = |once: &&Try| matches!(once.got, Got::Nothing(_));
+        let is_nothing = |once: &&CredentialAttempt| matches!(once.got, CredentialResult::NoAnswer(_));
         let enough = |asker: &Self| asker.left() >= if asker.is_slow() { LONG } else { EACH };
         while tries.len() < times && enough(self) && tries.iter().filter(is_nothing).count() < 2 {
             let begun = (self.site.now)();
-            let answer = self.lent(path, headers);
+            let answer = self.get_secret(path, headers);
             let took = (self.site.now)().saturating_sub(begun);
-            let got =
-                answer.as_ref().map_or_else(|why| Got::Nothing(why.clone()), |answer| Got::of(answer, lacks));
-            good = answer.ok().filter(|_| matches!(got, Got::Credentials)).or(good);
-            tries.push(Try { took, got });
+            let got = answer.as_ref().map_or_else(
+                |why| CredentialResult::NoAnswer(why.clone()),
+                |answer| CredentialResult::of(answer, lacks),
+            );
+            good = answer.ok().filter(|_| matches!(got, CredentialResult::Credentials)).or(good);
+            tries.push(CredentialAttempt { took, got });
         }
         (tries, good)
     }

@@ -3,67 +3,71 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use seawall_fetch::{Answer, Failed};
-use seawall_probe::files::{Reading, Unread};
+use seawall_fetch::{FetchError, FetchResponse};
+use seawall_probe::files::{ProbeError, ProbeResult};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ask::{Asker, Pace};
-use super::lent::{Life, Misread, Outcome, Principal, Server, Tokens, Wanted, is_said, lifeless, told};
+use super::ask::{CloudServerClient, RequestBudget};
+use super::lent::{
+    CloudServerOutcome, CredentialLifetime, CredentialServer, ImdsTokenStatus, InvalidServerVariable,
+    RespondingServer, ServerPrincipal, describe_failure, is_sendable_text, no_lifetime_reason,
+};
 use super::names::is_role;
-use super::windows::{INSTANCES, INSTANCES_PATIENCE};
-use crate::check::Site;
+use super::windows::{INSTANCES, INSTANCES_TIMEOUT};
+use crate::check::CheckContext;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
-pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
+pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
     let wanted = match wanted(site) {
-        None => return Outcome::Unasked,
+        None => return CloudServerOutcome::Disabled,
         Some(Ok(wanted)) => wanted,
         Some(Err(outcome)) => return outcome,
     };
-    let asker = Asker::new(site, pace, &wanted);
-    let put = asker.token("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
+    let asker = CloudServerClient::new(site, pace, &wanted);
+    let put =
+        asker.request_secret("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
     let without = asker.get(ROLES, &[]);
-    let tokens = Tokens { put: status(&put), without: status(&without), is_slow: asker.is_slow() };
+    let tokens = ImdsTokenStatus { put: status(&put), without: status(&without), is_slow: asker.is_slow() };
     if let (Err(_), Err(why)) = (&put, &without) {
-        return Outcome::Absent(wanted, why.clone());
+        return CloudServerOutcome::Absent(wanted, why.clone());
     }
     if !is_aws(&put, &without) {
-        return Outcome::stranger(wanted, [&put, &without].into_iter().flatten());
+        return CloudServerOutcome::from_unexpected(wanted, [&put, &without].into_iter().flatten());
     }
     let token = put.ok().filter(|answer| answer.status() == 200).map(|answer| answer.text());
     let headers: Vec<_> = token.iter().map(|token| ("X-aws-ec2-metadata-token", token.as_str())).collect();
     let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
     let role = role(&listing);
     let (tries, good) = match &role {
-        Ok(role) => asker.tries(10, &[ROLES, role].concat(), &headers, lacks, None),
+        Ok(role) => asker.attempt_credentials(10, &[ROLES, role].concat(), &headers, lacks, None),
         Err(_) => (Vec::new(), None),
     };
-    let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
+    let life = good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| lives(&good, (site.wall)()));
     // Credentials of the instance itself, beside those of its role, are lent to nobody by anybody else.
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let principal = match role {
-        Ok(role) => Principal::Named("role ", role),
+        Ok(role) => ServerPrincipal::Named("role ", role),
         Err(principal) => principal,
     };
-    let server = Server {
+    let server = RespondingServer {
         wanted: wanted.clone(),
-        tries,
+        attempts: tries,
         times: asker.times(),
         principal,
-        life,
+        lifetime: life,
         windows: INSTANCES,
-        patience: INSTANCES_PATIENCE,
+        sdk_timeout: INSTANCES_TIMEOUT,
         tokens: Some(tokens),
         is_machines_own,
     };
-    Outcome::Serving(Box::new(server))
+    CloudServerOutcome::Serving(Box::new(server))
 }
 
 /// None if SDKs are told not to ask it.
-fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
+fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOutcome>> {
     let is =
         |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
     if is("AWS_EC2_METADATA_DISABLED", "true") {
@@ -73,46 +77,47 @@ fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
     let named = (site.environment)(name).map(|url| (name, url));
     let is_ipv6 = is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6");
     let usual = if is_ipv6 { "[fd00:ec2::254]:80" } else { "169.254.169.254:80" };
-    Some(Wanted::new("AWS's metadata service", named, Misread::url, usual))
+    Some(CredentialServer::new("AWS's metadata service", named, InvalidServerVariable::url, usual))
 }
 
-fn status(answer: &Result<Answer, Failed>) -> Option<u16> {
-    answer.as_ref().ok().map(Answer::status)
+fn status(answer: &Result<FetchResponse, FetchError>) -> Option<u16> {
+    answer.as_ref().ok().map(FetchResponse::status)
 }
 
 /// Other clouds' servers answer at the same address: Google's names its flavor and has nothing at these paths, Azure's speaks JSON, and none of
 /// its kinds calls itself so. Who gives what was asked for is one that SDKs use, whatever flavor it names beside.
-fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> bool {
+fn is_aws(put: &Result<FetchResponse, FetchError>, without: &Result<FetchResponse, FetchError>) -> bool {
     let answers = || [put, without].into_iter().flatten();
-    let is_json = |answer: &Answer| answer.header("content-type").starts_with("application/json");
+    let is_json = |answer: &FetchResponse| answer.header("content-type").starts_with("application/json");
     let is_google = answers().any(|answer| !answer.header("metadata-flavor").is_empty());
-    let is_answer = |answer: &Answer| answer.status() == 200 || (answer.status() == 401 && !is_google);
+    let is_answer = |answer: &FetchResponse| answer.status() == 200 || (answer.status() == 401 && !is_google);
     answers().any(|answer| answer.header("server") == "EC2ws")
         || answers().any(|answer| !is_json(answer) && is_answer(answer))
 }
 
 /// The first that is listed, as most SDKs take it; else as whom nobody is.
-fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
-    let unsaid =
-        |why: &Failed| Principal::Unsaid(format!("it did not say which role it lends: {}", told(why)));
+fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPrincipal> {
+    let unsaid = |why: &FetchError| {
+        ServerPrincipal::Unknown(format!("it did not say which role it lends: {}", describe_failure(why)))
+    };
     let listing = listing.as_ref().map_err(unsaid)?;
     match listing.status() {
         200 => {
             let text = listing.text();
             let name = text.lines().next().unwrap_or_default().trim();
-            let no_name = || Principal::Unsaid("what it lists is no role's name".to_owned());
+            let no_name = || ServerPrincipal::Unknown("what it lists is no role's name".to_owned());
             if is_role(name) { Ok(name.to_owned()) } else { Err(no_name()) }
         }
-        404 => Err(Principal::Nobody),
-        status @ 500.. => Err(Principal::Failing(status)),
-        status => {
-            Err(Principal::Unsaid(format!("it answered {status} when it was asked which role it lends")))
-        }
+        404 => Err(ServerPrincipal::NoIdentity),
+        status @ 500.. => Err(ServerPrincipal::Failing(status)),
+        status => Err(ServerPrincipal::Unknown(format!(
+            "it answered {status} when it was asked which role it lends"
+        ))),
     }
 }
 
 /// What a document lacks to be keys: botocore fails without any of the four, and where another `Code` is said Ruby's SDK, PHP's and Rust's.
-pub(super) fn lacks(document: &Answer) -> Option<&'static str> {
+pub(super) fn lacks(document: &FetchResponse) -> Option<&'static str> {
     let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
         return Some("that is no document of keys");
     };
@@ -120,8 +125,9 @@ pub(super) fn lacks(document: &Answer) -> Option<&'static str> {
         Some(code) if code != "Success" => return Some("with a Code that is not Success"),
         _ => {}
     }
-    let is_whole =
-        ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"].iter().all(|name| is_said(&document[name]));
+    let is_whole = ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"]
+        .iter()
+        .all(|name| is_sendable_text(&document[name]));
     (!is_whole).then_some("without all of AccessKeyId, SecretAccessKey, Token and Expiration")
 }
 
@@ -134,14 +140,14 @@ struct Document {
 }
 
 /// How long the credentials in an answer live, at this time.
-pub(super) fn lives(document: &Answer, now: SystemTime) -> Reading<Life> {
+pub(super) fn lives(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
     let document: Document = serde_json::from_slice(document.body()).map_err(|_| {
-        Unread::Absent("its answer is no document with an end in the usual form (Expiration)")
+        ProbeError::Absent("its answer is no document with an end in the usual form (Expiration)")
     })?;
     let now =
         now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
     let end = document.expiration.as_second();
     let whole =
         document.last_updated.map(|begin| end.saturating_sub(begin.as_second())).filter(|whole| *whole > 0);
-    Ok(Life { left: end.saturating_sub(now), whole })
+    Ok(CredentialLifetime { left: end.saturating_sub(now), whole })
 }

@@ -4,33 +4,37 @@ mod way;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use seawall_fetch::Answer;
+use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
-use self::way::Way;
-use super::ask::{Asker, Pace};
-use super::lent::{Lacks, Life, Outcome, Principal, Server, is_plain, is_said, lifeless};
+use self::way::AzureEndpoint;
+use super::ask::{CloudServerClient, RequestBudget};
+use super::lent::{
+    CloudServerOutcome, CredentialLifetime, MissingFieldCheck, RespondingServer, ServerPrincipal, is_plain,
+    is_sendable_text, no_lifetime_reason,
+};
 use super::names::is_client;
-use super::windows::{AZURE, AZURE_PATIENCE};
-use crate::check::Site;
+use super::windows::{AZURE, AZURE_TIMEOUT};
+use crate::check::CheckContext;
 
-pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
-    let Way { wanted, path, headers, says_life, is_machines } = match Way::of(site) {
-        Ok(way) => way,
-        Err(outcome) => return outcome,
-    };
-    let asker = Asker::new(site, pace, &wanted);
+pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
+    let AzureEndpoint { wanted, path, headers, states_lifetime: says_life, is_machines } =
+        match AzureEndpoint::of(site) {
+            Ok(way) => way,
+            Err(outcome) => return outcome,
+        };
+    let asker = CloudServerClient::new(site, pace, &wanted);
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let first = match asker.lent(path, &headers) {
+    let first = match asker.get_secret(path, &headers) {
         Ok(first) => first,
-        Err(why) => return Outcome::Absent(wanted, why),
+        Err(why) => return CloudServerOutcome::Absent(wanted, why),
     };
-    let Some(said) = said(&first) else { return Outcome::stranger(wanted, [&first]) };
+    let Some(said) = said(&first) else { return CloudServerOutcome::from_unexpected(wanted, [&first]) };
     let lacks = if says_life { lacks_life } else { lacks_end };
     let principal = principal(&first, &said, lacks);
     // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
     let (tries, good) = match first.status() {
-        200 => asker.tries(4, path, &headers, lacks, Some(first)),
+        200 => asker.attempt_credentials(4, path, &headers, lacks, Some(first)),
         _ => (Vec::new(), None),
     };
     let life = good.as_ref().and_then(self::said).and_then(|said| said.lives((site.wall)()));
@@ -40,23 +44,23 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     } else {
         Some(false)
     };
-    let server = Server {
+    let server = RespondingServer {
         wanted: wanted.clone(),
         times: asker.times(),
         principal,
-        life: life.ok_or_else(|| lifeless(&tries)),
-        tries,
+        lifetime: life.ok_or_else(|| no_lifetime_reason(&tries)),
+        attempts: tries,
         windows: AZURE,
-        patience: AZURE_PATIENCE,
+        sdk_timeout: AZURE_TIMEOUT,
         tokens: None,
         is_machines_own,
     };
-    Outcome::Serving(Box::new(server))
+    CloudServerOutcome::Serving(Box::new(server))
 }
 
 /// What an answer says beside its token; none if it is not Azure's: each of its answers about tokens is JSON with a token or an error,
 /// and the others' servers, which may refuse in JSON, call themselves theirs. Who gives a token is one that SDKs use, whatever it calls itself.
-fn said(answer: &Answer) -> Option<Said> {
+fn said(answer: &FetchResponse) -> Option<AzureTokenResponse> {
     let is_others = answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty();
     let all: Value = serde_json::from_slice(answer.body()).ok()?;
     // App Service's errors have a number and a message.
@@ -69,7 +73,7 @@ fn said(answer: &Answer) -> Option<Said> {
     // Numbers are text in the real service's answers, and numbers in some others'.
     let number = |name: &str| all[name].as_i64().or_else(|| all[name].as_str()?.parse().ok());
     let whole = number("expires_on").zip(number("not_before")).map(|(end, begin)| end.saturating_sub(begin));
-    Some(Said {
+    Some(AzureTokenResponse {
         client: text("client_id"),
         error: ["error_description", "error", "message"].into_iter().find_map(text),
         left: number("expires_in"),
@@ -78,7 +82,7 @@ fn said(answer: &Answer) -> Option<Said> {
     })
 }
 
-struct Said {
+struct AzureTokenResponse {
     client: Option<String>,
     error: Option<String>,
     left: Option<i64>,
@@ -86,41 +90,43 @@ struct Said {
     whole: Option<i64>,
 }
 
-impl Said {
-    fn lives(self, now: SystemTime) -> Option<Life> {
+impl AzureTokenResponse {
+    fn lives(self, now: SystemTime) -> Option<CredentialLifetime> {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         let until = |end: i64| end.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
-        Some(Life { left: self.left.or_else(|| self.end.map(until))?, whole: self.whole })
+        Some(CredentialLifetime { left: self.left.or_else(|| self.end.map(until))?, whole: self.whole })
     }
 }
 
-fn principal(answer: &Answer, said: &Said, lacks: Lacks) -> Principal {
+fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFieldCheck) -> ServerPrincipal {
     match (answer.status(), &said.client, &said.error) {
         (200, ..) if lacks(answer).is_some() => {
-            Principal::Unsaid("it answered 200 without a token".to_owned())
+            ServerPrincipal::Unknown("it answered 200 without a token".to_owned())
         }
-        (200, Some(client), _) => Principal::named("managed identity with client id ", client, is_client),
-        (200, None, _) => Principal::Named("a managed identity that is not named", String::new()),
-        (400, _, Some(error)) if error.contains("dentity not found") => Principal::Nobody,
-        (status @ 500.., ..) => Principal::Failing(status),
-        (status, _, Some(error)) if is_plain(error) => Principal::Refused(status, error.clone()),
-        (status, ..) => Principal::Unsaid(format!("it answered {status}: no word")),
+        (200, Some(client), _) => {
+            ServerPrincipal::named("managed identity with client id ", client, is_client)
+        }
+        (200, None, _) => ServerPrincipal::Named("a managed identity that is not named", String::new()),
+        (400, _, Some(error)) if error.contains("dentity not found") => ServerPrincipal::NoIdentity,
+        (status @ 500.., ..) => ServerPrincipal::Failing(status),
+        (status, _, Some(error)) if is_plain(error) => ServerPrincipal::Refused(status, error.clone()),
+        (status, ..) => ServerPrincipal::Unknown(format!("it answered {status}: no word")),
     }
 }
 
 /// What an answer lacks to be a token: of instance metadata MSAL takes none without either, and of endpoints none without its end
 /// (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
-fn lacks_life(token: &Answer) -> Option<&'static str> {
+fn lacks_life(token: &FetchResponse) -> Option<&'static str> {
     let is_whole = is_token(token) && said(token).is_some_and(|said| said.left.is_some());
     (!is_whole).then_some("without an access_token and its life (expires_in)")
 }
 
-fn lacks_end(token: &Answer) -> Option<&'static str> {
+fn lacks_end(token: &FetchResponse) -> Option<&'static str> {
     let is_whole = is_token(token) && said(token).is_some_and(|said| said.end.is_some());
     (!is_whole).then_some("without an access_token and its end (expires_on)")
 }
 
-fn is_token(token: &Answer) -> bool {
+fn is_token(token: &FetchResponse) -> bool {
     let all: Value = serde_json::from_slice(token.body()).unwrap_or_default();
-    is_said(&all["access_token"])
+    is_sendable_text(&all["access_token"])
 }

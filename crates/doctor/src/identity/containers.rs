@@ -2,17 +2,20 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use seawall_fetch::Answer;
-use seawall_probe::files::Unread;
+use seawall_fetch::FetchResponse;
+use seawall_probe::files::ProbeError;
 use serde::Deserialize;
 
-use super::ask::{Asker, Pace};
+use super::ask::{CloudServerClient, RequestBudget};
 use super::aws::{lacks, lives};
-use super::lent::{Misread, Outcome, Principal, Server, Wanted, lifeless};
+use super::lent::{
+    CloudServerOutcome, CredentialServer, InvalidServerVariable, RespondingServer, ServerPrincipal,
+    no_lifetime_reason,
+};
 use super::names::{is_account, is_role_arn};
-use super::windows::{CONTAINERS, CONTAINERS_PATIENCE};
-use crate::check::Site;
-use crate::web::Place;
+use super::windows::{CONTAINERS, CONTAINERS_TIMEOUT};
+use crate::check::CheckContext;
+use crate::web::HttpUrl;
 
 const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
 const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
@@ -22,55 +25,55 @@ const TOKEN_FILE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
 /// ECS' agent.
 const ECS: &str = "169.254.170.2:80";
 
-pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
+pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
     let wanted = match wanted(site) {
-        None => return Outcome::Unasked,
+        None => return CloudServerOutcome::Disabled,
         Some(Ok(wanted)) => wanted,
         Some(Err(outcome)) => return outcome,
     };
     if !is_taken(&wanted.place) {
-        return Outcome::Refused(wanted);
+        return CloudServerOutcome::Refused(wanted);
     }
     let token = match token(site) {
         Ok(token) => token,
-        Err(why) => return Outcome::Tokenless(wanted, why),
+        Err(why) => return CloudServerOutcome::Tokenless(wanted, why),
     };
     // ECS gives its tasks paths that nobody can guess, in place of tokens.
     if wanted.named_by == Some(RELATIVE) {
         pace.secrets().keep(wanted.place.path.rsplit('/').next().unwrap_or_default());
     }
-    let asker = Asker::new(site, pace, &wanted);
+    let asker = CloudServerClient::new(site, pace, &wanted);
     let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
-    let first = match asker.lent("", &headers) {
+    let first = match asker.get_secret("", &headers) {
         Ok(first) => first,
-        Err(why) => return Outcome::Absent(wanted, why),
+        Err(why) => return CloudServerOutcome::Absent(wanted, why),
     };
     let principal = principal(&first);
-    let (tries, good) = asker.tries(10, "", &headers, lacks, Some(first));
-    let life = good.map_or_else(|| Err(lifeless(&tries)), |good| lives(&good, (site.wall)()));
-    let server = Server {
+    let (tries, good) = asker.attempt_credentials(10, "", &headers, lacks, Some(first));
+    let life = good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| lives(&good, (site.wall)()));
+    let server = RespondingServer {
         wanted: wanted.clone(),
-        tries,
+        attempts: tries,
         times: asker.times(),
         principal,
-        life,
+        lifetime: life,
         windows: CONTAINERS,
-        patience: CONTAINERS_PATIENCE,
+        sdk_timeout: CONTAINERS_TIMEOUT,
         tokens: None,
         is_machines_own: Some(false),
     };
-    Outcome::Serving(Box::new(server))
+    CloudServerOutcome::Serving(Box::new(server))
 }
 
 /// The relative one counts first, as in the SDKs.
-fn wanted(site: &Site) -> Option<Result<Wanted, Outcome>> {
+fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOutcome>> {
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
-        let place = Place { authority: ECS.to_owned(), path };
-        return Some(Ok(Wanted { whose, place, named_by: Some(RELATIVE) }));
+        let place = HttpUrl { authority: ECS.to_owned(), path };
+        return Some(Ok(CredentialServer { description: whose, place, named_by: Some(RELATIVE) }));
     }
     let url = (site.environment)(FULL)?;
-    Some(Wanted::new(whose, Some((FULL, url)), Misread::url, ECS))
+    Some(CredentialServer::new(whose, Some((FULL, url)), InvalidServerVariable::url, ECS))
 }
 
 /// Beside loopback the addresses of ECS' agent and of EKS Pod Identity's, which SDKs take over plain HTTP (boto/botocore, `utils.py`,
@@ -83,7 +86,7 @@ const TAKEN: [IpAddr; 3] = [
 ];
 
 /// Whether all SDKs ask there over plain HTTP.
-fn is_taken(place: &Place) -> bool {
+fn is_taken(place: &HttpUrl) -> bool {
     place.address().map_or_else(
         || place.authority.rsplit_once(':').is_some_and(|(host, _)| host.eq_ignore_ascii_case("localhost")),
         |address| address.is_loopback() || TAKEN.contains(&address),
@@ -92,14 +95,14 @@ fn is_taken(place: &Place) -> bool {
 
 /// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse, wherever it comes from (boto/botocore,
 /// `credentials.py`, `ContainerProvider`).
-fn token(site: &Site) -> Result<Option<String>, String> {
+fn token(site: &CheckContext) -> Result<Option<String>, String> {
     let (token, of) = match (site.environment)(TOKEN_FILE) {
         Some(file) => {
             // What begins otherwise may be the token itself.
             let is_shown = file.starts_with('/') && file.len() <= 256;
             let shown = if is_shown { file.as_str() } else { "what it names, which is not shown," };
             let text = site.files.read(&file);
-            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", Unread::new(shown, &error)))?;
+            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", ProbeError::new(shown, &error)))?;
             (Some(text), format!("{shown} ({TOKEN_FILE})"))
         }
         None => ((site.environment)(TOKEN), TOKEN.to_owned()),
@@ -115,24 +118,26 @@ fn token(site: &Site) -> Result<Option<String>, String> {
 /// Who is told beside the keys.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Whose {
+struct CredentialOwner {
     role_arn: Option<String>,
     account_id: Option<String>,
 }
 
-fn principal(answer: &Answer) -> Principal {
+fn principal(answer: &FetchResponse) -> ServerPrincipal {
     match answer.status() {
         200 => {}
-        status @ 500.. => return Principal::Failing(status),
+        status @ 500.. => return ServerPrincipal::Failing(status),
         status => {
-            return Principal::Unsaid(format!("it answered {status} when it was asked for credentials"));
+            return ServerPrincipal::Unknown(format!(
+                "it answered {status} when it was asked for credentials"
+            ));
         }
     }
-    let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
+    let whose = serde_json::from_slice::<CredentialOwner>(answer.body()).ok();
     let named = whose.and_then(|whose| {
-        let account = || Some(Principal::named("a role of account ", &whose.account_id?, is_account));
-        let role = whose.role_arn.map(|role| Principal::named("", &role, is_role_arn));
+        let account = || Some(ServerPrincipal::named("a role of account ", &whose.account_id?, is_account));
+        let role = whose.role_arn.map(|role| ServerPrincipal::named("", &role, is_role_arn));
         role.or_else(account)
     });
-    named.unwrap_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()))
+    named.unwrap_or_else(|| ServerPrincipal::Unknown("its answer does not say whose they are".to_owned()))
 }

@@ -1,13 +1,16 @@
 //! Google's metadata server, as google-auth and `cloud.google.com/go/compute/metadata` ask it.
 
-use seawall_fetch::Answer;
+use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
-use super::ask::{Asker, Pace};
-use super::lent::{Life, Misread, Outcome, Principal, Server, Wanted, is_said, lifeless};
+use super::ask::{CloudServerClient, RequestBudget};
+use super::lent::{
+    CloudServerOutcome, CredentialLifetime, CredentialServer, InvalidServerVariable, RespondingServer,
+    ServerPrincipal, is_sendable_text, no_lifetime_reason,
+};
 use super::names::is_service_account;
-use super::windows::{GOOGLE, GOOGLE_PATIENCE};
-use crate::check::Site;
+use super::windows::{GOOGLE, GOOGLE_TIMEOUT};
+use crate::check::CheckContext;
 
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
 const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
@@ -15,63 +18,70 @@ const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
 /// The variables of Google's libraries: Go's, Python's and Java's, and Python's for an address.
 const NAMES: [&str; 3] = ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"];
 
-pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
+pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
     let named = NAMES.iter().find_map(|name| Some((*name, (site.environment)(name)?)));
-    let wanted = match Wanted::new("Google's metadata server", named, Misread::host, "169.254.169.254:80") {
+    let wanted = match CredentialServer::new(
+        "Google's metadata server",
+        named,
+        InvalidServerVariable::host,
+        "169.254.169.254:80",
+    ) {
         Ok(wanted) => wanted,
         Err(outcome) => return outcome,
     };
-    let asker = Asker::new(site, pace, &wanted);
+    let asker = CloudServerClient::new(site, pace, &wanted);
     let email = match asker.get(&[ACCOUNT, "email"].concat(), &[FLAVOR]) {
         Ok(email) => email,
-        Err(why) => return Outcome::Absent(wanted, why),
+        Err(why) => return CloudServerOutcome::Absent(wanted, why),
     };
     if !email.header(FLAVOR.0).eq_ignore_ascii_case(FLAVOR.1) {
-        return Outcome::stranger(wanted, [&email]);
+        return CloudServerOutcome::from_unexpected(wanted, [&email]);
     }
     let principal = principal(&email);
     let (tries, good) = match principal {
-        Principal::Named(..) => asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR], lacks, None),
+        ServerPrincipal::Named(..) => {
+            asker.attempt_credentials(10, &[ACCOUNT, "token"].concat(), &[FLAVOR], lacks, None)
+        }
         _ => (Vec::new(), None),
     };
-    let life = good.as_ref().and_then(left).ok_or_else(|| lifeless(&tries));
+    let life = good.as_ref().and_then(left).ok_or_else(|| no_lifetime_reason(&tries));
     // Google's server for workloads has no disks to tell of.
     let own = asker.get("/computeMetadata/v1/instance/disks/", &[FLAVOR]);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
-    let server = Server {
+    let server = RespondingServer {
         wanted: wanted.clone(),
-        tries,
+        attempts: tries,
         times: asker.times(),
         principal,
-        life,
+        lifetime: life,
         windows: GOOGLE,
-        patience: GOOGLE_PATIENCE,
+        sdk_timeout: GOOGLE_TIMEOUT,
         tokens: None,
         is_machines_own,
     };
-    Outcome::Serving(Box::new(server))
+    CloudServerOutcome::Serving(Box::new(server))
 }
 
-fn principal(answer: &Answer) -> Principal {
+fn principal(answer: &FetchResponse) -> ServerPrincipal {
     match answer.status() {
-        200 => Principal::named("", &answer.text(), is_service_account),
-        404 => Principal::Nobody,
-        status @ 500.. => Principal::Failing(status),
-        status => {
-            Principal::Unsaid(format!("it was answered {status} when it was asked whose account it lends"))
-        }
+        200 => ServerPrincipal::named("", &answer.text(), is_service_account),
+        404 => ServerPrincipal::NoIdentity,
+        status @ 500.. => ServerPrincipal::Failing(status),
+        status => ServerPrincipal::Unknown(format!(
+            "it was answered {status} when it was asked whose account it lends"
+        )),
     }
 }
 
 /// What an answer lacks to be a token: Go's library fails without either (golang/oauth2, `google/google.go`), or where the time is no whole number.
-fn lacks(token: &Answer) -> Option<&'static str> {
+fn lacks(token: &FetchResponse) -> Option<&'static str> {
     let token: Value = serde_json::from_slice(token.body()).unwrap_or_default();
-    let is_whole = is_said(&token["access_token"]) && token["expires_in"].is_i64();
+    let is_whole = is_sendable_text(&token["access_token"]) && token["expires_in"].is_i64();
     (!is_whole).then_some("without an access_token and a whole number of seconds (expires_in)")
 }
 
 /// Of a token, nothing but its time.
-fn left(token: &Answer) -> Option<Life> {
+fn left(token: &FetchResponse) -> Option<CredentialLifetime> {
     let token: Value = serde_json::from_slice(token.body()).ok()?;
-    Some(Life { left: token["expires_in"].as_i64()?, whole: None })
+    Some(CredentialLifetime { left: token["expires_in"].as_i64()?, whole: None })
 }

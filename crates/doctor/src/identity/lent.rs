@@ -3,97 +3,102 @@
 use std::fmt;
 use std::time::Duration;
 
-use seawall_fetch::{Answer, Failed};
-use seawall_probe::files::{Reading, Unread};
+use seawall_fetch::{FetchError, FetchResponse};
+use seawall_probe::files::{ProbeError, ProbeResult};
 use serde_json::Value;
 
 use super::secrets::Secrets;
-use super::windows::{Patience, Window};
-use crate::web::Place;
+use super::windows::{SdkRefreshWindow, SdkTimeout};
+use crate::web::HttpUrl;
 
 /// What became of asking for one cloud's server.
-pub(super) enum Outcome {
+pub(super) enum CloudServerOutcome {
     /// Nobody is to be asked here, by the environment.
-    Unasked,
+    Disabled,
     /// A variable names one that cannot be asked here.
-    Unaskable(&'static str, Misread),
+    Unaskable(&'static str, InvalidServerVariable),
     /// A variable names one that SDKs refuse to ask, so nobody was asked.
-    Refused(Wanted),
+    Refused(CredentialServer),
     /// What is to be sent there is not to be had or not to be sent, so nobody was asked; why.
-    Tokenless(Wanted, String),
+    Tokenless(CredentialServer, String),
     /// It did not answer; whose server, and whether the environment names it.
-    Absent(Wanted, Failed),
+    Absent(CredentialServer, FetchError),
     /// Somebody answers there, but not as this cloud's server does.
-    Another(Wanted),
+    OtherServer(CredentialServer),
     /// Somebody answers there, with this status of a server that fails (5xx) and nothing else, so whose it is cannot be told.
-    Failing(Wanted, u16),
+    Failing(CredentialServer, u16),
     /// It answers.
-    Serving(Box<Server>),
+    Serving(Box<RespondingServer>),
 }
 
 /// Why a variable's value names nobody who could be asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Misread {
+pub(super) enum InvalidServerVariable {
     /// A URL where a host is expected.
     UrlForHost,
     NoHost,
     Https,
     NoUrl,
     /// It names a server that is asked in a way that is not spoken here.
-    Unspoken,
+    Unsupported,
 }
 
-impl Misread {
+impl InvalidServerVariable {
     /// Reads `HOST[:PORT]`.
-    pub(super) fn host(value: &str) -> Result<Place, Self> {
+    pub(super) fn host(value: &str) -> Result<HttpUrl, Self> {
         let is_url = ["http://", "https://"].iter().any(|scheme| value.trim().starts_with(scheme));
-        Place::of_host(value).ok_or(if is_url { Self::UrlForHost } else { Self::NoHost })
+        HttpUrl::of_host(value).ok_or(if is_url { Self::UrlForHost } else { Self::NoHost })
     }
 
     /// Reads `http://HOST[:PORT][/PATH]`.
-    pub(super) fn url(value: &str) -> Result<Place, Self> {
+    pub(super) fn url(value: &str) -> Result<HttpUrl, Self> {
         let is_https = value.trim().starts_with("https://");
-        Place::of_url(value).ok_or(if is_https { Self::Https } else { Self::NoUrl })
+        HttpUrl::of_url(value).ok_or(if is_https { Self::Https } else { Self::NoUrl })
     }
 }
 
-impl Outcome {
+impl CloudServerOutcome {
     /// What somebody is whose answers are not those of the server that was asked for.
-    pub(super) fn stranger<'a>(wanted: Wanted, answers: impl IntoIterator<Item = &'a Answer>) -> Self {
-        let lowest = answers.into_iter().map(Answer::status).min();
+    pub(super) fn from_unexpected<'a>(
+        wanted: CredentialServer,
+        answers: impl IntoIterator<Item = &'a FetchResponse>,
+    ) -> Self {
+        let lowest = answers.into_iter().map(FetchResponse::status).min();
         match lowest {
             Some(status @ 500..) => Self::Failing(wanted, status),
-            _ => Self::Another(wanted),
+            _ => Self::OtherServer(wanted),
         }
     }
 
     /// The server that was asked for.
-    pub(super) fn wanted(&self) -> Option<&Wanted> {
+    pub(super) fn wanted(&self) -> Option<&CredentialServer> {
         match self {
-            Self::Unasked | Self::Unaskable(..) => None,
+            Self::Disabled | Self::Unaskable(..) => None,
             Self::Refused(wanted)
             | Self::Tokenless(wanted, _)
             | Self::Absent(wanted, _)
-            | Self::Another(wanted)
+            | Self::OtherServer(wanted)
             | Self::Failing(wanted, _) => Some(wanted),
             Self::Serving(server) => Some(&server.wanted),
         }
     }
 
     /// The same, without what says a secret of this run.
-    pub(super) fn without(mut self, secrets: &Secrets) -> Self {
+    pub(super) fn without_secrets(mut self, secrets: &Secrets) -> Self {
         if let Self::Serving(server) = &mut self {
             let (said, why) = match &server.principal {
-                Principal::Named(_, said) => {
+                ServerPrincipal::Named(_, said) => {
                     (said, "it says a name that holds a credential, which is not shown")
                 }
-                Principal::Refused(_, said) => {
+                ServerPrincipal::Refused(_, said) => {
                     (said, "it says a credential when it is asked for that, which is not shown")
                 }
-                Principal::Nobody | Principal::Failing(_) | Principal::Unsaid(_) => return self,
+                ServerPrincipal::NoIdentity | ServerPrincipal::Failing(_) | ServerPrincipal::Unknown(_) => {
+                    return self;
+                }
             };
-            if secrets.are_in(said) {
-                server.principal = Principal::Unsaid(why.to_owned());
+            if secrets.occur_in(said) {
+                server.principal = ServerPrincipal::Unknown(why.to_owned());
             }
         }
         self
@@ -101,21 +106,21 @@ impl Outcome {
 
     /// The system lets nobody here ask, so nothing is known.
     pub(super) fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Absent(_, Failed::Forbidden))
+        matches!(self, Self::Absent(_, FetchError::Forbidden))
     }
 }
 
 /// A server that is looked for.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct CredentialServer {
     /// As in "AWS's metadata service".
-    pub(super) whose: &'static str,
-    pub(super) place: Place,
+    pub(super) description: &'static str,
+    pub(super) place: HttpUrl,
     /// The variable that names it; SDKs have no other then.
     pub(super) named_by: Option<&'static str>,
 }
 
-impl Wanted {
+impl CredentialServer {
     /// The server that a variable names, or the one that is asked where none does.
     ///
     /// # Errors
@@ -123,127 +128,131 @@ impl Wanted {
     pub(super) fn new(
         whose: &'static str,
         named: Option<(&'static str, String)>,
-        read: fn(&str) -> Result<Place, Misread>,
+        read: fn(&str) -> Result<HttpUrl, InvalidServerVariable>,
         usual: &str,
-    ) -> Result<Self, Outcome> {
+    ) -> Result<Self, CloudServerOutcome> {
         match named {
             Some((name, value)) => {
-                let place = read(&value).map_err(|why| Outcome::Unaskable(name, why))?;
-                Ok(Self { whose, place, named_by: Some(name) })
+                let place = read(&value).map_err(|why| CloudServerOutcome::Unaskable(name, why))?;
+                Ok(Self { description: whose, place, named_by: Some(name) })
             }
             None => {
-                let place = Place { authority: usual.to_owned(), path: String::new() };
-                Ok(Self { whose, place, named_by: None })
+                let place = HttpUrl { authority: usual.to_owned(), path: String::new() };
+                Ok(Self { description: whose, place, named_by: None })
             }
         }
     }
 }
 
 /// A server that answers.
-pub(super) struct Server {
-    pub(super) wanted: Wanted,
+pub(super) struct RespondingServer {
+    pub(super) wanted: CredentialServer,
     /// Each time that credentials were asked for.
-    pub(super) tries: Vec<Try>,
+    pub(super) attempts: Vec<CredentialAttempt>,
     /// How long each of its answers took, whatever was asked for.
     pub(super) times: Vec<Duration>,
-    pub(super) principal: Principal,
-    pub(super) life: Reading<Life>,
+    pub(super) principal: ServerPrincipal,
+    pub(super) lifetime: ProbeResult<CredentialLifetime>,
     /// When its SDKs refresh.
-    pub(super) windows: &'static [Window],
+    pub(super) windows: &'static [SdkRefreshWindow],
     /// How long they wait for an answer.
-    pub(super) patience: Patience,
+    pub(super) sdk_timeout: SdkTimeout,
     /// Of AWS's instance metadata.
-    pub(super) tokens: Option<Tokens>,
+    pub(super) tokens: Option<ImdsTokenStatus>,
     /// Whether it answers what only the machine's own server does; none where no answer came to that.
     pub(super) is_machines_own: Option<bool>,
 }
 
 /// One time that credentials were asked for.
-pub(super) struct Try {
+pub(super) struct CredentialAttempt {
     pub(super) took: Duration,
-    pub(super) got: Got,
+    pub(super) got: CredentialResult,
 }
 
 /// What came of asking for credentials.
-pub(super) enum Got {
+pub(super) enum CredentialResult {
     /// All that SDKs need.
     Credentials,
     /// 200, and not all that SDKs need; what is wrong.
-    Less(&'static str),
+    Incomplete(&'static str),
     /// Another status.
     Status(u16),
-    Nothing(Failed),
+    NoAnswer(FetchError),
 }
 
-impl Got {
+impl CredentialResult {
     /// What an answer is to those who need what `lacks` looks for.
-    pub(super) fn of(answer: &Answer, lacks: Lacks) -> Self {
+    pub(super) fn of(answer: &FetchResponse, lacks: MissingFieldCheck) -> Self {
         match answer.status() {
-            200 => lacks(answer).map_or(Self::Credentials, Self::Less),
+            200 => lacks(answer).map_or(Self::Credentials, Self::Incomplete),
             status => Self::Status(status),
         }
     }
 }
 
-impl fmt::Display for Got {
+impl fmt::Display for CredentialResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Credentials => write!(f, "credentials"),
-            Self::Less(lack) => write!(f, "200 {lack}"),
+            Self::Incomplete(lack) => write!(f, "200 {lack}"),
             Self::Status(status) => write!(f, "{status}"),
-            Self::Nothing(why) => write!(f, "{}", told(why)),
+            Self::NoAnswer(why) => write!(f, "{}", describe_failure(why)),
         }
     }
 }
 
 /// What an answer with the status 200 lacks to be credentials; none if SDKs can use it.
-pub(super) type Lacks = fn(&Answer) -> Option<&'static str>;
+pub(super) type MissingFieldCheck = fn(&FetchResponse) -> Option<&'static str>;
 
 /// Whether a member of a document is something that can be sent: not nothing, and no blank or line end in it.
-pub(super) fn is_said(member: &Value) -> bool {
+pub(super) fn is_sendable_text(member: &Value) -> bool {
     member.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
 /// Why there is no answer, in a system's words without its number, and in tenths of a second.
-pub(super) fn told(why: &Failed) -> String {
+pub(super) fn describe_failure(why: &FetchError) -> String {
     match why {
-        Failed::Late(Duration::ZERO) | Failed::Unreached(Duration::ZERO) => {
+        FetchError::Timeout(Duration::ZERO) | FetchError::ConnectTimeout(Duration::ZERO) => {
             "no time was left for it".to_owned()
         }
-        Failed::Late(patience) => format!("no whole answer within {:.1} s", patience.as_secs_f64()),
-        Failed::Unreached(patience) => format!("no connection within {:.1} s", patience.as_secs_f64()),
+        FetchError::Timeout(patience) => format!("no whole answer within {:.1} s", patience.as_secs_f64()),
+        FetchError::ConnectTimeout(patience) => {
+            format!("no connection within {:.1} s", patience.as_secs_f64())
+        }
         why => why.to_string().split(" (os error").next().unwrap_or_default().to_owned(),
     }
 }
 
 /// Why nothing is known of the life of credentials of which no answer had all.
-pub(super) fn lifeless(tries: &[Try]) -> Unread {
+pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
     let is_asked = !tries.is_empty();
-    Unread::Absent(if is_asked { "it gave no credentials" } else { "it was not asked for credentials" })
+    ProbeError::Absent(if is_asked { "it gave no credentials" } else { "it was not asked for credentials" })
 }
 
 /// As whom its credentials are.
-pub(super) enum Principal {
+pub(super) enum ServerPrincipal {
     /// What it is a name of, in our words, and a role, an account or an identity, in the server's.
     Named(&'static str, String),
     /// It has none for who asks here.
-    Nobody,
+    NoIdentity,
     /// It answers with this status (5xx) when it is asked for that.
     Failing(u16),
     /// It refuses to say with this status, in these words of its own.
     Refused(u16, String),
     /// It did not say; why, in ours.
-    Unsaid(String),
+    Unknown(String),
 }
 
-impl Principal {
+impl ServerPrincipal {
     /// As a server names it, if it has the form of such a name ([`super::names`]); what has another is not shown. What it is a name of is said before it.
     pub(super) fn named(what: &'static str, text: &str, has_form: fn(&str) -> bool) -> Self {
         let text = text.trim();
         if has_form(text) {
             Self::Named(what, text.to_owned())
         } else {
-            Self::Unsaid("what it says there is no name of an account or a role, and is not shown".to_owned())
+            Self::Unknown(
+                "what it says there is no name of an account or a role, and is not shown".to_owned(),
+            )
         }
     }
 }
@@ -260,7 +269,7 @@ pub(super) fn is_plain(words: &str) -> bool {
 
 /// How long credentials live, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct CredentialLifetime {
     pub(super) left: i64,
     /// From their issue on, where the answer says it.
     pub(super) whole: Option<i64>,
@@ -268,7 +277,7 @@ pub(super) struct Life {
 
 /// What became of asking with and without a session token (IMDSv2, IMDSv1): the status, or none if no answer came in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tokens {
+pub(super) struct ImdsTokenStatus {
     pub(super) put: Option<u16>,
     pub(super) without: Option<u16>,
     /// The server's answers come so late that none may be lost.

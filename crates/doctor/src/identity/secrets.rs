@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-use seawall_fetch::Answer;
+use seawall_fetch::FetchResponse;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// Letters and digits in a row that a secret and what is to be shown have in common no sooner than one says the other. Less may be chance or a
@@ -56,16 +56,16 @@ impl Secrets {
     }
 
     /// Whatever may be a credential in an answer to a request for one. Of what is no JSON that is all of it, be it half a document.
-    pub(super) fn keep_all_of(&self, answer: &Answer) {
+    pub(super) fn keep_all_of(&self, answer: &FetchResponse) {
         let mut document = serde_json::Deserializer::from_slice(answer.body());
-        let leaves = Leaves { secrets: self, is_open: false };
+        let leaves = SecretCollector { secrets: self, is_open: false };
         if leaves.deserialize(&mut document).and_then(|()| document.end()).is_err() {
             self.keep(&answer.text());
         }
     }
 
     /// Whether a text says a part of one, in whatever letters and with whatever between them.
-    pub(super) fn are_in(&self, text: &str) -> bool {
+    pub(super) fn occur_in(&self, text: &str) -> bool {
         let text = plain(text);
         let rows: HashSet<_> = text.windows(ROW).filter(|row| is_telling(row)).collect();
         let all = self.all.borrow();
@@ -74,13 +74,13 @@ impl Secrets {
 }
 
 /// Keeps the leaves of a document, also of members that stand in it twice: which of the two counts is each reader's to say.
-struct Leaves<'a> {
+struct SecretCollector<'a> {
     secrets: &'a Secrets,
     /// It is the value of a member that is no secret.
     is_open: bool,
 }
 
-impl Leaves<'_> {
+impl SecretCollector<'_> {
     fn keep<E>(&self, leaf: &str) -> Result<(), E> {
         if !self.is_open {
             self.secrets.keep(leaf);
@@ -93,7 +93,7 @@ impl Leaves<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Leaves<'_> {
+impl<'de> DeserializeSeed<'de> for SecretCollector<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<(), D::Error> {
@@ -101,7 +101,7 @@ impl<'de> DeserializeSeed<'de> for Leaves<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Leaves<'_> {
+impl<'de> Visitor<'de> for SecretCollector<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -170,10 +170,10 @@ mod tests {
         secrets.keep("ASIA0000000000000001");
         secrets.keep("token-0123456789");
         for said in ["eyJhbGci.OiJub25l-sig", "role/eyJhbGci", "EYJH-BGCI", "x-hbgcioiju-x", "asia0000"] {
-            assert!(secrets.are_in(said), "{said}");
+            assert!(secrets.occur_in(said), "{said}");
         }
         for other in ["", "short", "eyJhbGc", "shop", "arn:aws:iam::000000000000:role/shop", "123456789012"] {
-            assert!(!secrets.are_in(other), "{other}");
+            assert!(!secrets.occur_in(other), "{other}");
         }
     }
 
@@ -181,8 +181,8 @@ mod tests {
     fn of_an_answer_all_is_secret_but_what_says_whose_it_is_and_until_when() {
         let said = |body: &str, text: &str| {
             let secrets = Secrets::default();
-            secrets.keep_all_of(&Answer::new(200, &[], body.as_bytes()));
-            secrets.are_in(text)
+            secrets.keep_all_of(&FetchResponse::new(200, &[], body.as_bytes()));
+            secrets.occur_in(text)
         };
         for body in [
             r#"{"Token":"DoNotShow"}"#,

@@ -3,7 +3,7 @@ mod clouds;
 use std::cell::Cell;
 use std::time::Duration;
 
-use seawall_fetch::{Answer, Failed, Request};
+use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
 use self::clouds::{
@@ -12,7 +12,7 @@ use self::clouds::{
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
-use crate::finding::Verdict;
+use crate::finding::DoctorVerdict;
 use crate::finding::told::{self, fix, reason};
 use crate::web::fake::{Servers, answer, status};
 
@@ -22,10 +22,10 @@ fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
     let told = found(&servers, &[]);
     assert_eq!(
         told.iter().map(|finding| (finding.id, finding.verdict)).collect::<Vec<_>>(),
-        [(SERVERS, Verdict::Ok)]
+        [(SERVERS, DoctorVerdict::Ok)]
     );
     assert!(told[0].text.starts_with("no metadata server answers"), "{}", told[0].text);
-    servers.serve(LINK_LOCAL, |_| Err(Failed::Unreached(Duration::from_millis(500))));
+    servers.serve(LINK_LOCAL, |_| Err(FetchError::ConnectTimeout(Duration::from_millis(500))));
     assert_eq!(complaints(&servers, &[POD]), []);
 }
 
@@ -33,19 +33,19 @@ fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
 fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     let mute = at_the_address(aws().reply());
     mute.slow.set(Duration::from_secs(9));
-    assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
+    assert_eq!(complaints(&mute, &[]), [(SERVERS, DoctorVerdict::Fault)]);
 }
 
 /// Each was called fine, as if nobody were there.
 #[test]
 fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
-    let broken = || Failed::Broken("the connection ended before the answer did".to_owned());
-    for why in [broken(), Failed::TooLarge(1 << 16), Failed::Http("broken chunks".to_owned())] {
+    let broken = || FetchError::Broken("the connection ended before the answer did".to_owned());
+    for why in [broken(), FetchError::TooLarge(1 << 16), FetchError::Http("broken chunks".to_owned())] {
         let told = found(&at_the_address(|_| Err(why.clone())), &[]);
-        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Warning), "{why}");
+        assert_eq!((told.len(), told[0].verdict), (1, DoctorVerdict::Warning), "{why}");
         assert!(reason(&told[0]).contains(&why.to_string()), "{:?}", told[0]);
     }
-    for nobody in [Failed::Refused, Failed::Connection("No route to host".to_owned())] {
+    for nobody in [FetchError::Refused, FetchError::Connection("No route to host".to_owned())] {
         assert_eq!(complaints(&at_the_address(|_| Err(nobody.clone())), &[]), []);
     }
     // Where one serves, the others are not meant to.
@@ -58,28 +58,29 @@ fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warne
 #[test]
 fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     for code in [500, 502, 503, 504] {
-        let told = found(&at_the_address(move |_: &Request| status(code)), &[]);
-        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{code}");
+        let told = found(&at_the_address(move |_: &FetchRequest| status(code)), &[]);
+        assert_eq!((told.len(), told[0].verdict), (1, DoctorVerdict::Fault), "{code}");
         let why = reason(&told[0]);
         assert!(why.starts_with(&format!("the server at {LINK_LOCAL} answers {code}: ")), "{why}");
     }
     // Whose it is may still be told.
-    let azure = |_: &Request| {
-        Ok(Answer::new(503, &[("Content-Type", "application/json")], br#"{"error":"server_error"}"#))
+    let azure = |_: &FetchRequest| {
+        Ok(FetchResponse::new(503, &[("Content-Type", "application/json")], br#"{"error":"server_error"}"#))
     };
-    let amazon = |_: &Request| Ok(Answer::new(503, &[("Server", "EC2ws")], b""));
+    let amazon = |_: &FetchRequest| Ok(FetchResponse::new(503, &[("Server", "EC2ws")], b""));
     for servers in
-        [at_the_address(|_: &Request| flavored(503, "")), at_the_address(azure), at_the_address(amazon)]
+        [at_the_address(|_: &FetchRequest| flavored(503, "")), at_the_address(azure), at_the_address(amazon)]
     {
         let complaints = complaints(&servers, &[]);
-        assert!(complaints.contains(&(PRINCIPAL, Verdict::Fault)), "{complaints:?}");
-        assert!(complaints.contains(&(LATENCY, Verdict::CannotTell)), "{complaints:?}");
+        assert!(complaints.contains(&(PRINCIPAL, DoctorVerdict::Fault)), "{complaints:?}");
+        assert!(complaints.contains(&(LATENCY, DoctorVerdict::CannotTell)), "{complaints:?}");
     }
     // Another cloud's server may fail at what it does not know.
-    let one_cloud = at_the_address(|request: &Request| match google(EMAIL, 3000, false)(request)?.status() {
-        403 => status(500),
-        _ => google(EMAIL, 3000, false)(request),
-    });
+    let one_cloud =
+        at_the_address(|request: &FetchRequest| match google(EMAIL, 3000, false)(request)?.status() {
+            403 => status(500),
+            _ => google(EMAIL, 3000, false)(request),
+        });
     assert_eq!(complaints(&one_cloud, &[POD]), []);
 }
 
@@ -88,10 +89,10 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
 fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
     let refusal = |code| {
         let headers = [("Server", "EC2ws"), ("Content-Type", "application/json")];
-        Ok(Answer::new(code, &headers, br#"{"error":"no_role"}"#))
+        Ok(FetchResponse::new(code, &headers, br#"{"error":"no_role"}"#))
     };
     let agent = |has_role: bool| {
-        at_the_address(move |request: &Request| {
+        at_the_address(move |request: &FetchRequest| {
             let answer = aws().reply()(request)?;
             let is_listing = request.target.ends_with("security-credentials/");
             match answer.status() {
@@ -102,7 +103,7 @@ fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
         })
     };
     assert_eq!(complaints(&agent(true), &[POD]), []);
-    assert_eq!(complaints(&agent(false), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
+    assert_eq!(complaints(&agent(false), &[POD]), [(PRINCIPAL, DoctorVerdict::Warning)]);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn a_server_that_the_environment_names_and_that_does_not_answer_is_a_fault() {
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://10.0.0.7"),
     ] {
         let told = found(&Servers::default(), &[(name, value)]);
-        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{name}");
+        assert_eq!((told.len(), told[0].verdict), (1, DoctorVerdict::Fault), "{name}");
         assert!(reason(&told[0]).contains(name), "{:?}", told[0]);
     }
 }
@@ -130,7 +131,7 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
     ] {
         let servers = at_the_address(aws().reply());
         let told = found(&servers, &[(name, value)]);
-        assert_eq!(told[0].verdict, Verdict::CannotTell, "{name}");
+        assert_eq!(told[0].verdict, DoctorVerdict::CannotTell, "{name}");
         let why = reason(&told[0]);
         assert!(why.starts_with(name) && !why.contains(SECRET), "{why}");
         let asked = servers.asked.borrow();
@@ -147,7 +148,7 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
 fn a_variable_that_is_misread_is_told_by_what_was_expected() {
     let told = |name, value: &str| found(&Servers::default(), &[(name, value)]).swap_remove(0);
     let host = told("GCE_METADATA_HOST", "http://127.0.0.1:8080");
-    assert_eq!(host.verdict, Verdict::Fault);
+    assert_eq!(host.verdict, DoctorVerdict::Fault);
     assert!(reason(&host).contains("HOST:PORT is expected") && reason(&host).contains("http://http://"));
     for (name, value, why) in [
         ("GCE_METADATA_HOST", "a".repeat(100_000), "no HOST or HOST:PORT"),
@@ -156,7 +157,7 @@ fn a_variable_that_is_misread_is_told_by_what_was_expected() {
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "127.0.0.1:80".to_owned(), "is no http:// URL"),
     ] {
         let told = told(name, &value);
-        assert_eq!(told.verdict, Verdict::CannotTell, "{name}");
+        assert_eq!(told.verdict, DoctorVerdict::CannotTell, "{name}");
         assert!(
             reason(&told).contains(why) && serde_json::to_string(&told).unwrap().len() < 1000,
             "{told:?}"
@@ -207,13 +208,13 @@ fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret()
         assert!(all.contains(CLIENT) && all.contains("has 60 min left") && !all.contains(SECRET), "{all}");
         // What MSAL takes for none, a refusal in App Service's words that says the secret, and nobody.
         servers.serve("127.0.0.1:42356", |_| answer(&token(r#""expires_in":"3600""#)));
-        assert!(complaints(&servers, &environment).contains(&(LATENCY, Verdict::Fault)));
+        assert!(complaints(&servers, &environment).contains(&(LATENCY, DoctorVerdict::Fault)));
         let refusal = format!(r#"{{"statusCode":400,"message":"bad {SECRET}"}}"#);
-        servers.serve("127.0.0.1:42356", move |_| Ok(Answer::new(400, &[], refusal.as_bytes())));
+        servers.serve("127.0.0.1:42356", move |_| Ok(FetchResponse::new(400, &[], refusal.as_bytes())));
         let all = found(&servers, &environment);
-        assert_eq!(told::of(PRINCIPAL, all.clone()).verdict, Verdict::CannotTell);
+        assert_eq!(told::of(PRINCIPAL, all.clone()).verdict, DoctorVerdict::CannotTell);
         assert!(!serde_json::to_string(&all).unwrap().contains(SECRET), "{all:?}");
-        assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, Verdict::Fault)]);
+        assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, DoctorVerdict::Fault)]);
     }
 }
 
@@ -221,12 +222,12 @@ fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret()
 fn azures_endpoints_that_are_not_spoken_to_leave_it_unknown() {
     let endpoint = ("IDENTITY_ENDPOINT", "http://127.0.0.1:42356/");
     let header = ("IDENTITY_HEADER", SECRET);
-    let cannot_tell = (SERVERS, Verdict::CannotTell);
+    let cannot_tell = (SERVERS, DoctorVerdict::CannotTell);
     for (environment, expected) in [
         (vec![endpoint, header, ("IDENTITY_SERVER_THUMBPRINT", "ab")], cannot_tell),
         (vec![endpoint, ("IMDS_ENDPOINT", "http://127.0.0.1:40342")], cannot_tell),
         (vec![("MSI_ENDPOINT", "http://127.0.0.1:50342/")], cannot_tell),
-        (vec![endpoint, ("IDENTITY_HEADER", "DoNot\nShow")], (SERVERS, Verdict::Fault)),
+        (vec![endpoint, ("IDENTITY_HEADER", "DoNot\nShow")], (SERVERS, DoctorVerdict::Fault)),
     ] {
         let servers = Servers::default();
         assert_eq!(complaints(&servers, &environment), [expected]);
@@ -239,12 +240,12 @@ fn azures_endpoints_that_are_not_spoken_to_leave_it_unknown() {
 /// A server that names Google's flavor in every answer hid what it lends to others.
 #[test]
 fn who_lends_is_told_whatever_flavor_it_names() {
-    let flavored = |answer: Answer| {
+    let flavored = |answer: FetchResponse| {
         let kind = answer.header("content-type").to_owned();
         let headers = [("Metadata-Flavor", "Google"), ("Content-Type", kind.as_str())];
-        Answer::new(answer.status(), &headers, answer.body())
+        FetchResponse::new(answer.status(), &headers, answer.body())
     };
-    let all = at_the_address(|request: &Request| {
+    let all = at_the_address(|request: &FetchRequest| {
         let reply = match request.target {
             target if target.starts_with("/latest/") => aws().reply()(request),
             target if target.starts_with("/metadata/") => azure(request),
@@ -260,11 +261,12 @@ fn who_lends_is_told_whatever_flavor_it_names() {
 #[test]
 fn somebody_else_at_the_address_is_no_metadata_server() {
     for body in ["<html>", "", "{}", "[1]", "\0\0"] {
-        let other = at_the_address(move |_| status(404).map(|_| Answer::new(404, &[], body.as_bytes())));
+        let other =
+            at_the_address(move |_| status(404).map(|_| FetchResponse::new(404, &[], body.as_bytes())));
         assert_eq!(found(&other, &[]).len(), 1, "{body}");
         assert_eq!(
             complaints(&other, &[("GCE_METADATA_HOST", "169.254.169.254")]),
-            [(SERVERS, Verdict::Fault)]
+            [(SERVERS, DoctorVerdict::Fault)]
         );
     }
 }
@@ -272,7 +274,7 @@ fn somebody_else_at_the_address_is_no_metadata_server() {
 /// Of all that is told, in every field.
 #[test]
 fn no_credential_is_shown() {
-    let containers = |_: &Request| answer(&keys(-600, 3000));
+    let containers = |_: &FetchRequest| answer(&keys(-600, 3000));
     let environment = [
         POD,
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
@@ -281,7 +283,7 @@ fn no_credential_is_shown() {
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://b"),
     ];
     // Good answers, and some in which the secret stands where it is not looked for.
-    let lists_keys = |request: &Request| match request.method {
+    let lists_keys = |request: &FetchRequest| match request.method {
         "PUT" => answer(SECRET),
         _ => answer(&format!("{SECRET} {SECRET}")),
     };
@@ -307,7 +309,7 @@ fn no_name_is_shown_that_says_a_part_of_what_was_sent_or_lent() {
     for said in ["eyJhbGci.eyJzdWIi.c2ln", "x-EYJHBGCI-x", "zdWIi.c2ln", "session-of-imds", "Wq7Rk2Lm9Xv4Tz"]
     {
         let name = said.to_owned();
-        let servers = at_the_address(move |request: &Request| match request.target {
+        let servers = at_the_address(move |request: &FetchRequest| match request.target {
             _ if request.method == "PUT" => answer("session-of-imds=="),
             "/latest/meta-data/iam/security-credentials/" => answer(&name),
             target if target.starts_with("/latest/") => answer(&lent(&name)),
@@ -335,7 +337,7 @@ fn no_name_is_shown_that_says_a_part_of_what_was_sent_or_lent() {
 fn a_client_of_azure_that_is_its_own_token_is_not_shown() {
     let itself = at_the_address(|_| {
         let body = format!(r#"{{"access_token":"{CLIENT}","client_id":"{CLIENT}","expires_in":"3500"}}"#);
-        Ok(Answer::new(200, &[("Content-Type", "application/json")], body.as_bytes()))
+        Ok(FetchResponse::new(200, &[("Content-Type", "application/json")], body.as_bytes()))
     });
     let told = serde_json::to_string(&found(&itself, &[])).unwrap();
     assert!(told.contains("which is not shown") && !told.contains(CLIENT), "{told}");
@@ -345,12 +347,12 @@ fn a_client_of_azure_that_is_its_own_token_is_not_shown() {
 #[test]
 fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
     for listed in ["a".repeat(65), "..".to_owned(), "../../user-data".to_owned(), "shop/../x".to_owned()] {
-        let servers = at_the_address(|request: &Request| match request.method {
+        let servers = at_the_address(|request: &FetchRequest| match request.method {
             "PUT" => answer(SECRET),
             _ => answer(&listed),
         });
         let told = told::of(PRINCIPAL, found(&servers, &[]));
-        assert_eq!(told.verdict, Verdict::CannotTell, "{listed}");
+        assert_eq!(told.verdict, DoctorVerdict::CannotTell, "{listed}");
         let asked = servers.asked.borrow();
         assert!(asked.iter().all(|asked| !asked.contains("security-credentials/") || asked.ends_with('/')));
     }
@@ -383,8 +385,8 @@ fn who_answers_every_path_with_a_token_names_nobody() {
 fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() {
     let left = |left| complaints(&at_the_address(google(EMAIL, left, false)), &[]);
     assert_eq!(left(301), []);
-    assert_eq!(left(300), [(LIFE, Verdict::Warning)]);
-    assert_eq!(left(0), [(LIFE, Verdict::Fault)]);
+    assert_eq!(left(300), [(LIFE, DoctorVerdict::Warning)]);
+    assert_eq!(left(0), [(LIFE, DoctorVerdict::Fault)]);
     let told = told::of(LIFE, found(&at_the_address(google(EMAIL, 230, false)), &[]));
     let why = reason(&told);
     assert!(
@@ -401,12 +403,12 @@ fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_t
         told::of(LIFE, found(&servers, &[]))
     };
     let short = lives(-420, 480);
-    assert_eq!(short.verdict, Verdict::Fault);
+    assert_eq!(short.verdict, DoctorVerdict::Fault);
     let why = reason(&short);
     assert!(why.contains("the AWS SDK for Java 1.11 (15 min window, 2 requests a call)"), "{why}");
-    assert_eq!(lives(-3000, 600).verdict, Verdict::Warning);
-    assert_eq!(lives(-2100, 1500).verdict, Verdict::Ok);
-    assert_eq!(lives(-3600, 0).verdict, Verdict::Fault);
+    assert_eq!(lives(-3000, 600).verdict, DoctorVerdict::Warning);
+    assert_eq!(lives(-2100, 1500).verdict, DoctorVerdict::Ok);
+    assert_eq!(lives(-3600, 0).verdict, DoctorVerdict::Fault);
 }
 
 /// Sessions of sixteen minutes were fine with a second more than fifteen left, and a second later not.
@@ -417,23 +419,23 @@ fn the_verdict_on_sessions_hardly_longer_than_a_window_is_the_same_at_each_secon
         told::of(LIFE, found(&servers, &[])).verdict
     };
     for left in [960, 901, 900, 60] {
-        assert_eq!(verdict(960, left), Verdict::Warning, "{left} s");
-        assert_eq!(verdict(900, left.min(900)), Verdict::Fault, "{left} s");
+        assert_eq!(verdict(960, left), DoctorVerdict::Warning, "{left} s");
+        assert_eq!(verdict(900, left.min(900)), DoctorVerdict::Fault, "{left} s");
     }
-    assert_eq!((verdict(1200, 1190), verdict(1200, 890)), (Verdict::Ok, Verdict::Warning));
+    assert_eq!((verdict(1200, 1190), verdict(1200, 890)), (DoctorVerdict::Ok, DoctorVerdict::Warning));
 }
 
 #[test]
 fn session_tokens_that_do_not_come_are_told_by_what_follows() {
-    let late = || Err(Failed::Late(Duration::from_millis(500)));
+    let late = || Err(FetchError::Timeout(Duration::from_millis(500)));
     for (put, without, expected) in [
-        (Ok(200), 401, Verdict::Ok),
-        (Ok(200), 200, Verdict::Ok),
-        (late(), 200, Verdict::Fault),
-        (late(), 401, Verdict::Fault),
-        (Ok(400), 200, Verdict::Fault),
-        (Ok(404), 200, Verdict::Warning),
-        (Ok(403), 401, Verdict::Fault),
+        (Ok(200), 401, DoctorVerdict::Ok),
+        (Ok(200), 200, DoctorVerdict::Ok),
+        (late(), 200, DoctorVerdict::Fault),
+        (late(), 401, DoctorVerdict::Fault),
+        (Ok(400), 200, DoctorVerdict::Fault),
+        (Ok(404), 200, DoctorVerdict::Warning),
+        (Ok(403), 401, DoctorVerdict::Fault),
     ] {
         let told = found(&at_the_address(Aws { put: put.clone(), without, ..aws() }.reply()), &[]);
         assert_eq!(told::of(TOKENS, told).verdict, expected, "{put:?} and {without}");
@@ -447,7 +449,7 @@ fn the_nodes_own_server_is_warned_of_in_a_pod_and_is_fine_on_the_machine_itself(
         at_the_address(google("123-compute@developer.gserviceaccount.com", 3000, false)),
         at_the_address(Aws { is_own: true, ..aws() }.reply()),
     ] {
-        assert_eq!(complaints(&servers, &[POD]), [(NODE, Verdict::Warning)]);
+        assert_eq!(complaints(&servers, &[POD]), [(NODE, DoctorVerdict::Warning)]);
         assert_eq!(complaints(&servers, &[]), []);
     }
 }
@@ -456,7 +458,7 @@ fn the_nodes_own_server_is_warned_of_in_a_pod_and_is_fine_on_the_machine_itself(
 fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
     let count = Cell::new(0);
     let fine = google(EMAIL, 3000, false);
-    let one_fails = at_the_address(|request: &Request| {
+    let one_fails = at_the_address(|request: &FetchRequest| {
         count.set(count.get() + u32::from(request.target.ends_with("default/token")));
         if count.get() == 3 && request.target.ends_with("default/token") {
             status(503)
@@ -465,10 +467,10 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
         }
     });
     let latency = told::of(LATENCY, found(&one_fails, &[]));
-    assert_eq!(latency.verdict, Verdict::Fault);
+    assert_eq!(latency.verdict, DoctorVerdict::Fault);
     assert!(latency.text.contains("9 of 10 times") && reason(&latency).contains("503"), "{latency:?}");
     let slow = at_the_address(google(EMAIL, 3000, false));
-    for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, Verdict::Warning)])] {
+    for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, DoctorVerdict::Warning)])] {
         slow.slow.set(Duration::from_millis(millis));
         assert_eq!(complaints(&slow, &[]), expected, "{millis} ms");
     }
@@ -480,14 +482,14 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     let latency = |servers: &Servers| told::of(LATENCY, found(servers, &[]));
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
-        (100, Verdict::Ok),
-        (180, Verdict::Ok),
-        (260, Verdict::Warning),
-        (300, Verdict::Warning),
-        (400, Verdict::Warning),
-        (499, Verdict::Warning),
+        (100, DoctorVerdict::Ok),
+        (180, DoctorVerdict::Ok),
+        (260, DoctorVerdict::Warning),
+        (300, DoctorVerdict::Warning),
+        (400, DoctorVerdict::Warning),
+        (499, DoctorVerdict::Warning),
         // Go's SDK has given up.
-        (600, Verdict::Fault),
+        (600, DoctorVerdict::Fault),
     ] {
         slow.slow.set(Duration::from_millis(millis));
         let told = latency(&slow);
@@ -499,11 +501,11 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
 /// No answer was taken for a no.
 #[test]
 fn whether_a_server_is_the_nodes_own_is_not_known_where_it_did_not_answer_that() {
-    let silent = at_the_address(|request: &Request| match request.target.ends_with("disks/") {
-        true => Err(Failed::Late(Duration::from_millis(500))),
+    let silent = at_the_address(|request: &FetchRequest| match request.target.ends_with("disks/") {
+        true => Err(FetchError::Timeout(Duration::from_millis(500))),
         false => google(EMAIL, 3000, true)(request),
     });
-    assert_eq!(complaints(&silent, &[POD]), [(NODE, Verdict::CannotTell)]);
+    assert_eq!(complaints(&silent, &[POD]), [(NODE, DoctorVerdict::CannotTell)]);
     assert_eq!(complaints(&silent, &[]), []);
 }
 
@@ -516,7 +518,7 @@ fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]);
     let latency = told::of(LATENCY, told.clone());
     assert!(latency.text.contains("gave credentials 1 of 1 times"), "{}", latency.text);
-    assert_eq!(told::of(LIFE, told).verdict, Verdict::Ok);
+    assert_eq!(told::of(LIFE, told).verdict, DoctorVerdict::Ok);
 }
 
 /// What is said here in words of doctor's own may be a part of a token that somebody made up.
@@ -545,7 +547,7 @@ fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
         (&"word ".repeat(60), false),
     ] {
         let body = serde_json::json!({ "error": "invalid", "error_description": said }).to_string();
-        let servers = at_the_address(move |_| Ok(Answer::new(403, &[], body.as_bytes())));
+        let servers = at_the_address(move |_| Ok(FetchResponse::new(403, &[], body.as_bytes())));
         let principal = told::of(PRINCIPAL, found(&servers, &[]));
         assert_eq!(reason(&principal).contains(said), is_shown, "{principal:?}");
         assert!(is_shown || reason(&principal).ends_with("it answered 403: no word"), "{principal:?}");
@@ -566,7 +568,7 @@ fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
     let mut told = found(&servers, &environment).into_iter();
     let latency = told.find(|finding| finding.id == LATENCY && finding.text.contains("metadata service"));
     let latency = latency.unwrap();
-    assert_eq!(latency.verdict, Verdict::CannotTell, "{latency:?}");
+    assert_eq!(latency.verdict, DoctorVerdict::CannotTell, "{latency:?}");
     assert!(reason(&latency).contains("often enough"), "{latency:?}");
 }
 
@@ -574,14 +576,14 @@ fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
 #[test]
 fn a_server_that_is_slow_is_not_called_mute() {
     for (servers, verdict) in [
-        (at_the_address(google(EMAIL, 3000, false)), Verdict::Warning),
-        (at_the_address(aws().reply()), Verdict::Fault),
-        (at_the_address(azure), Verdict::Warning),
+        (at_the_address(google(EMAIL, 3000, false)), DoctorVerdict::Warning),
+        (at_the_address(aws().reply()), DoctorVerdict::Fault),
+        (at_the_address(azure), DoctorVerdict::Warning),
     ] {
         for millis in [510, 600, 700] {
             servers.slow.set(Duration::from_millis(millis));
             let told = found(&servers, &[]);
-            assert_eq!(told[0].verdict, Verdict::Ok, "{millis} ms: {told:?}");
+            assert_eq!(told[0].verdict, DoctorVerdict::Ok, "{millis} ms: {told:?}");
             let latency = told::of(LATENCY, told);
             assert_eq!(latency.verdict, verdict, "{millis} ms: {latency:?}");
             assert!(
@@ -595,11 +597,11 @@ fn a_server_that_is_slow_is_not_called_mute() {
 
 #[test]
 fn an_answer_with_a_token_that_may_be_late_is_not_called_lost() {
-    let slow = at_the_address(Aws { put: Err(Failed::Late(Duration::from_secs(1))), ..aws() }.reply());
+    let slow = at_the_address(Aws { put: Err(FetchError::Timeout(Duration::from_secs(1))), ..aws() }.reply());
     slow.slow.set(Duration::from_millis(600));
     let told = found(&slow, &[]);
     assert!(
-        told.iter().all(|finding| finding.id != TOKENS || finding.verdict == Verdict::CannotTell),
+        told.iter().all(|finding| finding.id != TOKENS || finding.verdict == DoctorVerdict::CannotTell),
         "{told:?}"
     );
 }
@@ -621,17 +623,20 @@ fn the_sdks_that_a_reason_names_are_those_that_ask_that_server() {
 
 #[test]
 fn who_has_no_identity_is_warned() {
-    assert_eq!(complaints(&at_the_address(google("", 0, false)), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
-    let none = |request: &Request| match request.method {
+    assert_eq!(
+        complaints(&at_the_address(google("", 0, false)), &[POD]),
+        [(PRINCIPAL, DoctorVerdict::Warning)]
+    );
+    let none = |request: &FetchRequest| match request.method {
         "PUT" => answer(SECRET),
         _ => status(404),
     };
-    assert_eq!(complaints(&at_the_address(none), &[POD])[0], (PRINCIPAL, Verdict::Warning));
-    let not_found = |_: &Request| {
+    assert_eq!(complaints(&at_the_address(none), &[POD])[0], (PRINCIPAL, DoctorVerdict::Warning));
+    let not_found = |_: &FetchRequest| {
         let body = br#"{"error":"invalid_request","error_description":"Identity not found"}"#;
-        Ok(Answer::new(400, &[("Content-Type", "application/json")], body))
+        Ok(FetchResponse::new(400, &[("Content-Type", "application/json")], body))
     };
-    assert_eq!(complaints(&at_the_address(not_found), &[POD])[0], (PRINCIPAL, Verdict::Warning));
+    assert_eq!(complaints(&at_the_address(not_found), &[POD])[0], (PRINCIPAL, DoctorVerdict::Warning));
 }
 
 #[test]
@@ -648,13 +653,13 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
     let file = |file| ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file);
     assert_eq!(complaints(&servers, &[full, file("/var/run/token")]), []);
     assert_eq!(complaints(&servers, &[full, ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SECRET)]), []);
-    assert!(complaints(&servers, &[full]).contains(&(LATENCY, Verdict::Fault)));
+    assert!(complaints(&servers, &[full]).contains(&(LATENCY, DoctorVerdict::Fault)));
     assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]), []);
     // Fourteen minutes left: boto3 fetches at every call there, and not at the metadata service.
     servers.serve("169.254.170.2:80", |_| answer(&keys(-3000, 840)));
     assert_eq!(
         complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]),
-        [(LIFE, Verdict::Warning)]
+        [(LIFE, DoctorVerdict::Warning)]
     );
 }
 
@@ -690,7 +695,7 @@ fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked
         let environment =
             [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/keys"), (name, value)];
         let told = found(&servers, &environment).swap_remove(0);
-        assert_eq!((told.id, told.verdict), (SERVERS, Verdict::Fault));
+        assert_eq!((told.id, told.verdict), (SERVERS, DoctorVerdict::Fault));
         let (reason, fix) = (reason(&told), fix(&told));
         assert!(reason.contains(name) && reason.contains(why) && !reason.contains("Show"), "{reason}");
         assert!(fix.contains("what is named there") && !fix.contains("NetworkPolicy"), "{fix}");
@@ -704,7 +709,7 @@ fn a_server_of_containers_credentials_that_fails_is_a_fault() {
     let servers = Servers::default();
     servers.serve("169.254.170.2:80", |_| status(503));
     let complaints = complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]);
-    assert!(complaints.contains(&(PRINCIPAL, Verdict::Fault)), "{complaints:?}");
+    assert!(complaints.contains(&(PRINCIPAL, DoctorVerdict::Fault)), "{complaints:?}");
 }
 
 #[test]
@@ -719,11 +724,11 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
         (told, count)
     };
     for (url, verdict, refuse) in [
-        ("http://10.0.0.7/keys", Verdict::Fault, "refuse every other address"),
-        ("http://169.254.169.254/keys", Verdict::Fault, "refuse every other address"),
-        ("http://[fd00:ec2::24]/keys", Verdict::Fault, "refuse every other address"),
+        ("http://10.0.0.7/keys", DoctorVerdict::Fault, "refuse every other address"),
+        ("http://169.254.169.254/keys", DoctorVerdict::Fault, "refuse every other address"),
+        ("http://[fd00:ec2::24]/keys", DoctorVerdict::Fault, "refuse every other address"),
         // Which addresses it has where the program runs is the lookup's to say, and not all SDKs ask that.
-        ("http://keys.shop.svc/keys", Verdict::Warning, "take no name but localhost"),
+        ("http://keys.shop.svc/keys", DoctorVerdict::Warning, "take no name but localhost"),
     ] {
         let (told, count) = told(url);
         assert_eq!((told.verdict, count), (verdict, 0), "{url}");
@@ -732,7 +737,7 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
     }
     for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
         let (told, count) = told(url);
-        assert_eq!((told.verdict, count), (Verdict::Ok, 10), "{url}");
+        assert_eq!((told.verdict, count), (DoctorVerdict::Ok, 10), "{url}");
     }
 }
 
@@ -746,7 +751,7 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
 /// Of whatever had the status 200 it was said that it gave credentials.
 #[test]
 fn an_answer_without_what_sdks_need_is_no_credentials() {
-    let no_credentials = [(LATENCY, Verdict::Fault), (LIFE, Verdict::CannotTell)];
+    let no_credentials = [(LATENCY, DoctorVerdict::Fault), (LIFE, DoctorVerdict::CannotTell)];
     for document in odd_documents() {
         let servers = at_the_address(Aws { document: document.clone(), ..aws() }.reply());
         assert_eq!(complaints(&servers, &[]), no_credentials, "{document}");
@@ -758,7 +763,7 @@ fn an_answer_without_what_sdks_need_is_no_credentials() {
     }
     for token in ODD_TOKENS {
         let servers =
-            at_the_address(move |request: &Request| match request.target.ends_with("default/token") {
+            at_the_address(move |request: &FetchRequest| match request.target.ends_with("default/token") {
                 true => flavored(200, token),
                 false => google(EMAIL, 3000, false)(request),
             });
@@ -768,7 +773,7 @@ fn an_answer_without_what_sdks_need_is_no_credentials() {
     }
     for token in [r#"{"access_token":""}"#, r#"{"access_token":"a"}"#, r#"{"error":"a","expires_in":"9"}"#] {
         let json = [("Content-Type", "application/json")];
-        let told = found(&at_the_address(|_| Ok(Answer::new(200, &json, token.as_bytes()))), &[]);
+        let told = found(&at_the_address(|_| Ok(FetchResponse::new(200, &json, token.as_bytes()))), &[]);
         assert_eq!(told::complaints(told)[0], no_credentials[0], "{token}");
     }
 }
@@ -777,15 +782,15 @@ fn an_answer_without_what_sdks_need_is_no_credentials() {
 fn keys_whose_end_cannot_be_read_leave_their_life_unknown() {
     let document = r#"{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"soon"}"#.to_owned();
     let servers = at_the_address(Aws { document, ..aws() }.reply());
-    assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)]);
+    assert_eq!(complaints(&servers, &[]), [(LIFE, DoctorVerdict::CannotTell)]);
 }
 
 /// Of a connection that was closed at once it was said, twice, that half a second was waited.
 #[test]
 fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
-    let instead = |reply: fn() -> Result<Answer, Failed>| {
+    let instead = |reply: fn() -> Result<FetchResponse, FetchError>| {
         let servers =
-            at_the_address(move |request: &Request| match request.target.ends_with("default/token") {
+            at_the_address(move |request: &FetchRequest| match request.target.ends_with("default/token") {
                 true => reply(),
                 false => google(EMAIL, 3000, false)(request),
             });
@@ -797,8 +802,11 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
             || answer("{}"),
             "200 without an access_token and a whole number of seconds (expires_in) (10 times);",
         ),
-        (|| Err(Failed::Broken("reset (os error 104)".to_owned())), "reset (2 times);"),
-        (|| Err(Failed::Late(Duration::from_micros(499_999))), "no whole answer within 0.5 s (2 times);"),
+        (|| Err(FetchError::Broken("reset (os error 104)".to_owned())), "reset (2 times);"),
+        (
+            || Err(FetchError::Timeout(Duration::from_micros(499_999))),
+            "no whole answer within 0.5 s (2 times);",
+        ),
     ] {
         let why = instead(reply);
         assert!(why.starts_with(&format!("the others: {told}")), "{why}");
@@ -813,7 +821,7 @@ fn who_was_not_asked_for_credentials_is_told_so_wherever_they_are_missing() {
         slow.slow.set(Duration::from_millis(millis));
         let told = found(&slow, &[]);
         let [latency, life] = [LATENCY, LIFE].map(|id| told::of(id, told.clone()));
-        if life.verdict == Verdict::CannotTell {
+        if life.verdict == DoctorVerdict::CannotTell {
             assert_eq!(reason(&life), "it was not asked for credentials", "{millis} ms");
             assert!(latency.text.contains("was not asked for credentials"), "{}", latency.text);
         }
@@ -872,7 +880,7 @@ fn the_windows_are_those_that_were_measured() {
     families.sort_unstable();
     here.sort_unstable();
     assert_eq!(here, families);
-    let largest = |windows: &[windows::Window]| windows.iter().map(|window| window.seconds).max();
+    let largest = |windows: &[windows::SdkRefreshWindow]| windows.iter().map(|window| window.seconds).max();
     let containers = all().filter_map(|family| measured(family.container?.life)).max();
     assert_eq!(largest(CONTAINERS), containers);
     // A server for workloads renews both with ten minutes left.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One SDK at one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct SdkRefreshWindow {
     /// As its users call it.
     pub(super) client: &'static str,
     /// In seconds.
@@ -16,13 +16,13 @@ pub(super) struct Window {
     pub(super) requests: u32,
 }
 
-const fn window(client: &'static str, seconds: i64, requests: u32) -> Window {
-    Window { client, seconds, requests }
+const fn window(client: &'static str, seconds: i64, requests: u32) -> SdkRefreshWindow {
+    SdkRefreshWindow { client, seconds, requests }
 }
 
 /// How long the SDKs wait for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Patience {
+pub(super) struct SdkTimeout {
     /// The least patient one.
     pub(super) least: Duration,
     /// Who waits how long.
@@ -30,31 +30,31 @@ pub(super) struct Patience {
 }
 
 /// aws/aws-sdk-go-v2, `feature/ec2/imds`; boto/botocore, `utils.py`.
-pub(super) const INSTANCES_PATIENCE: Patience = Patience {
+pub(super) const INSTANCES_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_millis(500),
     who: "the AWS SDK for Go gives up after 500 ms, most others after 1 s",
 };
 
 /// aws/aws-sdk-js, `lib/credentials`; aws/aws-sdk-php; boto/botocore, `utils.py`.
-pub(super) const CONTAINERS_PATIENCE: Patience = Patience {
+pub(super) const CONTAINERS_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
     who: "the AWS SDKs for JavaScript and PHP give up after 1 s, boto3 after 2 s",
 };
 
 /// googleapis/google-cloud-cpp; googleapis/google-auth-library-python, `compute_engine/_metadata.py`; googleapis/gcp-metadata.
-pub(super) const GOOGLE_PATIENCE: Patience = Patience {
+pub(super) const GOOGLE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
     who: "Google's library for C++ gives its probe up after 1 s, those for Python and Node after 3 s",
 };
 
 /// Azure/azure-sdk-for-python, `azure-identity`; Azure/azure-sdk-for-go, `sdk/azidentity`.
-pub(super) const AZURE_PATIENCE: Patience = Patience {
+pub(super) const AZURE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
     who: "the probe of Azure's SDK for Python gives up after 300 ms, that for Go after 1 s",
 };
 
 /// AWS's instance metadata: a session token, the listing and the document; some keep the token, or take none.
-pub(super) const INSTANCES: &[Window] = &[
+pub(super) const INSTANCES: &[SdkRefreshWindow] = &[
     window("the AWS SDK for Java 1.11", 900, 2),
     window("the AWS SDK for Java 2 up to 2.17", 900, 3),
     window("boto3 up to 1.17", 900, 3),
@@ -68,7 +68,7 @@ pub(super) const INSTANCES: &[Window] = &[
 ];
 
 /// Containers' credentials.
-pub(super) const CONTAINERS: &[Window] = &[
+pub(super) const CONTAINERS: &[SdkRefreshWindow] = &[
     window("boto3", 900, 1),
     window("the AWS SDK for Java 1.12", 900, 1),
     window("the AWS SDK for Java 2", 300, 1),
@@ -81,7 +81,7 @@ pub(super) const CONTAINERS: &[Window] = &[
 ];
 
 /// Google's.
-pub(super) const GOOGLE: &[Window] = &[
+pub(super) const GOOGLE: &[SdkRefreshWindow] = &[
     // googleapis/google-auth-library-nodejs, `eagerRefreshThresholdMillis`.
     window("Google's library for Node", 300, 1),
     // googleapis/google-cloud-cpp, `GoogleOAuthAccessTokenExpirationSlack`.
@@ -97,7 +97,7 @@ pub(super) const GOOGLE: &[Window] = &[
 ];
 
 /// Azure's.
-pub(super) const AZURE: &[Window] = &[
+pub(super) const AZURE: &[SdkRefreshWindow] = &[
     // AzureAD/microsoft-authentication-library-for-go, -python, -dotnet, `managedidentity`.
     window("MSAL", 300, 1),
     // Azure/azure-sdk-for-go `sdk/azidentity`, azure-sdk-for-python `azure-identity`.

@@ -42,12 +42,12 @@ fn connections(count: u16, to: &str, state: u8) -> String {
     })
 }
 
-fn found(texts: &Texts) -> Vec<Finding> {
-    examine(&Site::of(texts))
+fn found(texts: &Texts) -> Vec<DoctorFinding> {
+    examine(&CheckContext::of(texts))
 }
 
 /// What is not ok.
-fn complaints(texts: &Texts) -> Vec<(&'static str, Verdict)> {
+fn complaints(texts: &Texts) -> Vec<(&'static str, DoctorVerdict)> {
     told::complaints(found(texts))
 }
 
@@ -78,14 +78,14 @@ fn a_machine_as_linux_sets_it_up_has_no_fault() {
 
 #[test]
 fn a_narrow_range_is_warned_of_and_a_wider_one_is_not() {
-    assert_eq!(complaints(&with(PORT_RANGE, "40000\t41023\n")), [(RANGE, Verdict::Warning)]);
+    assert_eq!(complaints(&with(PORT_RANGE, "40000\t41023\n")), [(RANGE, DoctorVerdict::Warning)]);
     assert_eq!(complaints(&with(PORT_RANGE, "1024\t65535\n")), []);
 }
 
 #[test]
 fn ports_that_are_reserved_are_not_counted_and_those_outside_the_range_do_not_matter() {
     let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
-    assert_eq!(complaints(&with(path, "33000-50000,60000\n")), [(RANGE, Verdict::Warning)]);
+    assert_eq!(complaints(&with(path, "33000-50000,60000\n")), [(RANGE, DoctorVerdict::Warning)]);
     assert_eq!(complaints(&with(path, "8080,30000-32767\n")), []);
     assert_eq!(reserved("1000-33000,60999-61010", &(32768..=60999)), Some(234));
 }
@@ -95,15 +95,15 @@ fn ports_that_are_reserved_are_not_counted_and_those_outside_the_range_do_not_ma
 fn a_range_of_which_every_port_is_reserved_is_a_fault() {
     let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
     let all = with(path, "32768-60999\n");
-    assert_eq!(complaints(&all), [(RANGE, Verdict::Fault)]);
+    assert_eq!(complaints(&all), [(RANGE, DoctorVerdict::Fault)]);
     assert!(found(&all)[0].text.starts_with("0 ports") && reason(&found(&all)[0]).contains("EADDRNOTAVAIL"));
-    assert_eq!(complaints(&with(path, "32768-60998\n")), [(RANGE, Verdict::Warning)]);
+    assert_eq!(complaints(&with(path, "32768-60998\n")), [(RANGE, DoctorVerdict::Warning)]);
 }
 
 #[test]
 fn ports_that_are_nearly_all_taken_towards_one_destination_are_a_fault() {
     let nearly_all = sockets(&connections(26_000, "10.0.0.9:80", CLOSED));
-    assert_eq!(complaints(&nearly_all), [(USE, Verdict::Fault)]);
+    assert_eq!(complaints(&nearly_all), [(USE, DoctorVerdict::Fault)]);
     let used = &found(&nearly_all)[1];
     assert!(
         used.text.contains("26000 of 28232 ports (92 %)") && used.text.contains("10.0.0.1 to 10.0.0.9:80"),
@@ -112,7 +112,7 @@ fn ports_that_are_nearly_all_taken_towards_one_destination_are_a_fault() {
     );
     assert!(reason(used).contains("471 new connections a second"));
     let half = sockets(&connections(15_000, "10.0.0.9:80", CLOSED));
-    assert_eq!(complaints(&half), [(USE, Verdict::Warning)]);
+    assert_eq!(complaints(&half), [(USE, DoctorVerdict::Warning)]);
 }
 
 #[test]
@@ -149,16 +149,16 @@ fn a_table_that_was_cut_is_said_to_hold_at_least_what_was_read() {
 #[test]
 fn a_full_house_of_time_wait_is_a_fault() {
     let path = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
-    assert_eq!(complaints(&with(path, "40\n")), [(WAITING, Verdict::Fault)]);
-    assert_eq!(complaints(&with(path, "48\n")), [(WAITING, Verdict::Warning)]);
+    assert_eq!(complaints(&with(path, "40\n")), [(WAITING, DoctorVerdict::Fault)]);
+    assert_eq!(complaints(&with(path, "48\n")), [(WAITING, DoctorVerdict::Warning)]);
     assert_eq!(complaints(&with(path, "100\n")), []);
 }
 
 #[test]
 fn a_conntrack_table_is_judged_by_its_share_and_told_with_its_rate() {
     let path = "/proc/sys/net/netfilter/nf_conntrack_max";
-    assert_eq!(complaints(&with(path, "910\n")), [(CONNTRACK, Verdict::Fault)]);
-    assert_eq!(complaints(&with(path, "1100\n")), [(CONNTRACK, Verdict::Warning)]);
+    assert_eq!(complaints(&with(path, "910\n")), [(CONNTRACK, DoctorVerdict::Fault)]);
+    assert_eq!(complaints(&with(path, "1100\n")), [(CONNTRACK, DoctorVerdict::Warning)]);
     assert!(found(&healthy())[3].text.contains("ends at 2185 new ones a second"));
 }
 
@@ -175,14 +175,14 @@ fn a_conntrack_table_with_a_limit_of_zero_has_none_and_never_ends() {
 fn a_machine_without_conntrack_is_told_to_look_at_the_node() {
     let texts = healthy();
     texts.remove("/proc/sys/net/netfilter/nf_conntrack_count");
-    assert_eq!(complaints(&texts), [(CONNTRACK, Verdict::CannotTell)]);
+    assert_eq!(complaints(&texts), [(CONNTRACK, DoctorVerdict::CannotTell)]);
     assert!(reason(&found(&texts)[3]).contains("does not exist here"));
 }
 
 #[test]
 fn many_connections_to_a_public_address_may_be_more_than_the_nodes_share() {
     for (count, to, expected) in [
-        (40, "203.0.113.7:443", vec![(NAT, Verdict::CannotTell)]),
+        (40, "203.0.113.7:443", vec![(NAT, DoctorVerdict::CannotTell)]),
         (31, "203.0.113.7:443", vec![]),
         (400, "10.9.0.7:443", vec![]),
         (400, "100.64.3.7:443", vec![]),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// `/server_info`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Info {
+pub(super) struct EnvoyInfo {
     /// `1.40.0`.
     pub(super) version: String,
     /// `LIVE`, `DRAINING`, `PRE_INITIALIZING`, `INITIALIZING`.
@@ -17,15 +17,15 @@ pub(super) struct Info {
     /// Worker threads.
     pub(super) concurrency: u64,
     /// Of the pod that it serves; none if it is not Istio's.
-    pub(super) istio: Option<Istio>,
+    pub(super) istio: Option<IstioMetadata>,
 }
 
 /// What Istio tells its sidecars about their pod, in the metadata of the node (istio.io, `pkg/model/proxy.go`, `NodeMetadata`).
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Istio {
+pub(super) struct IstioMetadata {
     pub(super) version: String,
     /// Those for the sidecar, by name.
-    pub(super) annotations: BTreeMap<String, Annotation>,
+    pub(super) annotations: BTreeMap<String, SidecarAnnotation>,
     /// What the configuration of the mesh and `proxy.istio.io/config` come to.
     pub(super) concurrency: Option<u64>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Istio {
 /// What is kept of an annotation's value: people write tokens and keys of tracing and the like there, so no more than is looked at, and that only
 /// as what it was read as.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Annotation {
+pub(super) enum SidecarAnnotation {
     /// CPU in cores.
     Cores(f64),
     /// Memory in bytes.
@@ -41,10 +41,10 @@ pub(super) enum Annotation {
     /// `concurrency: N` of `proxy.istio.io/config`.
     Concurrency(u64),
     /// Anything else.
-    Unlooked,
+    Ignored,
 }
 
-impl Annotation {
+impl SidecarAnnotation {
     /// None if it is for nobody's sidecar.
     fn read(name: &str, value: &str) -> Option<Self> {
         let (_, own) = name.split_once("istio.io/").filter(|(who, _)| FOR_SIDECARS.contains(who))?;
@@ -54,14 +54,14 @@ impl Annotation {
             "config" => concurrency(value).map(Self::Concurrency),
             _ => None,
         };
-        Some(read.unwrap_or(Self::Unlooked))
+        Some(read.unwrap_or(Self::Ignored))
     }
 }
 
 /// What the names of annotations for sidecars begin with, before `istio.io/`.
 const FOR_SIDECARS: [&str; 3] = ["sidecar.", "proxy.", "traffic.sidecar."];
 
-impl Info {
+impl EnvoyInfo {
     /// None if no Envoy wrote it.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let all: Value = serde_json::from_str(text).ok()?;
@@ -70,17 +70,17 @@ impl Info {
         let version = text("version")?.split('/').nth(1)?.to_owned();
         let concurrency = all["command_line_options"]["concurrency"].as_u64()?;
         let uptime = text("uptime_current_epoch").unwrap_or_default();
-        let istio = Istio::parse(&all["node"]["metadata"]);
+        let istio = IstioMetadata::parse(&all["node"]["metadata"]);
         Some(Self { version, state: text("state")?, uptime, concurrency, istio })
     }
 }
 
-impl Istio {
+impl IstioMetadata {
     fn parse(metadata: &Value) -> Option<Self> {
         let version = metadata["ISTIO_VERSION"].as_str()?.to_owned();
         let annotations = metadata["ANNOTATIONS"].as_object().into_iter().flatten();
         let annotations = annotations
-            .filter_map(|(name, value)| Some((name.clone(), Annotation::read(name, value.as_str()?)?)))
+            .filter_map(|(name, value)| Some((name.clone(), SidecarAnnotation::read(name, value.as_str()?)?)))
             .collect();
         Some(Self { version, annotations, concurrency: metadata["PROXY_CONFIG"]["concurrency"].as_u64() })
     }
@@ -90,7 +90,7 @@ impl Istio {
         let lines = file.lines().filter_map(|line| line.split_once('='));
         let read = lines.filter_map(|(name, value)| {
             let value: String = serde_json::from_str(value).ok()?;
-            Some((name.to_owned(), Annotation::read(name, &value)?))
+            Some((name.to_owned(), SidecarAnnotation::read(name, &value)?))
         });
         if self.annotations.is_empty() {
             self.annotations = read.collect();
@@ -100,7 +100,7 @@ impl Istio {
     /// The CPU limit of the sidecar's container, in cores, where the pod names one of its own.
     pub(super) fn cpu_limit(&self) -> Option<f64> {
         match self.annotations.get("sidecar.istio.io/proxyCPULimit")? {
-            Annotation::Cores(cores) => Some(*cores),
+            SidecarAnnotation::Cores(cores) => Some(*cores),
             _ => None,
         }
     }
@@ -108,7 +108,7 @@ impl Istio {
     /// `concurrency: N` of `proxy.istio.io/config`.
     pub(super) fn asked(&self) -> Option<u64> {
         match self.annotations.get("proxy.istio.io/config")? {
-            Annotation::Concurrency(workers) => Some(*workers),
+            SidecarAnnotation::Concurrency(workers) => Some(*workers),
             _ => None,
         }
     }
@@ -163,22 +163,22 @@ pub(super) const STATS: &str = "/stats?usedonly&filter=%5Ecluster%5C..*%5C.(circ
 
 /// `/stats`, as far as it is looked at. A counter that is not there is 0: it was never touched.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Stats {
+pub(super) struct EnvoyStats {
     /// By name; only what is sent to somebody else.
-    pub(super) clusters: BTreeMap<String, Cluster>,
+    pub(super) clusters: BTreeMap<String, EnvoyCluster>,
     /// By listener, and in it by worker.
-    pub(super) workers: BTreeMap<String, BTreeMap<u32, Accepted>>,
+    pub(super) workers: BTreeMap<String, BTreeMap<u32, WorkerConnections>>,
     /// How often a worker did not come back to its loop for 200 ms (`watchdog_miss`, its default).
     pub(super) stalls: u64,
     /// Connections whose protocol was looked for at their first bytes, and was HTTP.
-    pub(super) sniffed: u64,
+    pub(super) protocol_detected: u64,
     /// Connections that waited for that as long as it may take.
-    pub(super) sniffed_in_vain: u64,
+    pub(super) protocol_timeouts: u64,
 }
 
 /// What one worker has of a listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Accepted {
+pub(super) struct WorkerConnections {
     /// Connections that are open.
     pub(super) active: u64,
     /// Since it began.
@@ -187,7 +187,7 @@ pub(super) struct Accepted {
 
 /// Where requests are sent.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Cluster {
+pub(super) struct EnvoyCluster {
     pub(super) connections: u64,
     pub(super) http1: u64,
     pub(super) http2: u64,
@@ -200,7 +200,7 @@ pub(super) struct Cluster {
     pub(super) open: Vec<String>,
 }
 
-impl Stats {
+impl EnvoyStats {
     /// None if no line is a counter's.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut stats = Self::default();
@@ -223,7 +223,7 @@ impl Stats {
         } else if name.starts_with("server.worker_") && name.ends_with(".watchdog_miss") {
             self.stalls = self.stalls.saturating_add(value);
         } else if name.starts_with("http_inspector.http") && name.ends_with("_found") {
-            self.sniffed = self.sniffed.saturating_add(value);
+            self.protocol_detected = self.protocol_detected.saturating_add(value);
         }
     }
 
@@ -235,7 +235,7 @@ impl Stats {
             return;
         }
         let Some((name, counter)) = rest.rsplit_once('.') else { return };
-        let field: fn(&mut Cluster) -> &mut u64 = match counter {
+        let field: fn(&mut EnvoyCluster) -> &mut u64 = match counter {
             "upstream_cx_total" => |cluster| &mut cluster.connections,
             "upstream_cx_http1_total" => |cluster| &mut cluster.http1,
             "upstream_cx_http2_total" => |cluster| &mut cluster.http2,
@@ -250,14 +250,14 @@ impl Stats {
     }
 
     /// Istio ends names by `;` where they hold dots.
-    fn cluster(&mut self, name: &str) -> &mut Cluster {
+    fn cluster(&mut self, name: &str) -> &mut EnvoyCluster {
         self.clusters.entry(name.trim_end_matches([';', '.']).to_owned()).or_default()
     }
 
     fn of_listener(&mut self, rest: &str, value: u64) {
         let Some((rest, counter)) = rest.rsplit_once('.') else { return };
         if counter == "downstream_pre_cx_timeout" {
-            self.sniffed_in_vain = self.sniffed_in_vain.saturating_add(value);
+            self.protocol_timeouts = self.protocol_timeouts.saturating_add(value);
             return;
         }
         let Some((listener, worker)) = rest.rsplit_once(".worker_") else { return };
@@ -273,7 +273,7 @@ impl Stats {
 
 /// How near a cluster is to one of its limits.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Nearness {
+pub(super) struct LimitUsage {
     pub(super) cluster: String,
     /// `connections`, `pending requests`, `requests`.
     pub(super) what: &'static str,
@@ -281,7 +281,7 @@ pub(super) struct Nearness {
     pub(super) most: u64,
 }
 
-impl Nearness {
+impl LimitUsage {
     /// Percent.
     pub(super) fn share(&self) -> f64 {
         self.used as f64 * 100.0 / self.most.max(1) as f64
@@ -289,13 +289,13 @@ impl Nearness {
 }
 
 /// Of `/clusters?format=json`: each limit of the default priority with what is in use of it. None if it is no such page.
-pub(super) fn limits(text: &str) -> Option<Vec<Nearness>> {
+pub(super) fn limits(text: &str) -> Option<Vec<LimitUsage>> {
     let all: Value = serde_json::from_str(text).ok()?;
     let Some(clusters) = all.get("cluster_statuses") else { return all.as_object().map(|_| Vec::new()) };
     Some(clusters.as_array()?.iter().flat_map(limits_of).collect())
 }
 
-fn limits_of(cluster: &Value) -> Vec<Nearness> {
+fn limits_of(cluster: &Value) -> Vec<LimitUsage> {
     let name = cluster["name"].as_str().unwrap_or("?");
     let thresholds = cluster["circuit_breakers"]["thresholds"].as_array();
     // The default priority is the one that is not named.
@@ -314,7 +314,7 @@ fn limits_of(cluster: &Value) -> Vec<Nearness> {
     let near = kinds.into_iter().filter_map(|(what, limit, stat)| {
         // Numbers of 32 bits are numbers, those of 64 text.
         let most = limits[limit].as_u64()?;
-        Some(Nearness { cluster: name.to_owned(), what, used: used(stat), most })
+        Some(LimitUsage { cluster: name.to_owned(), what, used: used(stat), most })
     });
     near.collect()
 }

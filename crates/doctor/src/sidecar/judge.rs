@@ -1,29 +1,31 @@
 //! What Envoy's figures come to.
 
-use seawall_probe::files::{Files, Reading};
+use seawall_probe::files::{HostFiles, ProbeResult};
 
-use super::admin::{Annotation, Cluster};
-use super::workers::{Cpu, workers};
+use super::admin::{EnvoyCluster, SidecarAnnotation};
+use super::workers::{WorkerCpuLimit, workers};
 use super::{
-    ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
+    ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, EnvoyInfo, EnvoyStats, HttpUrl, LimitUsage, PENDING, PROTOCOL,
+    SPREAD,
 };
-use crate::finding::{Finding, Verdict, many, named};
+use crate::finding::{DoctorFinding, DoctorVerdict, pluralize, shortened};
 
-type Look = Reading<Stats>;
+type StatsReading = ProbeResult<EnvoyStats>;
 
 /// All findings about an Envoy that answered, in the order of the list.
-pub(super) fn all(
-    files: &dyn Files,
-    place: &Place,
-    info: &Info,
-    (before, after): (&Look, &Look),
-    near: &Reading<Vec<Nearness>>,
-) -> Vec<Finding> {
+pub(super) fn judge_all(
+    files: &dyn HostFiles,
+    place: &HttpUrl,
+    info: &EnvoyInfo,
+    (before, after): (&StatsReading, &StatsReading),
+    near: &ProbeResult<Vec<LimitUsage>>,
+) -> Vec<DoctorFinding> {
     let (stalls, workers_of) = match after {
         Ok(stats) => (stats.stalls, spread(info, stats)),
-        Err(why) => (0, Finding::unknown(SPREAD, why, LOOK)),
+        Err(why) => (0, DoctorFinding::unknown(SPREAD, why, LOOK)),
     };
-    let mut found = vec![envoy(place, info), workers(info, &Cpu::of(files, place, info), stalls), workers_of];
+    let mut found =
+        vec![envoy(place, info), workers(info, &WorkerCpuLimit::of(files, place, info), stalls), workers_of];
     match (before, after) {
         (Ok(before), Ok(after)) => {
             found.push(pending(before, after));
@@ -32,8 +34,9 @@ pub(super) fn all(
             found.push(protocol(before, after));
         }
         (Err(why), _) | (_, Err(why)) => {
-            found
-                .extend([PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| Finding::unknown(id, why, LOOK)));
+            found.extend(
+                [PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| DoctorFinding::unknown(id, why, LOOK)),
+            );
         }
     }
     found.push(annotations(info));
@@ -43,22 +46,24 @@ pub(super) fn all(
 const LOOK: &str = "look at /stats?usedonly of its admin port";
 
 /// Which Envoy it is.
-fn envoy(place: &Place, info: &Info) -> Finding {
-    let istio =
-        info.istio.as_ref().map_or_else(String::new, |istio| format!(" of Istio {}", named(&istio.version)));
+fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
+    let istio = info
+        .istio
+        .as_ref()
+        .map_or_else(String::new, |istio| format!(" of Istio {}", shortened(&istio.version)));
     let text = format!(
         "Envoy {}{istio} at {}, {}, up for {}",
-        named(&info.version),
+        shortened(&info.version),
         place.authority,
-        named(&info.state),
-        named(&info.uptime)
+        shortened(&info.state),
+        shortened(&info.uptime)
     );
-    let found = Finding::ok(ENVOY, text);
+    let found = DoctorFinding::ok(ENVOY, text);
     if info.state == "LIVE" {
         return found;
     }
-    found.judged(
-        Verdict::Warning,
+    found.with_verdict(
+        DoctorVerdict::Warning,
         "it has no configuration yet, or closes its connections to end",
         "look at its log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program begins first",
     )
@@ -68,7 +73,7 @@ fn envoy(place: &Place, info: &Info) -> Finding {
 const ENOUGH: u64 = 8;
 
 /// How open connections are spread over the workers of each listener; which worker gets one is the kernel's choice.
-fn spread(info: &Info, stats: &Stats) -> Finding {
+fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     let workers = info.concurrency.max(1);
     let judged = stats.workers.iter().map(|(listener, by)| {
         let all: u64 = sum(by.values().map(|accepted| accepted.active));
@@ -79,7 +84,7 @@ fn spread(info: &Info, stats: &Stats) -> Finding {
         (listener, all, most.unwrap_or_default())
     });
     let Some((listener, all, (worker, most))) = judged.max_by_key(|(_, all, (_, most))| (*most, *all)) else {
-        return Finding::ok(SPREAD, "no connection was accepted yet".to_owned()).with(
+        return DoctorFinding::ok(SPREAD, "no connection was accepted yet".to_owned()).with_measurement(
             "connections",
             0.0,
             "connections",
@@ -88,21 +93,19 @@ fn spread(info: &Info, stats: &Stats) -> Finding {
     let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
         "of {all} connections that are open at listener {}, worker {worker} has {most}; {total} were accepted by all since it began",
-        named(listener)
+        shortened(listener)
     );
-    let found = Finding::ok(SPREAD, text).with("connections", all as f64, "connections").with(
-        "most",
-        most as f64,
-        "connections",
-    );
+    let found = DoctorFinding::ok(SPREAD, text)
+        .with_measurement("connections", all as f64, "connections")
+        .with_measurement("most", most as f64, "connections");
     let fair = all as f64 / workers as f64;
     // Three standard deviations of a fair draw.
     let by_chance = fair + 3.0 * (fair * (1.0 - 1.0 / workers as f64)).sqrt();
     if workers == 1 || all < ENOUGH * workers || (most as f64) < (2.0 * fair).max(by_chance).min(all as f64) {
         return found;
     }
-    found.judged(
-        Verdict::Warning,
+    found.with_verdict(
+        DoctorVerdict::Warning,
         "a connection stays with the worker that accepted it: one is busy while the others idle",
         "open more connections, and new ones now and then (max_connection_duration; gRPC: MAX_CONNECTION_AGE of the server); or let the listener balance exactly \
          (connection_balance_config: exact_balance; Istio: annotation proxy.istio.io/config, by EnvoyFilter)",
@@ -114,21 +117,25 @@ const LOST: f64 = 0.1;
 
 /// Something that clusters have too much of, and of how much.
 #[derive(Clone, Copy)]
-struct Part {
-    of: fn(&Cluster) -> u64,
-    whole: fn(&Cluster) -> u64,
+struct CounterRatio {
+    of: fn(&EnvoyCluster) -> u64,
+    whole: fn(&EnvoyCluster) -> u64,
 }
 
-impl Part {
-    fn share(self, cluster: &Cluster) -> f64 {
+impl CounterRatio {
+    fn share(self, cluster: &EnvoyCluster) -> f64 {
         percent((self.of)(cluster), (self.whole)(cluster))
     }
 }
 
 /// The cluster where it is worst, with that, and how much of it came while it was watched in all clusters: where most of it comes now, else
 /// where its share is largest since Envoy began.
-fn worst<'a>(before: &Stats, after: &'a Stats, part: Part) -> Option<(&'a str, &'a Cluster, u64)> {
-    let grown = |name: &String, cluster: &Cluster| {
+fn worst<'a>(
+    before: &EnvoyStats,
+    after: &'a EnvoyStats,
+    part: CounterRatio,
+) -> Option<(&'a str, &'a EnvoyCluster, u64)> {
+    let grown = |name: &String, cluster: &EnvoyCluster| {
         (part.of)(cluster).saturating_sub(before.clusters.get(name).map_or(0, part.of))
     };
     let some = || after.clusters.iter().filter(|(_, cluster)| (part.of)(cluster) > 0);
@@ -140,33 +147,35 @@ fn worst<'a>(before: &Stats, after: &'a Stats, part: Part) -> Option<(&'a str, &
 }
 
 /// Requests that were refused because too many waited for a connection.
-fn pending(before: &Stats, after: &Stats) -> Finding {
+fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     // Refused requests are not among those that were sent.
-    let part = Part {
+    let part = CounterRatio {
         of: |cluster| cluster.pending_overflow,
         whole: |cluster| cluster.requests.saturating_add(cluster.pending_overflow),
     };
     let Some((name, cluster, now)) = worst(before, after, part) else {
         let text = "no request was refused because too many waited for a connection".to_owned();
-        return Finding::ok(PENDING, text).with("now", 0.0, "requests").with("ever", 0.0, "requests");
+        return DoctorFinding::ok(PENDING, text)
+            .with_measurement("now", 0.0, "requests")
+            .with_measurement("ever", 0.0, "requests");
     };
     let ever = cluster.pending_overflow;
     let share = part.share(cluster);
     let text = format!(
         "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {}, where it is worst",
         (part.whole)(cluster),
-        named(name)
+        shortened(name)
     );
-    let found = Finding::ok(PENDING, text)
-        .with("now", now as f64, "requests")
-        .with("ever", ever as f64, "requests")
-        .with("share", share, "%");
+    let found = DoctorFinding::ok(PENDING, text)
+        .with_measurement("now", now as f64, "requests")
+        .with_measurement("ever", ever as f64, "requests")
+        .with_measurement("share", share, "%");
     let verdict = match now {
         0 if share < LOST => return found,
-        0 => Verdict::Warning,
-        _ => Verdict::Fault,
+        0 => DoctorVerdict::Warning,
+        _ => DoctorVerdict::Fault,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "Envoy answers them with 503 itself (UO in its log, x-envoy-overloaded), in a millisecond, though the server may be idle",
         "raise max_pending_requests and max_connections of the cluster's circuit breakers (Istio: DestinationRule connectionPool.http.http1MaxPendingRequests, \
@@ -178,27 +187,27 @@ fn pending(before: &Stats, after: &Stats) -> Finding {
 const NEARLY: f64 = 80.0;
 
 /// Breakers that are open, have cut something, or nearly do.
-fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Finding {
-    let seen = Breakers::seen(before, after, near);
-    let share = seen.nearest.map_or(0.0, Nearness::share);
-    let found = Finding::ok(BREAKERS, seen.told())
-        .with("open", seen.open.map_or(0, |_| seen.others + 1) as f64, "clusters")
-        .with("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
-        .with("share", share, "%");
+fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<LimitUsage>>) -> DoctorFinding {
+    let seen = BreakerSummary::seen(before, after, near);
+    let share = seen.nearest.map_or(0.0, LimitUsage::share);
+    let found = DoctorFinding::ok(BREAKERS, seen.told())
+        .with_measurement("open", seen.open.map_or(0, |_| seen.others + 1) as f64, "clusters")
+        .with_measurement("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
+        .with_measurement("share", share, "%");
     let verdict = match (seen.open, seen.cut, near) {
-        (Some(_), ..) | (_, Some((_, _, 1..)), _) => Verdict::Fault,
-        (_, Some(_), _) => Verdict::Warning,
-        _ if share >= NEARLY => Verdict::Warning,
+        (Some(_), ..) | (_, Some((_, _, 1..)), _) => DoctorVerdict::Fault,
+        (_, Some(_), _) => DoctorVerdict::Warning,
+        _ if share >= NEARLY => DoctorVerdict::Warning,
         (.., Err(why)) => {
-            return found.judged(
-                Verdict::CannotTell,
+            return found.with_verdict(
+                DoctorVerdict::CannotTell,
                 format!("how near the limits are: {why}"),
                 "look at /clusters of its admin port",
             );
         }
         _ => return found,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "beyond max_connections requests wait for a connection that is in use, beyond the other limits they are refused with 503 at once",
         "raise the limit that is named, in the cluster's circuit breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries); first \
@@ -207,21 +216,22 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
 }
 
 /// What was seen of circuit breakers; none of each where there is none.
-struct Breakers<'a> {
+struct BreakerSummary<'a> {
     /// A cluster of which some are open now, not counting that of connections: at that one requests wait.
-    open: Option<(&'a str, &'a Cluster)>,
+    open: Option<(&'a str, &'a EnvoyCluster)>,
     /// Of how many more some are.
     others: usize,
     /// The cluster where most was cut, and how much was in all while it was watched.
-    cut: Option<(&'a str, &'a Cluster, u64)>,
+    cut: Option<(&'a str, &'a EnvoyCluster, u64)>,
     /// Who is nearest to a limit.
-    nearest: Option<&'a Nearness>,
+    nearest: Option<&'a LimitUsage>,
 }
 
-impl<'a> Breakers<'a> {
-    fn seen(before: &Stats, after: &'a Stats, near: &'a Reading<Vec<Nearness>>) -> Self {
-        let is_open = |cluster: &Cluster| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open"));
-        let cuts = Part {
+impl<'a> BreakerSummary<'a> {
+    fn seen(before: &EnvoyStats, after: &'a EnvoyStats, near: &'a ProbeResult<Vec<LimitUsage>>) -> Self {
+        let is_open =
+            |cluster: &EnvoyCluster| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open"));
+        let cuts = CounterRatio {
             of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
             whole: |cluster| cluster.connections.saturating_add(cluster.requests),
         };
@@ -237,17 +247,17 @@ impl<'a> Breakers<'a> {
 
     fn told(&self) -> String {
         let others = if self.others > 0 {
-            format!(", and of {}", many(self.others as f64, "other cluster"))
+            format!(", and of {}", pluralize(self.others as f64, "other cluster"))
         } else {
             String::new()
         };
         let open = self.open.map(|(name, cluster)| {
-            format!("open now for {}: {}{others}", named(name), named(&cluster.open.join(", ")))
+            format!("open now for {}: {}{others}", shortened(name), shortened(&cluster.open.join(", ")))
         });
         let cut = self.cut.map(|(name, cluster, now)| {
             format!(
                 "since it began {} connections and {} retries to {}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
-                cluster.connection_overflow, cluster.retry_overflow, named(name)
+                cluster.connection_overflow, cluster.retry_overflow, shortened(name)
             )
         });
         let nearest = self.nearest.filter(|near| near.used > 0);
@@ -257,7 +267,7 @@ impl<'a> Breakers<'a> {
                 near.used,
                 near.most,
                 near.what,
-                named(&near.cluster)
+                shortened(&near.cluster)
             )
         });
         let told: Vec<_> = [open, cut, nearest].into_iter().flatten().collect();
@@ -272,10 +282,11 @@ impl<'a> Breakers<'a> {
 const SEEN: u64 = 100;
 
 /// Connections upstream: whether they are made, and used for more than a request or two.
-fn connections(before: &Stats, after: &Stats) -> Finding {
+fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let all = sum(after.clusters.values().map(|cluster| cluster.connections));
     let requests = sum(after.clusters.values().map(|cluster| cluster.requests));
-    let failures = Part { of: |cluster| cluster.connect_failed, whole: |cluster| cluster.connections };
+    let failures =
+        CounterRatio { of: |cluster| cluster.connect_failed, whole: |cluster| cluster.connections };
     let failed = worst(before, after, failures);
     let lost = failed.map_or(0.0, |(_, cluster, _)| failures.share(cluster));
     let wasteful = after.clusters.iter().filter(|(_, cluster)| {
@@ -287,30 +298,30 @@ fn connections(before: &Stats, after: &Stats) -> Finding {
             "{} of {} connections to {} could not be made, {now} of all clusters' while it was watched",
             cluster.connect_failed,
             cluster.connections,
-            named(name)
+            shortened(name)
         ),
         (None, Some((name, cluster))) => {
             format!(
                 "{} connections for {} requests to {}",
                 cluster.connections,
                 cluster.requests,
-                named(name)
+                shortened(name)
             )
         }
         (None, None) => format!(
             "{all} connections for {requests} requests to {}, and none failed",
-            many(after.clusters.len() as f64, "cluster")
+            pluralize(after.clusters.len() as f64, "cluster")
         ),
     };
     let now = failed.map_or(0, |(_, _, now)| now);
-    let found = Finding::ok(CONNECTIONS, text)
-        .with("connections", all as f64, "connections")
-        .with("requests", requests as f64, "requests")
-        .with("failed-now", now as f64, "connections")
-        .with("failed", lost, "%");
+    let found = DoctorFinding::ok(CONNECTIONS, text)
+        .with_measurement("connections", all as f64, "connections")
+        .with_measurement("requests", requests as f64, "requests")
+        .with_measurement("failed-now", now as f64, "connections")
+        .with_measurement("failed", lost, "%");
     if now > 0 || lost >= LOST {
-        let verdict = if now > 0 { Verdict::Fault } else { Verdict::Warning };
-        return found.judged(
+        let verdict = if now > 0 { DoctorVerdict::Fault } else { DoctorVerdict::Warning };
+        return found.with_verdict(
             verdict,
             "requests to it wait for a connection until it fails, and fail with it (UF, 503) unless they are tried again",
             "look whether who is named listens (endpoints that are gone, a NetworkPolicy, mutual TLS on one side alone), and at ports.use",
@@ -318,8 +329,8 @@ fn connections(before: &Stats, after: &Stats) -> Finding {
     }
     match wasteful {
         None => found,
-        Some(_) => found.judged(
-            Verdict::Warning,
+        Some(_) => found.with_verdict(
+            DoctorVerdict::Warning,
             "nearly every request opens a connection: each pays for its handshakes, TLS included, and leaves a port in TIME_WAIT (ports.use)",
             "let the server keep connections alive for longer than Envoy's idle timeout, and look for maxRequestsPerConnection: 1 in a DestinationRule",
         ),
@@ -327,27 +338,29 @@ fn connections(before: &Stats, after: &Stats) -> Finding {
 }
 
 /// Which protocol is spoken upstream, and connections whose protocol was looked for in vain.
-fn protocol(before: &Stats, after: &Stats) -> Finding {
-    let count = |of: fn(&Cluster) -> u64| after.clusters.values().filter(|cluster| of(cluster) > 0).count();
+fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
+    let count =
+        |of: fn(&EnvoyCluster) -> u64| after.clusters.values().filter(|cluster| of(cluster) > 0).count();
     let (http1, http2) = (count(|cluster| cluster.http1), count(|cluster| cluster.http2));
-    let (now, ever) = (after.sniffed_in_vain.saturating_sub(before.sniffed_in_vain), after.sniffed_in_vain);
+    let (now, ever) =
+        (after.protocol_timeouts.saturating_sub(before.protocol_timeouts), after.protocol_timeouts);
     let text = format!(
         "HTTP/1.1 is spoken to {}, HTTP/2 to {http2}; of {} connections the protocol was told by their first bytes, and {ever} waited for that in vain ({now} \
          while it was watched)",
-        many(http1 as f64, "cluster"),
-        after.sniffed
+        pluralize(http1 as f64, "cluster"),
+        after.protocol_detected
     );
-    let found = Finding::ok(PROTOCOL, text)
-        .with("http1", http1 as f64, "clusters")
-        .with("http2", http2 as f64, "clusters")
-        .with("now", now as f64, "connections")
-        .with("ever", ever as f64, "connections");
+    let found = DoctorFinding::ok(PROTOCOL, text)
+        .with_measurement("http1", http1 as f64, "clusters")
+        .with_measurement("http2", http2 as f64, "clusters")
+        .with_measurement("now", now as f64, "connections")
+        .with_measurement("ever", ever as f64, "connections");
     let verdict = match (now, ever) {
         (_, 0) => return found,
-        (0, _) => Verdict::Warning,
-        _ => Verdict::Fault,
+        (0, _) => DoctorVerdict::Warning,
+        _ => DoctorVerdict::Fault,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "protocols in which the server speaks first (MySQL, SMTP) say nothing by which Envoy could tell them: each connection waits the whole listener_filters_timeout",
         "name the protocol of the port (Kubernetes: appProtocol, or a port's name such as tcp-mysql), so that nothing is looked for there",
@@ -355,25 +368,25 @@ fn protocol(before: &Stats, after: &Stats) -> Finding {
 }
 
 /// What Istio's annotations ask for, against what runs.
-fn annotations(info: &Info) -> Finding {
+fn annotations(info: &EnvoyInfo) -> DoctorFinding {
     let Some(istio) = &info.istio else {
-        return Finding::ok(ANNOTATIONS, "it is not Istio's: no annotations hold for it".to_owned());
+        return DoctorFinding::ok(ANNOTATIONS, "it is not Istio's: no annotations hold for it".to_owned());
     };
     let told: Vec<_> =
         istio.annotations.iter().take(MOST_ANNOTATIONS).map(|(name, kept)| told(name, kept)).collect();
     let text = if told.is_empty() { "the pod has none for its sidecar".to_owned() } else { told.join(", ") };
-    let found = Finding::ok(ANNOTATIONS, text);
+    let found = DoctorFinding::ok(ANNOTATIONS, text);
     let asked = istio.asked().or(istio.concurrency);
     if let Some(asked) = asked.filter(|asked| *asked > 0 && *asked != info.concurrency) {
-        return found.with("asked", asked as f64, "threads").judged(
-            Verdict::Warning,
+        return found.with_measurement("asked", asked as f64, "threads").with_verdict(
+            DoctorVerdict::Warning,
             format!("{asked} workers are asked for, and {} run", info.concurrency),
             "start the pod anew: what is annotated holds from its start on",
         );
     }
     match istio.cpu_limit() {
-        Some(limit) if limit < 1.0 => found.with("limit", limit, "cores").judged(
-            Verdict::Warning,
+        Some(limit) if limit < 1.0 => found.with_measurement("limit", limit, "cores").with_verdict(
+            DoctorVerdict::Warning,
             format!(
                 "with a limit of {limit} cores one busy worker runs for {:.0} ms of each 100 ms and then stands still, with every request in it",
                 limit * 100.0
@@ -388,13 +401,13 @@ fn annotations(info: &Info) -> Finding {
 const MOST_ANNOTATIONS: usize = 50;
 
 /// An annotation by its name, and by its value as far as it is looked at.
-fn told(name: &str, kept: &Annotation) -> String {
-    let name = named(name);
+fn told(name: &str, kept: &SidecarAnnotation) -> String {
+    let name = shortened(name);
     match kept {
-        Annotation::Cores(cores) => format!("{name}: {}", many(*cores, "core")),
-        Annotation::Bytes(bytes) => format!("{name}: {bytes} bytes"),
-        Annotation::Concurrency(workers) => format!("{name}: concurrency {workers}"),
-        Annotation::Unlooked => name,
+        SidecarAnnotation::Cores(cores) => format!("{name}: {}", pluralize(*cores, "core")),
+        SidecarAnnotation::Bytes(bytes) => format!("{name}: {bytes} bytes"),
+        SidecarAnnotation::Concurrency(workers) => format!("{name}: concurrency {workers}"),
+        SidecarAnnotation::Ignored => name,
     }
 }
 

@@ -1,12 +1,12 @@
 //! Envoy's worker threads against the CPU that they may use: by Istio's annotation, or by the quota of the control group of the Envoy that listens here.
 
-use seawall_probe::files::{Files, parsed};
+use seawall_probe::files::{HostFiles, read_parsed};
 use seawall_probe::snapshot::quotas;
 
-use super::admin::{Info, Istio};
-use super::{Place, WORKERS};
+use super::admin::{EnvoyInfo, IstioMetadata};
+use super::{HttpUrl, WORKERS};
 use crate::cpu::envoys;
-use crate::finding::{Finding, Verdict, many};
+use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
 
 /// CPUs of the machine, by their lines.
 fn cores_of(stat: &str) -> Option<u64> {
@@ -15,7 +15,7 @@ fn cores_of(stat: &str) -> Option<u64> {
 }
 
 /// What Envoy's workers may use.
-pub(super) enum Cpu {
+pub(super) enum WorkerCpuLimit {
     /// So many cores: whose word that is, as a sentence goes on, and how many.
     Limited(&'static str, f64),
     /// All of the machine's.
@@ -24,14 +24,14 @@ pub(super) enum Cpu {
     Unknown(Option<u64>),
 }
 
-impl Cpu {
+impl WorkerCpuLimit {
     /// What the pod is annotated with, else the quota of the control group of the Envoy that is seen in this network namespace. Of several that it may
     /// be, all must have the same.
-    pub(super) fn of(files: &dyn Files, place: &Place, info: &Info) -> Self {
-        if let Some(limit) = info.istio.as_ref().and_then(Istio::cpu_limit) {
+    pub(super) fn of(files: &dyn HostFiles, place: &HttpUrl, info: &EnvoyInfo) -> Self {
+        if let Some(limit) = info.istio.as_ref().and_then(IstioMetadata::cpu_limit) {
             return Self::Limited("its CPU limit is", limit);
         }
-        let machine = parsed(files, "/proc/stat", cores_of).ok();
+        let machine = read_parsed(files, "/proc/stat", cores_of).ok();
         let is_here = place.address().is_some_and(|address| address.is_loopback());
         let envoys = if is_here { envoys(files) } else { Vec::new() };
         let asked = listeners(files, "self", place);
@@ -54,14 +54,14 @@ impl Cpu {
 
     fn told(&self) -> String {
         match self {
-            Self::Limited(whose, cores) => format!("{whose} {}", many(*cores, "core")),
+            Self::Limited(whose, cores) => format!("{whose} {}", pluralize(*cores, "core")),
             Self::Unlimited(cores) => {
-                format!("no CPU limit holds for it, and the machine has {}", many(*cores as f64, "core"))
+                format!("no CPU limit holds for it, and the machine has {}", pluralize(*cores as f64, "core"))
             }
             Self::Unknown(Some(cores)) => {
                 format!(
                     "of its own CPU limit nothing is said here; the machine has {}",
-                    many(*cores as f64, "core")
+                    pluralize(*cores as f64, "core")
                 )
             }
             Self::Unknown(None) => "how many cores it may use is not known here".to_owned(),
@@ -80,7 +80,7 @@ impl Cpu {
 
 /// Sockets that listen at the port of a place, by their inodes, which no two of a machine share, as a process's network namespace shows them
 /// (`proc_pid_net(5)`).
-fn listeners(files: &dyn Files, process: &str, place: &Place) -> Vec<String> {
+fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<String> {
     let port = place.authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or(0);
     let at = format!(":{port:04X}");
     let tables =
@@ -99,24 +99,24 @@ const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may us
 const ONE: &str = "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that";
 
 /// Worker threads against the CPU that they may use.
-pub(super) fn workers(info: &Info, cpu: &Cpu, stalls: u64) -> Finding {
+pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> DoctorFinding {
     let count = info.concurrency as f64;
     let late = if stalls > 0 {
         format!("; one did not come back to its work for 200 ms {stalls} times")
     } else {
         String::new()
     };
-    let text = format!("Envoy has {}; {}{late}", many(count, "worker"), cpu.told());
-    let found = Finding::ok(WORKERS, text).with("workers", count, "threads");
+    let text = format!("Envoy has {}; {}{late}", pluralize(count, "worker"), cpu.told());
+    let found = DoctorFinding::ok(WORKERS, text).with_measurement("workers", count, "threads");
     let found = match cpu.most() {
-        Some(cores) => found.with("cores", cores, "cores"),
+        Some(cores) => found.with_measurement("cores", cores, "cores"),
         None => found,
     };
-    let found = found.with("stalls", stalls as f64, "times");
+    let found = found.with_measurement("stalls", stalls as f64, "times");
     match misfit(info.concurrency, cpu) {
-        Some(why) => found.judged(Verdict::Warning, why, CONCURRENCY),
-        None if stalls > 0 => found.judged(
-            Verdict::Warning,
+        Some(why) => found.with_verdict(DoctorVerdict::Warning, why, CONCURRENCY),
+        None if stalls > 0 => found.with_verdict(
+            DoctorVerdict::Warning,
             "whatever that worker had under way waited as long",
             "look for throttling of its container (cpu.throttling there), and for filters that block (Lua, Wasm)",
         ),
@@ -125,29 +125,31 @@ pub(super) fn workers(info: &Info, cpu: &Cpu, stalls: u64) -> Finding {
 }
 
 /// What is wrong with so many workers for what they are known to have.
-fn misfit(workers: u64, cpu: &Cpu) -> Option<&'static str> {
+fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
     let count = workers as f64;
     match cpu {
-        Cpu::Unlimited(cores) if workers == 1 && *cores > 1 => Some(ONE),
-        Cpu::Limited(_, cores) if workers == 1 && *cores > 1.0 => Some(ONE),
-        Cpu::Limited(_, cores) if count > cores.ceil() => Some(
+        WorkerCpuLimit::Unlimited(cores) if workers == 1 && *cores > 1 => Some(ONE),
+        WorkerCpuLimit::Limited(_, cores) if workers == 1 && *cores > 1.0 => Some(ONE),
+        WorkerCpuLimit::Limited(_, cores) if count > cores.ceil() => Some(
             "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
         ),
-        Cpu::Limited(_, cores) if count < cores.floor() => Some("some of its limit can never be used"),
+        WorkerCpuLimit::Limited(_, cores) if count < cores.floor() => {
+            Some("some of its limit can never be used")
+        }
         _ => None,
     }
 }
 
 /// What is not known may be less than the machine's, so one worker can be right, and more of them be stopped.
-fn unseen(found: Finding, workers: u64, cpu: &Cpu) -> Finding {
+fn unseen(found: DoctorFinding, workers: u64, cpu: &WorkerCpuLimit) -> DoctorFinding {
     match cpu {
-        Cpu::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.judged(
-            Verdict::CannotTell,
+        WorkerCpuLimit::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.with_verdict(
+            DoctorVerdict::CannotTell,
             "one worker is right for a CPU limit of one core or less; with more, or none, all connections of the pod end at one core however much is left",
             "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); only if it is more than a core, or there is none, set --concurrency to it",
         ),
-        Cpu::Unknown(None) => {
-            found.judged(Verdict::CannotTell, "neither a limit of its own nor the machine's cores can be read here", CONCURRENCY)
+        WorkerCpuLimit::Unknown(None) => {
+            found.with_verdict(DoctorVerdict::CannotTell, "neither a limit of its own nor the machine's cores can be read here", CONCURRENCY)
         }
         _ => found,
     }

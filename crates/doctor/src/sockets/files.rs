@@ -1,10 +1,10 @@
 //! Open files against their limits: of each process that may be looked at, and of the machine.
 
-use seawall_probe::files::{Files, Reading, Unread, parsed};
-use seawall_probe::proc::{OpenFiles, hides_processes};
+use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use seawall_probe::proc::{OpenFileLimits, hides_processes};
 
 use super::FILES;
-use crate::finding::{Finding, Verdict};
+use crate::finding::{DoctorFinding, DoctorVerdict};
 
 /// Processes beyond this are not looked at, so that a look at a crowded node ends.
 const MOST: usize = 4096;
@@ -15,31 +15,31 @@ const NEARLY: f64 = 80.0;
 const FULL: f64 = 95.0;
 
 /// A process, or the machine.
-struct Use {
+struct DescriptorUse {
     whose: String,
     open: u64,
     limit: u64,
 }
 
-impl Use {
+impl DescriptorUse {
     fn share(&self) -> f64 {
         self.open as f64 * 100.0 / self.limit.max(1) as f64
     }
 }
 
 /// Who is nearest to its limit.
-pub(super) fn judge(files: &dyn Files) -> Finding {
+pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     let fix = "look at ls /proc/PID/fd | wc -l and /proc/PID/limits as root, or as the user of the process";
     let (seen, unseen) = match processes(files) {
         Ok(found) => found,
-        Err(why) => return Finding::unknown(FILES, &why, fix),
+        Err(why) => return DoctorFinding::unknown(FILES, &why, fix),
     };
-    let hides = hidden(files);
+    let hides = may_hide_processes(files);
     let count = seen.len();
     let Some(worst) =
         seen.into_iter().chain(machine(files)).max_by(|one, other| one.share().total_cmp(&other.share()))
     else {
-        return Finding::unknown(FILES, &Unread::Absent("no process may be looked at"), fix);
+        return DoctorFinding::unknown(FILES, &ProbeError::Absent("no process may be looked at"), fix);
     };
     let others = match (unseen, hides) {
         (0, false) => String::new(),
@@ -54,19 +54,23 @@ pub(super) fn judge(files: &dyn Files) -> Finding {
         worst.limit,
         if count == 1 { "process" } else { "processes" }
     );
-    let found = Finding::ok(FILES, text)
-        .with("open", worst.open as f64, "files")
-        .with("share", worst.share(), "%")
-        .with("unseen", unseen as f64, "processes");
+    let found = DoctorFinding::ok(FILES, text)
+        .with_measurement("open", worst.open as f64, "files")
+        .with_measurement("share", worst.share(), "%")
+        .with_measurement("unseen", unseen as f64, "processes");
     let verdict = match worst.share() {
-        share if share >= FULL => Verdict::Fault,
-        share if share >= NEARLY => Verdict::Warning,
+        share if share >= FULL => DoctorVerdict::Fault,
+        share if share >= NEARLY => DoctorVerdict::Warning,
         _ if unseen > 0 || hides => {
-            return found.judged(Verdict::CannotTell, "whoever is not shown may be at its limit", fix);
+            return found.with_verdict(
+                DoctorVerdict::CannotTell,
+                "whoever is not shown may be at its limit",
+                fix,
+            );
         }
         _ => return found,
     };
-    found.judged(
+    found.with_verdict(
         verdict,
         "at the limit neither a connection nor a file can be opened (EMFILE): accept fails, and connections wait or are dropped",
         "raise the limit (LimitNOFILE= of the service or container runtime, ulimit -n), or look for connections that are never closed (ls -l /proc/PID/fd)",
@@ -74,8 +78,8 @@ pub(super) fn judge(files: &dyn Files) -> Finding {
 }
 
 /// Processes that may be looked at, and how many may not.
-fn processes(files: &dyn Files) -> Reading<(Vec<Use>, usize)> {
-    let names = files.names("/proc").map_err(|error| Unread::new("/proc", &error))?;
+fn processes(files: &dyn HostFiles) -> ProbeResult<(Vec<DescriptorUse>, usize)> {
+    let names = files.names("/proc").map_err(|error| ProbeError::new("/proc", &error))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     let (mut seen, mut unseen) = (Vec::new(), numbers.len().saturating_sub(MOST));
@@ -83,7 +87,7 @@ fn processes(files: &dyn Files) -> Reading<(Vec<Use>, usize)> {
         match process(files, number) {
             Ok(used) => seen.push(used),
             // It has ended in the meantime.
-            Err(Unread::Missing(_)) => {}
+            Err(ProbeError::Missing(_)) => {}
             Err(_) if is_without_files(files, number) => {}
             Err(_) => unseen += 1,
         }
@@ -93,22 +97,22 @@ fn processes(files: &dyn Files) -> Reading<(Vec<Use>, usize)> {
 
 /// Whether it is a thread of the kernel, or has ended and waits for its parent: neither has memory of its own, nor open files (`task_mem`, Linux
 /// `fs/proc/task_mmu.c`, writes the line for all others).
-fn is_without_files(files: &dyn Files, number: u32) -> bool {
+fn is_without_files(files: &dyn HostFiles, number: u32) -> bool {
     files.read(&format!("/proc/{number}/status")).is_ok_and(|status| !status.contains("\nVmSize:"))
 }
 
 /// Whether there may be processes that are not even named.
-pub(crate) fn hidden(files: &dyn Files) -> bool {
+pub(crate) fn may_hide_processes(files: &dyn HostFiles) -> bool {
     let [mounts, status] =
         ["mountinfo", "status"].map(|name| files.read(&format!("/proc/self/{name}")).unwrap_or_default());
     hides_processes(&mounts, &status)
 }
 
-fn process(files: &dyn Files, number: u32) -> Reading<Use> {
+fn process(files: &dyn HostFiles, number: u32) -> ProbeResult<DescriptorUse> {
     let path = |name: &str| format!("/proc/{number}/{name}");
-    let limit = parsed(files, &path("limits"), OpenFiles::parse)?.soft;
+    let limit = read_parsed(files, &path("limits"), OpenFileLimits::parse)?.soft;
     let name = files.read(&path("comm")).unwrap_or_default();
-    Ok(Use {
+    Ok(DescriptorUse {
         whose: format!("{} (process {number})", name.trim_end()),
         open: open(files, &path("fd"))?,
         limit,
@@ -116,16 +120,16 @@ fn process(files: &dyn Files, number: u32) -> Reading<Use> {
 }
 
 /// How many names are in the directory, which its size is since Linux 6.2 (`Documentation/filesystems/proc.rst`).
-fn open(files: &dyn Files, directory: &str) -> Reading<u64> {
-    let unread = |error| Unread::new(directory, &error);
+fn open(files: &dyn HostFiles, directory: &str) -> ProbeResult<u64> {
+    let unread = |error| ProbeError::new(directory, &error);
     let names = files.names(directory).map_err(unread)?.len() as u64;
     Ok(names.max(files.size(directory).map_err(unread)?))
 }
 
 /// Of `file-nr`: what is open, a zero, and the most (`Documentation/admin-guide/sysctl/fs.rst`).
-fn machine(files: &dyn Files) -> Option<Use> {
+fn machine(files: &dyn HostFiles) -> Option<DescriptorUse> {
     let text = files.read("/proc/sys/fs/file-nr").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
     let (open, limit) = (numbers.next()?.ok()?, numbers.nth(1)?.ok()?);
-    Some(Use { whose: "the machine".to_owned(), open, limit })
+    Some(DescriptorUse { whose: "the machine".to_owned(), open, limit })
 }

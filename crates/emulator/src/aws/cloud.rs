@@ -8,57 +8,57 @@ use hyper::body::Incoming;
 use seawall_core::Clock;
 use serde_json::json;
 
-use super::broken::broken;
-use super::endpoint::Endpoint;
-use super::options::Options;
-use super::reply::{self, Reply};
-use super::state::State;
-use super::sts::{Action, Form};
+use super::broken::fault_reply;
+use super::endpoint::AwsEndpoint;
+use super::options::AwsEmulatorOptions;
+use super::reply::{self, EmulatorReply};
+use super::state::AwsState;
+use super::sts::{StsAction, StsForm};
 use super::{eks_auth, imds, sts};
-use crate::faults::{Fate, Gates};
+use crate::faults::{FaultDecision, FaultInjector};
 use crate::keys::KeyError;
-use crate::ledger::End;
-use crate::reply::garbled;
-use crate::server::{Closed, Service};
+use crate::ledger::CountedOutcome;
+use crate::reply::truncated;
+use crate::server::{CloseConnection, RequestHandler};
 
-/// The emulator's own page, for checkers outside of the process: what [`super::Running`] tells those within.
+/// The emulator's own page, for checkers outside of the process: what [`super::AwsEmulator`] tells those within.
 const COUNTS: &str = "/emulator/counts";
 
 #[derive(Debug)]
-pub(super) struct Cloud {
-    pub(super) state: State,
-    pub(super) gates: Gates<Endpoint>,
+pub(super) struct AwsCloud {
+    pub(super) state: AwsState,
+    pub(super) gates: FaultInjector<AwsEndpoint>,
 }
 
 /// A request that was read, and whose it is.
-enum Asked {
-    Sts(Form),
+enum AwsRequest {
+    Sts(StsForm),
     PodIdentity,
     Metadata,
 }
 
-impl Asked {
-    fn endpoint(&self) -> Endpoint {
+impl AwsRequest {
+    fn endpoint(&self) -> AwsEndpoint {
         match self {
-            Self::Metadata => Endpoint::Metadata,
-            Self::PodIdentity => Endpoint::PodIdentity,
+            Self::Metadata => AwsEndpoint::Metadata,
+            Self::PodIdentity => AwsEndpoint::PodIdentity,
             Self::Sts(form) => match form.action() {
-                Action::WebIdentity => Endpoint::WebIdentity,
-                Action::AssumeRole => Endpoint::AssumeRole,
-                Action::CallerIdentity | Action::Unknown => Endpoint::CallerIdentity,
+                StsAction::WebIdentity => AwsEndpoint::WebIdentity,
+                StsAction::AssumeRole => AwsEndpoint::AssumeRole,
+                StsAction::CallerIdentity | StsAction::Unknown => AwsEndpoint::CallerIdentity,
             },
         }
     }
 }
 
-impl Service for Cloud {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Reply, Closed> {
+impl RequestHandler for AwsCloud {
+    async fn answer(&self, request: Request<Incoming>) -> Result<EmulatorReply, CloseConnection> {
         if request.uri().path() == COUNTS {
             return Ok(self.all_counts());
         }
         // The body names what is asked, so it is read first.
         let (head, body) = request.into_parts();
-        let body = match reply::body(Request::from_parts(head.clone(), body)).await {
+        let body = match reply::read_body(Request::from_parts(head.clone(), body)).await {
             Ok(body) => body,
             Err(unread) => return Ok(reply::html(StatusCode::PAYLOAD_TOO_LARGE, &unread.to_string())),
         };
@@ -66,38 +66,42 @@ impl Service for Cloud {
     }
 }
 
-impl Cloud {
-    pub(super) fn new(options: Options, clock: Clock) -> Result<Self, KeyError> {
-        let gates = Gates::new(&Endpoint::ALL, &Endpoint::FAULTY, &options.faults);
-        Ok(Self { gates, state: State::new(options, clock)? })
+impl AwsCloud {
+    pub(super) fn new(options: AwsEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
+        let gates = FaultInjector::new(&AwsEndpoint::ALL, &AwsEndpoint::FAULTY, &options.faults);
+        Ok(Self { gates, state: AwsState::new(options, clock)? })
     }
 
-    async fn pass(&self, head: &Parts, body: &[u8]) -> Result<Reply, Closed> {
+    async fn pass(&self, head: &Parts, body: &[u8]) -> Result<EmulatorReply, CloseConnection> {
         let asked = asked(head, body);
         let endpoint = asked.endpoint();
-        let mut visit = self.state.ledger.arrive(endpoint);
-        let fate = self.gates.pass(endpoint, &self.state.clock).await;
-        if fate == Fate::Close {
-            return Err(Closed);
+        let mut visit = self.state.ledger.start_request(endpoint);
+        let fate = self.gates.decide(endpoint, &self.state.clock).await;
+        if fate == FaultDecision::Close {
+            return Err(CloseConnection);
         }
-        if let Some(reply) = broken(endpoint, fate) {
+        if let Some(reply) = fault_reply(endpoint, fate) {
             return Ok(reply);
         }
         let reply = match asked {
-            Asked::Sts(form) => sts::answer(&self.state, &form, head, body),
-            Asked::PodIdentity => eks_auth::answer(&self.state, head, body),
-            Asked::Metadata => imds::answer(&self.state, head),
+            AwsRequest::Sts(form) => sts::answer(&self.state, &form, head, body),
+            AwsRequest::PodIdentity => eks_auth::answer(&self.state, head, body),
+            AwsRequest::Metadata => imds::answer(&self.state, head),
         };
-        if fate == Fate::Garble {
-            return Ok(garbled(reply).await);
+        if fate == FaultDecision::Truncate {
+            return Ok(truncated(reply).await);
         }
-        visit.ends(if reply.status().as_u16() < 400 { End::Answered } else { End::Refused });
+        visit.set_result(if reply.status().as_u16() < 400 {
+            CountedOutcome::Answered
+        } else {
+            CountedOutcome::Refused
+        });
         Ok(reply)
     }
 
     /// The answer with the time of our clock: hyper would write the machine's, and a client that counts from it would err by the
     /// difference.
-    fn dated(&self, mut reply: Reply) -> Reply {
+    fn dated(&self, mut reply: EmulatorReply) -> EmulatorReply {
         let now = jiff::Timestamp::try_from(self.state.clock.wall()).unwrap_or(jiff::Timestamp::MAX);
         let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         if let Ok(date) = HeaderValue::try_from(date) {
@@ -106,8 +110,8 @@ impl Cloud {
         reply
     }
 
-    fn all_counts(&self) -> Reply {
-        let endpoints = Endpoint::ALL.into_iter().map(|endpoint| {
+    fn all_counts(&self) -> EmulatorReply {
+        let endpoints = AwsEndpoint::ALL.into_iter().map(|endpoint| {
             let counts = self.state.ledger.counts(endpoint);
             let told = json!({"calls": counts.calls, "answered": counts.answered, "refused": counts.refused,
                               "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
@@ -122,10 +126,10 @@ impl Cloud {
     }
 }
 
-fn asked(head: &Parts, body: &[u8]) -> Asked {
+fn asked(head: &Parts, body: &[u8]) -> AwsRequest {
     match head.uri.path() {
-        "/" if head.method == Method::POST => Asked::Sts(Form::parse(body)),
-        path if head.method == Method::POST && eks_auth::cluster(path).is_some() => Asked::PodIdentity,
-        _ => Asked::Metadata,
+        "/" if head.method == Method::POST => AwsRequest::Sts(StsForm::parse(body)),
+        path if head.method == Method::POST && eks_auth::cluster(path).is_some() => AwsRequest::PodIdentity,
+        _ => AwsRequest::Metadata,
     }
 }

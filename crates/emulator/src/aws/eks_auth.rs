@@ -8,11 +8,11 @@ use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::mint::Session;
-use super::reply::{self, Reply};
-use super::sigv4::Unsigned;
-use super::state::{State, Untrusted};
-use crate::jwt::Unverified;
+use super::mint::AwsSession;
+use super::reply::{self, EmulatorReply};
+use super::sigv4::SignatureError;
+use super::state::{AwsState, UntrustedToken};
+use crate::jwt::JwtError;
 
 /// The `aud` that EKS's webhook mounts tokens for.
 const AUDIENCE: &str = "pods.eks.amazonaws.com";
@@ -22,7 +22,7 @@ const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum EksAuthRefusal {
     #[error("the body is not the JSON object that this operation reads")]
     Body,
     #[error("no association found for the service account")]
@@ -30,21 +30,23 @@ pub(super) enum Refused {
     #[error("the token is not bound to a pod")]
     Unbound,
     #[error(transparent)]
-    Token(#[from] Untrusted),
+    Token(#[from] UntrustedToken),
     #[error(transparent)]
-    Signature(#[from] Unsigned),
+    Signature(#[from] SignatureError),
 }
 
-impl Refused {
-    pub(super) fn reply(&self) -> Reply {
+impl EksAuthRefusal {
+    pub(super) fn reply(&self) -> EmulatorReply {
         let bad = StatusCode::BAD_REQUEST;
         let (status, code) = match self {
             Self::Body => (bad, "InvalidRequestException"),
             Self::NoAssociation => (StatusCode::NOT_FOUND, "ResourceNotFoundException"),
-            Self::Token(Untrusted::Token(Unverified::Expired)) => (bad, "ExpiredTokenException"),
+            Self::Token(UntrustedToken::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
             Self::Token(_) | Self::Unbound => (bad, "InvalidTokenException"),
-            Self::Signature(Unsigned::Expired) => (StatusCode::FORBIDDEN, "ExpiredTokenException"),
-            Self::Signature(Unsigned::UnknownKey) => (StatusCode::FORBIDDEN, "UnrecognizedClientException"),
+            Self::Signature(SignatureError::Expired) => (StatusCode::FORBIDDEN, "ExpiredTokenException"),
+            Self::Signature(SignatureError::UnknownKey) => {
+                (StatusCode::FORBIDDEN, "UnrecognizedClientException")
+            }
             Self::Signature(_) => (StatusCode::FORBIDDEN, "InvalidSignatureException"),
         };
         reply::json_refused(status, code, &self.to_string())
@@ -59,23 +61,23 @@ pub(super) fn cluster(path: &str) -> Option<&str> {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct PodIdentityRequest {
     token: String,
 }
 
 /// Answers a call.
-pub(super) fn answer(state: &State, request: &Parts, body: &[u8]) -> Reply {
+pub(super) fn answer(state: &AwsState, request: &Parts, body: &[u8]) -> EmulatorReply {
     pod_identity(state, request, body).unwrap_or_else(|refused| refused.reply())
 }
 
-fn pod_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
-    state.caller("eks-auth", request, body)?;
-    let asked: Asked = serde_json::from_slice(body).map_err(|_| Refused::Body)?;
-    let claims = state.trusted(&asked.token, Some(AUDIENCE))?;
-    let (pod, pod_uid) = claims.pod.as_ref().ok_or(Refused::Unbound)?;
-    let policy = state.policy();
-    let role = policy.associations.get(&claims.subject).ok_or(Refused::NoAssociation)?;
-    let (namespace, name) = workload(&claims.subject).ok_or(Refused::NoAssociation)?;
+fn pod_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<EmulatorReply, EksAuthRefusal> {
+    state.verify_signer("eks-auth", request, body)?;
+    let asked: PodIdentityRequest = serde_json::from_slice(body).map_err(|_| EksAuthRefusal::Body)?;
+    let claims = state.verify_token(&asked.token, Some(AUDIENCE))?;
+    let (pod, pod_uid) = claims.pod.as_ref().ok_or(EksAuthRefusal::Unbound)?;
+    let policy = state.settings();
+    let role = policy.associations.get(&claims.subject).ok_or(EksAuthRefusal::NoAssociation)?;
+    let (namespace, name) = workload(&claims.subject).ok_or(EksAuthRefusal::NoAssociation)?;
     // EKS user guide, "Grant Pods access to AWS resources based on tags".
     let tags = [
         ("kubernetes-namespace", namespace),
@@ -83,7 +85,7 @@ fn pod_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Re
         ("kubernetes-pod-name", pod),
         ("kubernetes-pod-uid", pod_uid),
     ];
-    let session = Session {
+    let session = AwsSession {
         access_key_id: String::new(),
         role: role.clone(),
         name: format!("eks-emulated-{name}").chars().take(64).collect(),
@@ -115,8 +117,8 @@ fn pod_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Re
 }
 
 /// Seconds since 1970, as restJson1 writes an instant.
-fn end(state: &State, exp: u64) -> Value {
-    if state.policy().fractions { json!(exp as f64 + 0.25) } else { json!(exp) }
+fn end(state: &AwsState, exp: u64) -> Value {
+    if state.settings().fractions { json!(exp as f64 + 0.25) } else { json!(exp) }
 }
 
 fn workload(subject: &str) -> Option<(&str, &str)> {

@@ -2,7 +2,7 @@
 
 /// What a request asks for. Faults and counts are kept by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Endpoint {
+pub enum AwsEndpoint {
     /// STS: `AssumeRoleWithWebIdentity`.
     WebIdentity,
     /// STS: `AssumeRole`.
@@ -15,12 +15,12 @@ pub enum Endpoint {
     Metadata,
 }
 
-impl Endpoint {
+impl AwsEndpoint {
     /// Every endpoint.
     pub const ALL: [Self; 5] =
         [Self::WebIdentity, Self::AssumeRole, Self::CallerIdentity, Self::PodIdentity, Self::Metadata];
 
-    /// Those that [`set_faults`](super::Running::set_faults) breaks. Not the one at which a checker asks for the truth.
+    /// Those that [`set_faults`](super::AwsEmulator::set_faults) breaks. Not the one at which a checker asks for the truth.
     pub const FAULTY: [Self; 4] = [Self::WebIdentity, Self::AssumeRole, Self::PodIdentity, Self::Metadata];
 
     /// Its name in flags and in `/emulator/counts`.

@@ -10,10 +10,10 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::mint::Session;
-use super::reply::{Reply, html, reply};
-use super::role::RoleName;
-use super::state::State;
+use super::mint::AwsSession;
+use super::reply::{EmulatorReply, html, reply};
+use super::role::RoleArnParts;
+use super::state::AwsState;
 
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN: &str = "x-aws-ec2-metadata-token";
@@ -28,7 +28,7 @@ const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
 const CREDENTIALS: &str = "/latest/meta-data/iam/security-credentials/";
 
 /// Answers a request.
-pub(super) fn answer(state: &State, request: &Parts) -> Reply {
+pub(super) fn answer(state: &AwsState, request: &Parts) -> EmulatorReply {
     if request.headers.contains_key("x-forwarded-for") {
         return html(StatusCode::FORBIDDEN, "Forbidden.");
     }
@@ -40,7 +40,7 @@ pub(super) fn answer(state: &State, request: &Parts) -> Reply {
     }
 }
 
-fn token(state: &State, request: &Parts) -> Reply {
+fn token(state: &AwsState, request: &Parts) -> EmulatorReply {
     let stated = request.headers.get(TTL).and_then(|value| value.to_str().ok());
     let ttl = stated.and_then(|text| text.parse().ok()).filter(|ttl| TTLS.contains(ttl));
     let Some(ttl) = ttl else { return html(StatusCode::BAD_REQUEST, "Bad request.") };
@@ -51,14 +51,14 @@ fn token(state: &State, request: &Parts) -> Reply {
 }
 
 /// A token that is given is checked even where none is needed.
-fn is_admitted(state: &State, request: &Parts) -> bool {
+fn is_admitted(state: &AwsState, request: &Parts) -> bool {
     match request.headers.get(TOKEN) {
         Some(token) => token.to_str().is_ok_and(|token| state.mint.is_metadata_token(token, state.seconds())),
         None => !state.instance.tokens_required,
     }
 }
 
-fn leaf(state: &State, path: &str) -> Reply {
+fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
     let text = |text: String| reply(StatusCode::OK, "text/plain", text);
     let region = &state.instance.region;
     match path {
@@ -72,16 +72,16 @@ fn leaf(state: &State, path: &str) -> Reply {
 }
 
 /// Whose instance it is; there is none without a role's account.
-fn identity(state: &State) -> String {
+fn identity(state: &AwsState) -> String {
     let account = state.instance.role.as_deref().and_then(|role| role.split(':').nth(4)).unwrap_or_default();
     let told =
-        json!({"Code": "Success", "LastUpdated": state.written(state.seconds()), "AccountId": account});
+        json!({"Code": "Success", "LastUpdated": state.format_expiry(state.seconds()), "AccountId": account});
     format!("{told:#}")
 }
 
-fn credentials(state: &State, path: &str) -> Option<Reply> {
+fn credentials(state: &AwsState, path: &str) -> Option<EmulatorReply> {
     let role = state.instance.role.as_deref()?;
-    let name = RoleName::of(role)?.name;
+    let name = RoleArnParts::of(role)?.name;
     let asked =
         path.strip_prefix(CREDENTIALS).or((path == CREDENTIALS.trim_end_matches('/')).then_some(""))?;
     match asked {
@@ -91,8 +91,8 @@ fn credentials(state: &State, path: &str) -> Option<Reply> {
     }
 }
 
-fn document(state: &State, role: &str) -> Reply {
-    let session = Session {
+fn document(state: &AwsState, role: &str) -> EmulatorReply {
+    let session = AwsSession {
         access_key_id: String::new(),
         role: role.to_owned(),
         name: state.instance.id.clone(),
@@ -103,12 +103,12 @@ fn document(state: &State, role: &str) -> Reply {
     let issued = state.issue(session, SIX_HOURS);
     let told = json!({
         "Code": "Success",
-        "LastUpdated": state.written(state.seconds()),
+        "LastUpdated": state.format_expiry(state.seconds()),
         "Type": "AWS-HMAC",
         "AccessKeyId": issued.session.access_key_id,
         "SecretAccessKey": issued.secret.expose(),
         "Token": issued.token.expose(),
-        "Expiration": state.written(issued.session.exp),
+        "Expiration": state.format_expiry(issued.session.exp),
     });
     // The real service labels it so.
     reply(StatusCode::OK, "text/plain", format!("{told:#}"))

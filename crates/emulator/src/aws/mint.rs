@@ -13,7 +13,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD as BASE64URL};
 use seawall_core::Secret;
 use serde::{Deserialize, Serialize};
 
-use super::role::RoleName;
+use super::role::RoleArnParts;
 use crate::keys::KeyError;
 
 /// How every session token begins. AWS's of today begin with `IQoJ`.
@@ -21,7 +21,7 @@ const PREFIX: &str = "IQoJemu.";
 
 /// What a session token says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct AwsSession {
     /// `ASIA…`: unlike that of any other session of this emulator.
     pub access_key_id: String,
     /// The role's ARN.
@@ -36,11 +36,11 @@ pub struct Session {
     pub exp: u64,
 }
 
-impl Session {
+impl AwsSession {
     /// `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION`, as policies and audit logs name it.
     pub fn arn(&self) -> String {
-        match RoleName::of(&self.role) {
-            Some(RoleName { partition, account, name }) => {
+        match RoleArnParts::of(&self.role) {
+            Some(RoleArnParts { partition, account, name }) => {
                 format!("arn:{partition}:sts::{account}:assumed-role/{name}/{}", self.name)
             }
             None => String::new(),
@@ -49,26 +49,26 @@ impl Session {
 
     /// The role's account.
     pub fn account(&self) -> &str {
-        RoleName::of(&self.role).map_or("", |role| role.account)
+        RoleArnParts::of(&self.role).map_or("", |role| role.account)
     }
 }
 
 /// A session's credentials, as an answer carries them.
 #[derive(Debug)]
-pub(super) struct Credentials {
-    pub(super) session: Session,
+pub(super) struct SessionCredentials {
+    pub(super) session: AwsSession,
     pub(super) secret: Secret<String>,
     pub(super) token: Secret<String>,
 }
 
 /// Issues and reads credentials.
 #[derive(Debug)]
-pub(super) struct Mint {
+pub(super) struct SessionIssuer {
     key: hmac::Key,
     issued: AtomicU64,
 }
 
-impl Mint {
+impl SessionIssuer {
     pub(super) fn new() -> Result<Self, KeyError> {
         let key =
             hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| KeyError::Library)?;
@@ -76,20 +76,20 @@ impl Mint {
     }
 
     /// Credentials unlike any before them; the session's `access_key_id` is written here.
-    pub(super) fn issue(&self, mut session: Session) -> Credentials {
+    pub(super) fn issue(&self, mut session: AwsSession) -> SessionCredentials {
         let number = self.issued.fetch_add(1, Ordering::Relaxed) + 1;
         session.access_key_id = format!("ASIA{number:0>16}");
         // Strings and numbers always have a JSON form.
         let claims = BASE64URL.encode(serde_json::to_vec(&session).unwrap_or_default());
         let token = self.sealed(PREFIX, &claims);
-        Credentials { secret: self.secret_of(&session.access_key_id), token, session }
+        SessionCredentials { secret: self.secret_of(&session.access_key_id), token, session }
     }
 
     /// What a session token says if this mint issued it and it has not ended.
-    pub(super) fn read(&self, token: &str, now: u64) -> Result<Session, Unknown> {
-        let claims = self.opened(PREFIX, token).ok_or(Unknown::NotOurs)?;
-        let session: Session = serde_json::from_slice(&claims).map_err(|_| Unknown::NotOurs)?;
-        if now < session.exp { Ok(session) } else { Err(Unknown::Expired) }
+    pub(super) fn read(&self, token: &str, now: u64) -> Result<AwsSession, SessionTokenError> {
+        let claims = self.opened(PREFIX, token).ok_or(SessionTokenError::NotOurs)?;
+        let session: AwsSession = serde_json::from_slice(&claims).map_err(|_| SessionTokenError::NotOurs)?;
+        if now < session.exp { Ok(session) } else { Err(SessionTokenError::Expired) }
     }
 
     /// The key that belongs to a session's access key id: 40 characters, as AWS's have.
@@ -126,7 +126,7 @@ const METADATA: &str = "AQAEAemu.";
 
 /// Why a session token is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub(super) enum SessionTokenError {
     NotOurs,
     Expired,
 }
@@ -135,8 +135,8 @@ pub(super) enum Unknown {
 mod tests {
     use super::*;
 
-    fn session(role: &str) -> Session {
-        Session {
+    fn session(role: &str) -> AwsSession {
+        AwsSession {
             access_key_id: String::new(),
             role: role.into(),
             name: "s".into(),
@@ -148,20 +148,20 @@ mod tests {
 
     #[test]
     fn what_was_issued_is_read_until_it_ends_and_nothing_else_is() {
-        let mint = Mint::new().unwrap();
+        let mint = SessionIssuer::new().unwrap();
         let issued = mint.issue(session("arn:aws:iam::123456789012:role/x/cart"));
         assert_eq!(mint.read(issued.token.expose(), 99).unwrap(), issued.session);
         assert_eq!(issued.session.arn(), "arn:aws:sts::123456789012:assumed-role/cart/s");
-        assert_eq!(mint.read(issued.token.expose(), 100), Err(Unknown::Expired));
-        let other = Mint::new().unwrap();
-        assert_eq!(other.read(issued.token.expose(), 0), Err(Unknown::NotOurs));
+        assert_eq!(mint.read(issued.token.expose(), 100), Err(SessionTokenError::Expired));
+        let other = SessionIssuer::new().unwrap();
+        assert_eq!(other.read(issued.token.expose(), 0), Err(SessionTokenError::NotOurs));
         assert!(!mint.is_metadata_token(issued.token.expose(), 0));
         assert!(mint.is_metadata_token(mint.metadata_token(5).expose(), 4));
     }
 
     #[test]
     fn no_two_sessions_share_an_id_or_a_secret() {
-        let mint = Mint::new().unwrap();
+        let mint = SessionIssuer::new().unwrap();
         let [one, two] = [mint.issue(session("r")), mint.issue(session("r"))];
         assert_ne!(one.session.access_key_id, two.session.access_key_id);
         assert_ne!(one.secret.expose(), two.secret.expose());

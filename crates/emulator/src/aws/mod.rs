@@ -1,6 +1,6 @@
 //! AWS on loopback: one listener for the security token service, EKS Auth and an instance's metadata service.
 //!
-//! [`start`] binds and serves; the [`Running`] it hands back is the only handle. Paths choose the service, as the real hosts would: a
+//! [`start`] binds and serves; the [`AwsEmulator`] it hands back is the only handle. Paths choose the service, as the real hosts would: a
 //! POST to `/` is STS's query interface (sts.REGION.amazonaws.com), `/clusters/NAME/assume-role-for-pod-identity` is EKS Auth
 //! (eks-auth.REGION.api.aws), everything else the instance's metadata service. One path is the emulator's own:
 //! `/emulator/counts` says what was asked so far.
@@ -25,9 +25,9 @@ mod sigv4;
 mod state;
 mod sts;
 
-pub use crate::ledger::Counts;
-pub use endpoint::Endpoint;
-pub use mint::Session;
-pub use options::{Instance, Options, Provider, User};
-pub use role::Role;
-pub use running::{Running, start};
+pub use crate::ledger::EndpointCounts;
+pub use endpoint::AwsEndpoint;
+pub use mint::AwsSession;
+pub use options::{AwsEmulatorOptions, Ec2Instance, IamUser, OidcProvider};
+pub use role::IamRole;
+pub use running::{AwsEmulator, start};

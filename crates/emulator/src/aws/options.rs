@@ -8,28 +8,28 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use seawall_core::Secret;
 
-use super::role::Role;
+use super::role::IamRole;
 use crate::faults::Faults;
 use crate::keys::{KeyError, KeySet};
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AwsEmulatorOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The OpenID Connect providers whose Kubernetes tokens are taken.
-    pub providers: Vec<Provider>,
+    pub providers: Vec<OidcProvider>,
     /// The roles that there are, and whom each trusts.
-    pub roles: Vec<Role>,
-    /// Whether a role that is not among [`Options::roles`] is one that trusts everybody, for an hour at most.
+    pub roles: Vec<IamRole>,
+    /// Whether a role that is not among [`AwsEmulatorOptions::roles`] is one that trusts everybody, for an hour at most.
     pub everyone: bool,
     /// Users with keys of their own.
-    pub users: Vec<User>,
+    pub users: Vec<IamUser>,
     /// EKS's associations: the role of each subject (`system:serviceaccount:NS:NAME`), whatever the cluster.
     pub associations: BTreeMap<String, String>,
     /// The instance of the metadata service.
-    pub instance: Instance,
-    /// What goes wrong from the start; see [`set_faults`](super::Running::set_faults).
+    pub instance: Ec2Instance,
+    /// What goes wrong from the start; see [`set_faults`](super::AwsEmulator::set_faults).
     pub faults: Faults,
     /// The longest life of any session issued, however long a one is asked for and allowed.
     pub session_lifetime: Duration,
@@ -37,7 +37,7 @@ pub struct Options {
     pub fractions: bool,
 }
 
-impl Default for Options {
+impl Default for AwsEmulatorOptions {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -46,7 +46,7 @@ impl Default for Options {
             everyone: false,
             users: Vec::new(),
             associations: BTreeMap::new(),
-            instance: Instance::default(),
+            instance: Ec2Instance::default(),
             faults: Faults::default(),
             session_lifetime: Duration::from_secs(12 * 3600),
             fractions: false,
@@ -56,7 +56,7 @@ impl Default for Options {
 
 /// An OpenID Connect provider of IAM: whose tokens are taken.
 #[derive(Clone, Debug)]
-pub struct Provider {
+pub struct OidcProvider {
     /// The `iss` its tokens must have.
     pub issuer: String,
     /// The issuer's published keys.
@@ -67,7 +67,7 @@ pub struct Provider {
 
 /// A user with keys that do not end.
 #[derive(Clone, Debug)]
-pub struct User {
+pub struct IamUser {
     /// `arn:aws:iam::ACCOUNT:user/NAME`.
     pub arn: String,
     /// `AKIA…`.
@@ -76,7 +76,7 @@ pub struct User {
     pub secret_access_key: Secret<String>,
 }
 
-impl User {
+impl IamUser {
     /// A user with new keys.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl User {
 
 /// The instance of the metadata service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instance {
+pub struct Ec2Instance {
     /// `i-…`.
     pub id: String,
     /// The region, such as `eu-west-1`.
@@ -107,7 +107,7 @@ pub struct Instance {
     pub tokens_required: bool,
 }
 
-impl Default for Instance {
+impl Default for Ec2Instance {
     fn default() -> Self {
         Self {
             id: "i-0123456789abcdef0".into(),

@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::HeaderValue;
 use serde_json::{Value, json};
 
-pub(super) use crate::reply::{Reply, body, html, reply};
+pub(super) use crate::reply::{EmulatorReply, html, read_body, reply};
 
 /// STS's namespace.
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
@@ -40,7 +40,7 @@ pub(super) fn leaf(name: &str, text: &str) -> String {
 }
 
 /// The answer to `action`, with `result` in its place.
-pub(super) fn answered(action: &str, result: &str) -> Reply {
+pub(super) fn answered(action: &str, result: &str) -> EmulatorReply {
     let result = element(&format!("{action}Result"), result);
     let about = element("ResponseMetadata", &leaf("RequestId", REQUEST_ID));
     let body = format!("<{action}Response xmlns=\"{NAMESPACE}\">{result}{about}</{action}Response>\n");
@@ -48,7 +48,7 @@ pub(super) fn answered(action: &str, result: &str) -> Reply {
 }
 
 /// The error of the query interface.
-pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> Reply {
+pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> EmulatorReply {
     let kind = if status.is_server_error() { "Receiver" } else { "Sender" };
     let error = leaf("Type", kind) + &leaf("Code", code) + &leaf("Message", message);
     let body = format!(
@@ -60,12 +60,12 @@ pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> Reply {
 }
 
 /// JSON, as EKS Auth labels it.
-pub(super) fn json(status: StatusCode, body: &Value) -> Reply {
+pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json", body.to_string())
 }
 
 /// The error of EKS Auth (restJson1: the code in a header, the message in the body).
-pub(super) fn json_refused(status: StatusCode, code: &'static str, message: &str) -> Reply {
+pub(super) fn json_refused(status: StatusCode, code: &'static str, message: &str) -> EmulatorReply {
     let mut reply = json(status, &json!({ "message": message }));
     reply.headers_mut().insert("x-amzn-errortype", HeaderValue::from_static(code));
     reply

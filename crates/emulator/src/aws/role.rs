@@ -8,7 +8,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A role and its trust policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
+pub struct IamRole {
     /// `arn:aws:iam::ACCOUNT:role/NAME`.
     pub arn: String,
     /// Who may assume it: `system:serviceaccount:NS:NAME`, or the ARN of a user or role. `None` is everybody.
@@ -19,7 +19,7 @@ pub struct Role {
     pub longest: Duration,
 }
 
-impl Role {
+impl IamRole {
     /// A role that trusts everybody, for an hour at most.
     pub fn open(arn: &str) -> Self {
         Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
@@ -43,13 +43,13 @@ impl Role {
 
 /// The account and the name of a role: `arn:PARTITION:iam::ACCOUNT:role/PATH/NAME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RoleName<'a> {
+pub(super) struct RoleArnParts<'a> {
     pub(super) partition: &'a str,
     pub(super) account: &'a str,
     pub(super) name: &'a str,
 }
 
-impl<'a> RoleName<'a> {
+impl<'a> RoleArnParts<'a> {
     pub(super) fn of(arn: &'a str) -> Option<Self> {
         let mut parts = arn.splitn(6, ':');
         let (Some("arn"), Some(partition), Some("iam"), Some(""), Some(account), Some(resource)) =
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_roles_name_is_the_last_part_of_its_path() {
-        let name = RoleName::of("arn:aws-cn:iam::123456789012:role/a/b/cart").unwrap();
+        let name = RoleArnParts::of("arn:aws-cn:iam::123456789012:role/a/b/cart").unwrap();
         assert_eq!((name.partition, name.account, name.name), ("aws-cn", "123456789012", "cart"));
         for odd in [
             "",
@@ -78,13 +78,13 @@ mod tests {
             "arn:aws:iam::123456789012:user/x",
             "arn:aws:iam::123456789012:role/",
         ] {
-            assert_eq!(RoleName::of(odd), None, "{odd}");
+            assert_eq!(RoleArnParts::of(odd), None, "{odd}");
         }
     }
 
     #[test]
     fn a_role_admits_whom_it_trusts_and_by_its_external_id() {
-        let role = Role { external_id: Some("x1".into()), ..Role::open("r").trusting("a") };
+        let role = IamRole { external_id: Some("x1".into()), ..IamRole::open("r").trusting("a") };
         assert!(role.admits("a") && role.admits_signer("a", Some("x1")));
         assert!(!role.admits("b") && !role.admits_signer("b", Some("x1")));
         assert!(!role.admits_signer("a", None) && !role.admits_signer("a", Some("x2")));

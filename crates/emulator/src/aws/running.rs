@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 
-use super::cloud::Cloud;
-use super::endpoint::Endpoint;
-use super::mint::Session;
-use super::options::Options;
-use super::role::Role;
+use super::cloud::AwsCloud;
+use super::endpoint::AwsEndpoint;
+use super::mint::AwsSession;
+use super::options::AwsEmulatorOptions;
+use super::role::IamRole;
 use crate::faults::Faults;
-use crate::ledger::Counts;
-use crate::server::Server;
+use crate::ledger::EndpointCounts;
+use crate::server::EmulatorServer;
 
 /// A running emulator. Dropping it closes the listener and every connection.
 #[derive(Debug)]
-pub struct Running {
+pub struct AwsEmulator {
     address: SocketAddr,
-    cloud: Arc<Cloud>,
-    server: Server,
+    cloud: Arc<AwsCloud>,
+    server: EmulatorServer,
 }
 
 /// Binds and serves on the current runtime.
 ///
 /// # Errors
 /// The address cannot be bound, or there is no randomness for a key.
-pub async fn start(options: Options, clock: Clock) -> io::Result<Running> {
+pub async fn start(options: AwsEmulatorOptions, clock: Clock) -> io::Result<AwsEmulator> {
     let listener = tokio::net::TcpListener::bind(options.listen).await?;
     let address = listener.local_addr()?;
-    let cloud = Arc::new(Cloud::new(options, clock).map_err(io::Error::other)?);
-    let server = Server::start(listener, cloud.clone());
-    Ok(Running { address, cloud, server })
+    let cloud = Arc::new(AwsCloud::new(options, clock).map_err(io::Error::other)?);
+    let server = EmulatorServer::start(listener, cloud.clone());
+    Ok(AwsEmulator { address, cloud, server })
 }
 
-impl Running {
+impl AwsEmulator {
     /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -48,31 +48,31 @@ impl Running {
         format!("http://{}", self.address)
     }
 
-    /// Breaks (or mends) every endpoint of [`Endpoint::FAULTY`] from the next request on.
+    /// Breaks (or mends) every endpoint of [`AwsEndpoint::FAULTY`] from the next request on.
     pub fn set_faults(&self, faults: &Faults) {
-        for endpoint in Endpoint::FAULTY {
+        for endpoint in AwsEndpoint::FAULTY {
             self.set_faults_on(endpoint, faults.clone());
         }
     }
 
     /// Breaks (or mends) one endpoint from the next request on.
-    pub fn set_faults_on(&self, endpoint: Endpoint, faults: Faults) {
-        self.cloud.gates.set(endpoint, faults);
+    pub fn set_faults_on(&self, endpoint: AwsEndpoint, faults: Faults) {
+        self.cloud.gates.set_faults(endpoint, faults);
     }
 
-    /// Changes [`Options::session_lifetime`] for the sessions to come.
+    /// Changes [`AwsEmulatorOptions::session_lifetime`] for the sessions to come.
     pub fn set_session_lifetime(&self, lifetime: Duration) {
-        self.cloud.state.change(|policy| policy.session_lifetime = lifetime);
+        self.cloud.state.update_settings(|policy| policy.session_lifetime = lifetime);
     }
 
-    /// Changes [`Options::fractions`].
+    /// Changes [`AwsEmulatorOptions::fractions`].
     pub fn set_fractions(&self, fractions: bool) {
-        self.cloud.state.change(|policy| policy.fractions = fractions);
+        self.cloud.state.update_settings(|policy| policy.fractions = fractions);
     }
 
     /// Adds a role, or puts it in the place of the one with its ARN.
-    pub fn set_role(&self, role: Role) {
-        self.cloud.state.change(|policy| {
+    pub fn set_role(&self, role: IamRole) {
+        self.cloud.state.update_settings(|policy| {
             policy.roles.retain(|known| known.arn != role.arn);
             policy.roles.push(role);
         });
@@ -80,14 +80,14 @@ impl Running {
 
     /// Associates a subject (`system:serviceaccount:NS:NAME`) with this role at EKS, or with none.
     pub fn set_association(&self, subject: &str, role: Option<&str>) {
-        self.cloud.state.change(|policy| match role {
+        self.cloud.state.update_settings(|policy| match role {
             Some(role) => drop(policy.associations.insert(subject.to_owned(), role.to_owned())),
             None => drop(policy.associations.remove(subject)),
         });
     }
 
     /// What happened at an endpoint so far.
-    pub fn counts(&self, endpoint: Endpoint) -> Counts {
+    pub fn counts(&self, endpoint: AwsEndpoint) -> EndpointCounts {
         self.cloud.state.ledger.counts(endpoint)
     }
 
@@ -97,7 +97,7 @@ impl Running {
     }
 
     /// What a session token of this emulator says, once its authenticity and its end are checked.
-    pub fn session(&self, token: &str) -> Option<Session> {
+    pub fn session(&self, token: &str) -> Option<AwsSession> {
         self.cloud.state.mint.read(token, self.cloud.state.seconds()).ok()
     }
 

@@ -18,7 +18,7 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// Why a request is not taken as signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unsigned {
+pub(super) enum SignatureError {
     #[error("Request is missing Authentication Token")]
     Missing,
     #[error("Authorization header requires Credential, SignedHeaders and Signature, and X-Amz-Date with it")]
@@ -35,9 +35,9 @@ pub(super) enum Unsigned {
     Mismatch,
 }
 
-/// What an `Authorization` header states; nothing of it is believed before [`Claimed::check`].
+/// What an `Authorization` header states; nothing of it is believed before [`SigV4Header::check`].
 #[derive(Debug)]
-pub(super) struct Claimed<'r> {
+pub(super) struct SigV4Header<'r> {
     pub(super) access_key_id: &'r str,
     day: &'r str,
     region: &'r str,
@@ -48,20 +48,21 @@ pub(super) struct Claimed<'r> {
     time: &'r str,
 }
 
-impl<'r> Claimed<'r> {
-    pub(super) fn read(headers: &'r HeaderMap) -> Result<Self, Unsigned> {
+impl<'r> SigV4Header<'r> {
+    pub(super) fn read(headers: &'r HeaderMap) -> Result<Self, SignatureError> {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let stated =
-            text("authorization").and_then(|all| all.strip_prefix(ALGORITHM)).ok_or(Unsigned::Missing)?;
+        let stated = text("authorization")
+            .and_then(|all| all.strip_prefix(ALGORITHM))
+            .ok_or(SignatureError::Missing)?;
         let part = |name: &str| {
             let mut parts = stated.split(',').map(str::trim);
-            parts.find_map(|part| part.strip_prefix(name)).ok_or(Unsigned::Incomplete)
+            parts.find_map(|part| part.strip_prefix(name)).ok_or(SignatureError::Incomplete)
         };
         let mut scope = part("Credential=")?.split('/');
         let (Some(access_key_id), Some(day), Some(region), Some(service), Some("aws4_request"), None) =
             (scope.next(), scope.next(), scope.next(), scope.next(), scope.next(), scope.next())
         else {
-            return Err(Unsigned::Incomplete);
+            return Err(SignatureError::Incomplete);
         };
         Ok(Self {
             access_key_id,
@@ -70,7 +71,7 @@ impl<'r> Claimed<'r> {
             service,
             headers: part("SignedHeaders=")?.split(';').collect(),
             signature: part("Signature=")?,
-            time: text("x-amz-date").ok_or(Unsigned::Incomplete)?,
+            time: text("x-amz-date").ok_or(SignatureError::Incomplete)?,
         })
     }
 
@@ -82,24 +83,25 @@ impl<'r> Claimed<'r> {
         body: &[u8],
         secret: &str,
         now: u64,
-    ) -> Result<(), Unsigned> {
+    ) -> Result<(), SignatureError> {
         if self.service != service {
-            return Err(Unsigned::Scope);
+            return Err(SignatureError::Scope);
         }
         // What is not signed could be another's: these decide what is asked of whom, and as whom.
         let needed = ["host", "x-amz-date", "x-amz-security-token"];
         let is_left_out = |name: &&str| request.headers.contains_key(*name) && !self.headers.contains(name);
         if !self.headers.contains(&"host") || needed.iter().any(is_left_out) {
-            return Err(Unsigned::Incomplete);
+            return Err(SignatureError::Incomplete);
         }
-        let at =
-            seconds(self.time).filter(|_| self.time.starts_with(self.day)).ok_or(Unsigned::Incomplete)?;
+        let at = seconds(self.time)
+            .filter(|_| self.time.starts_with(self.day))
+            .ok_or(SignatureError::Incomplete)?;
         if at.abs_diff(now) > SKEW {
-            return Err(Unsigned::Time);
+            return Err(SignatureError::Time);
         }
-        let given = unhex(self.signature).ok_or(Unsigned::Mismatch)?;
+        let given = unhex(self.signature).ok_or(SignatureError::Mismatch)?;
         hmac::verify(&self.key(secret), self.to_sign(request, body).as_bytes(), &given)
-            .map_err(|_| Unsigned::Mismatch)
+            .map_err(|_| SignatureError::Mismatch)
     }
 
     fn to_sign(&self, request: &Parts, body: &[u8]) -> String {
@@ -201,8 +203,8 @@ mod tests {
         all.body(()).unwrap().into_parts().0
     }
 
-    fn check(service: &str, parts: &Parts, body: &[u8]) -> Result<(), Unsigned> {
-        let claimed = Claimed::read(&parts.headers)?;
+    fn check(service: &str, parts: &Parts, body: &[u8]) -> Result<(), SignatureError> {
+        let claimed = SigV4Header::read(&parts.headers)?;
         assert_eq!(claimed.access_key_id, "AKIDEXAMPLE");
         claimed.check(service, parts, body, SECRET, THEN)
     }
@@ -261,8 +263,8 @@ mod tests {
             headers.extend(kind.map(|kind| ("content-type", kind)));
             let parts = request(method, target, &headers);
             assert_eq!(check("service", &parts, body.as_bytes()), Ok(()), "{target}");
-            assert_eq!(check("service", &parts, b"other"), Err(Unsigned::Mismatch));
-            assert_eq!(check("sts", &parts, body.as_bytes()), Err(Unsigned::Scope));
+            assert_eq!(check("service", &parts, b"other"), Err(SignatureError::Mismatch));
+            assert_eq!(check("sts", &parts, body.as_bytes()), Err(SignatureError::Scope));
         }
     }
 
@@ -275,16 +277,16 @@ mod tests {
             headers.extend(more);
             request("GET", "/", &headers)
         };
-        assert_eq!(check("service", &with("x-amz-date", &[]), b""), Err(Unsigned::Incomplete));
+        assert_eq!(check("service", &with("x-amz-date", &[]), b""), Err(SignatureError::Incomplete));
         let token = with("host;x-amz-date", &[("x-amz-security-token", "stolen")]);
-        assert_eq!(check("service", &token, b""), Err(Unsigned::Incomplete));
+        assert_eq!(check("service", &token, b""), Err(SignatureError::Incomplete));
         let parts = with("host;x-amz-date", &[]);
         let late =
-            Claimed::read(&parts.headers).unwrap().check("service", &parts, b"", SECRET, THEN + SKEW + 1);
-        assert_eq!(late, Err(Unsigned::Time));
+            SigV4Header::read(&parts.headers).unwrap().check("service", &parts, b"", SECRET, THEN + SKEW + 1);
+        assert_eq!(late, Err(SignatureError::Time));
         let none = request("GET", "/", &[("authorization", "Bearer x")]);
-        assert_eq!(Claimed::read(&none.headers).unwrap_err(), Unsigned::Missing);
+        assert_eq!(SigV4Header::read(&none.headers).unwrap_err(), SignatureError::Missing);
         let half = request("GET", "/", &[("authorization", "AWS4-HMAC-SHA256 Credential=a/b, Signature=c")]);
-        assert_eq!(Claimed::read(&half.headers).unwrap_err(), Unsigned::Incomplete);
+        assert_eq!(SigV4Header::read(&half.headers).unwrap_err(), SignatureError::Incomplete);
     }
 }

@@ -9,36 +9,36 @@ use std::time::{Duration, SystemTime};
 use http::request::Parts;
 use seawall_core::{Clock, Secret};
 
-use super::endpoint::Endpoint;
-use super::mint::{Credentials, Mint, Session, Unknown};
-use super::options::{Instance, Options, Provider, User};
-use super::role::Role;
-use super::sigv4::{Claimed, Unsigned};
-use crate::jwt::{self, Claims, Unverified};
+use super::endpoint::AwsEndpoint;
+use super::mint::{AwsSession, SessionCredentials, SessionIssuer, SessionTokenError};
+use super::options::{AwsEmulatorOptions, Ec2Instance, IamUser, OidcProvider};
+use super::role::IamRole;
+use super::sigv4::{SigV4Header, SignatureError};
+use crate::jwt::{self, JwtClaims, JwtError};
 use crate::keys::KeyError;
-use crate::ledger::{Ledger, Tally};
+use crate::ledger::{NameCounter, RequestCounters};
 
 /// The name under which everything above the bound is counted.
 const OTHERS: &str = "(others)";
 
 /// Everything that outlives a request, but for the gates.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct AwsState {
     pub(super) clock: Clock,
-    pub(super) ledger: Ledger<Endpoint>,
+    pub(super) ledger: RequestCounters<AwsEndpoint>,
     /// Sessions issued, by who took them and the role.
-    pub(super) sessions: Tally<(String, String)>,
-    providers: Vec<Provider>,
-    users: Vec<User>,
-    pub(super) instance: Instance,
-    pub(super) mint: Mint,
-    policy: Mutex<Arc<Policy>>,
+    pub(super) sessions: NameCounter<(String, String)>,
+    providers: Vec<OidcProvider>,
+    users: Vec<IamUser>,
+    pub(super) instance: Ec2Instance,
+    pub(super) mint: SessionIssuer,
+    policy: Mutex<Arc<AwsSettings>>,
 }
 
 /// What a test may change while the emulator runs.
 #[derive(Clone, Debug)]
-pub(super) struct Policy {
-    pub(super) roles: Vec<Role>,
+pub(super) struct AwsSettings {
+    pub(super) roles: Vec<IamRole>,
     /// The role of each subject at EKS.
     pub(super) associations: BTreeMap<String, String>,
     pub(super) everyone: bool,
@@ -48,42 +48,42 @@ pub(super) struct Policy {
 
 /// Who signed a request.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct RequestSigner {
     /// The ARN that policies know: a user's, or that of the session's role.
     pub(super) arn: String,
     /// The session, if it is one: what it takes from there is a chain.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<AwsSession>,
 }
 
-impl Caller {
+impl RequestSigner {
     /// The ARN that answers and audit logs name.
     pub(super) fn name(&self) -> String {
-        self.session.as_ref().map_or_else(|| self.arn.clone(), Session::arn)
+        self.session.as_ref().map_or_else(|| self.arn.clone(), AwsSession::arn)
     }
 }
 
 /// Why a Kubernetes token is not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Untrusted {
+pub(super) enum UntrustedToken {
     #[error("No OpenIDConnect provider found in your account for the token's issuer")]
     Issuer,
     #[error("Incorrect token audience")]
     Audience,
     #[error(transparent)]
-    Token(#[from] Unverified),
+    Token(#[from] JwtError),
 }
 
-impl State {
-    pub(super) fn new(options: Options, clock: Clock) -> Result<Self, KeyError> {
+impl AwsState {
+    pub(super) fn new(options: AwsEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
             clock,
-            ledger: Ledger::default(),
-            sessions: Tally::new((OTHERS.to_owned(), OTHERS.to_owned())),
+            ledger: RequestCounters::default(),
+            sessions: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
             users: options.users,
             instance: options.instance,
-            mint: Mint::new()?,
-            policy: Mutex::new(Arc::new(Policy {
+            mint: SessionIssuer::new()?,
+            policy: Mutex::new(Arc::new(AwsSettings {
                 roles: options.roles,
                 associations: options.associations,
                 everyone: options.everyone,
@@ -94,20 +94,24 @@ impl State {
     }
 
     /// The claims of a token that one of the providers vouches for, `audiences` being its own if none is given.
-    pub(super) fn trusted(&self, token: &str, audience: Option<&str>) -> Result<Claims, Untrusted> {
+    pub(super) fn verify_token(
+        &self,
+        token: &str,
+        audience: Option<&str>,
+    ) -> Result<JwtClaims, UntrustedToken> {
         // A token is believed by the key that signed it, and then only as the provider of that key.
-        let mut refusal = Untrusted::Issuer;
+        let mut refusal = UntrustedToken::Issuer;
         for provider in &self.providers {
             match jwt::verify(token, &provider.keys) {
-                Err(error) => refusal = Untrusted::Token(error),
-                Ok(claims) if claims.issuer != provider.issuer => refusal = Untrusted::Issuer,
+                Err(error) => refusal = UntrustedToken::Token(error),
+                Ok(claims) if claims.issuer != provider.issuer => refusal = UntrustedToken::Issuer,
                 Ok(claims) => {
                     claims.check_times(self.seconds())?;
                     let is_for = |aud: &String| {
                         audience.map_or_else(|| provider.audiences.contains(aud), |wanted| aud == wanted)
                     };
                     let is_known = claims.audiences.iter().any(is_for);
-                    return if is_known { Ok(claims) } else { Err(Untrusted::Audience) };
+                    return if is_known { Ok(claims) } else { Err(UntrustedToken::Audience) };
                 }
             }
         }
@@ -115,8 +119,13 @@ impl State {
     }
 
     /// Who signed a request to `service`.
-    pub(super) fn caller(&self, service: &str, request: &Parts, body: &[u8]) -> Result<Caller, Unsigned> {
-        let claimed = Claimed::read(&request.headers)?;
+    pub(super) fn verify_signer(
+        &self,
+        service: &str,
+        request: &Parts,
+        body: &[u8],
+    ) -> Result<RequestSigner, SignatureError> {
+        let claimed = SigV4Header::read(&request.headers)?;
         let token = request.headers.get("x-amz-security-token");
         let (secret, caller) = match token {
             Some(token) => self.session_of(claimed.access_key_id, token.to_str().unwrap_or_default())?,
@@ -126,37 +135,41 @@ impl State {
         Ok(caller)
     }
 
-    fn session_of(&self, access_key_id: &str, token: &str) -> Result<(Secret<String>, Caller), Unsigned> {
+    fn session_of(
+        &self,
+        access_key_id: &str,
+        token: &str,
+    ) -> Result<(Secret<String>, RequestSigner), SignatureError> {
         let session = self.mint.read(token, self.seconds()).map_err(|unknown| match unknown {
-            Unknown::NotOurs => Unsigned::UnknownKey,
-            Unknown::Expired => Unsigned::Expired,
+            SessionTokenError::NotOurs => SignatureError::UnknownKey,
+            SessionTokenError::Expired => SignatureError::Expired,
         })?;
         if session.access_key_id != access_key_id {
-            return Err(Unsigned::UnknownKey);
+            return Err(SignatureError::UnknownKey);
         }
         let secret = self.mint.secret_of(access_key_id);
-        Ok((secret, Caller { arn: session.role.clone(), session: Some(session) }))
+        Ok((secret, RequestSigner { arn: session.role.clone(), session: Some(session) }))
     }
 
-    fn user_of(&self, access_key_id: &str) -> Result<(Secret<String>, Caller), Unsigned> {
+    fn user_of(&self, access_key_id: &str) -> Result<(Secret<String>, RequestSigner), SignatureError> {
         let user = self.users.iter().find(|user| user.access_key_id == access_key_id);
-        let user = user.ok_or(Unsigned::UnknownKey)?;
-        Ok((user.secret_access_key.clone(), Caller { arn: user.arn.clone(), session: None }))
+        let user = user.ok_or(SignatureError::UnknownKey)?;
+        Ok((user.secret_access_key.clone(), RequestSigner { arn: user.arn.clone(), session: None }))
     }
 
     /// The role of this ARN, if there is one.
-    pub(super) fn role(&self, arn: &str) -> Option<Role> {
-        let policy = self.policy();
+    pub(super) fn role(&self, arn: &str) -> Option<IamRole> {
+        let policy = self.settings();
         let known = policy.roles.iter().find(|role| role.arn == arn).cloned();
-        known.or_else(|| policy.everyone.then(|| Role::open(arn)))
+        known.or_else(|| policy.everyone.then(|| IamRole::open(arn)))
     }
 
     /// Issues a session that lives for `lifetime` or, if that is less, for as long as any may.
-    pub(super) fn issue(&self, session: Session, lifetime: Duration) -> Credentials {
+    pub(super) fn issue(&self, session: AwsSession, lifetime: Duration) -> SessionCredentials {
         self.sessions.count((session.taken_by.clone(), session.role.clone()));
-        let lifetime = lifetime.min(self.policy().session_lifetime);
+        let lifetime = lifetime.min(self.settings().session_lifetime);
         let exp = self.seconds().saturating_add(lifetime.as_secs());
-        self.mint.issue(Session { exp, ..session })
+        self.mint.issue(AwsSession { exp, ..session })
     }
 
     pub(super) fn seconds(&self) -> u64 {
@@ -164,23 +177,23 @@ impl State {
     }
 
     /// The end of a session as it is written: UTC, with a fraction that is never later than the end if it is told so.
-    pub(super) fn written(&self, exp: u64) -> String {
+    pub(super) fn format_expiry(&self, exp: u64) -> String {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(exp);
         let at = jiff::Timestamp::try_from(at).unwrap_or(jiff::Timestamp::MAX);
-        let form = if self.policy().fractions { "%Y-%m-%dT%H:%M:%S.250Z" } else { "%Y-%m-%dT%H:%M:%SZ" };
+        let form = if self.settings().fractions { "%Y-%m-%dT%H:%M:%S.250Z" } else { "%Y-%m-%dT%H:%M:%SZ" };
         at.strftime(form).to_string()
     }
 
-    pub(super) fn policy(&self) -> Arc<Policy> {
+    pub(super) fn settings(&self) -> Arc<AwsSettings> {
         self.lock().clone()
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut Policy)) {
+    pub(super) fn update_settings(&self, change: impl FnOnce(&mut AwsSettings)) {
         change(Arc::make_mut(&mut self.lock()));
     }
 
     /// A lock, because a test's thread writes; never held across an await.
-    fn lock(&self) -> MutexGuard<'_, Arc<Policy>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<AwsSettings>> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::StatusCode;
 use http::request::Parts;
 
-use super::mint::{Credentials, Session};
-use super::reply::{self, Reply, element, leaf};
-use super::role::{Role, RoleName};
-use super::sigv4::Unsigned;
-use super::state::{State, Untrusted};
-use crate::jwt::Unverified;
+use super::mint::{AwsSession, SessionCredentials};
+use super::reply::{self, EmulatorReply, element, leaf};
+use super::role::{IamRole, RoleArnParts};
+use super::sigv4::SignatureError;
+use super::state::{AwsState, UntrustedToken};
+use crate::jwt::JwtError;
 
 const VERSION: &str = "2011-06-15";
 
@@ -27,7 +27,7 @@ const TAGS: usize = 50;
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum AwsStsRefusal {
     #[error("Could not find operation {0} for version {VERSION}")]
     Action(String),
     #[error("1 validation error detected: Value at '{0}' failed to satisfy constraint")]
@@ -43,31 +43,31 @@ pub(super) enum Refused {
     #[error("User: {0} is not authorized to perform: sts:AssumeRole on resource: {1}")]
     Denied(String, String),
     #[error(transparent)]
-    Token(#[from] Untrusted),
+    Token(#[from] UntrustedToken),
     #[error(transparent)]
-    Signature(#[from] Unsigned),
+    Signature(#[from] SignatureError),
 }
 
-impl Refused {
+impl AwsStsRefusal {
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         let (bad, forbidden) = (StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN);
         match self {
             Self::Action(_) => (bad, "InvalidAction"),
             Self::Validation(_) | Self::TooLong | Self::ChainTooLong => (bad, "ValidationError"),
             Self::NotTrusted | Self::Denied(..) => (forbidden, "AccessDenied"),
-            Self::Token(Untrusted::Token(Unverified::Expired)) => (bad, "ExpiredTokenException"),
+            Self::Token(UntrustedToken::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
             Self::Token(_) => (bad, "InvalidIdentityToken"),
-            Self::Signature(Unsigned::Missing) => (forbidden, "MissingAuthenticationToken"),
-            Self::Signature(Unsigned::Incomplete) => (bad, "IncompleteSignature"),
-            Self::Signature(Unsigned::UnknownKey) => (forbidden, "InvalidClientTokenId"),
-            Self::Signature(Unsigned::Expired) => (forbidden, "ExpiredToken"),
-            Self::Signature(Unsigned::Scope | Unsigned::Time | Unsigned::Mismatch) => {
+            Self::Signature(SignatureError::Missing) => (forbidden, "MissingAuthenticationToken"),
+            Self::Signature(SignatureError::Incomplete) => (bad, "IncompleteSignature"),
+            Self::Signature(SignatureError::UnknownKey) => (forbidden, "InvalidClientTokenId"),
+            Self::Signature(SignatureError::Expired) => (forbidden, "ExpiredToken"),
+            Self::Signature(SignatureError::Scope | SignatureError::Time | SignatureError::Mismatch) => {
                 (forbidden, "SignatureDoesNotMatch")
             }
         }
     }
 
-    pub(super) fn reply(&self) -> Reply {
+    pub(super) fn reply(&self) -> EmulatorReply {
         let (status, code) = self.status_and_code();
         reply::refused(status, code, &self.to_string())
     }
@@ -75,7 +75,7 @@ impl Refused {
 
 /// What a form asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum StsAction {
     WebIdentity,
     AssumeRole,
     CallerIdentity,
@@ -84,20 +84,20 @@ pub(super) enum Action {
 
 /// A form, its fields by name; of a field that is given twice the last counts.
 #[derive(Debug)]
-pub(super) struct Form(BTreeMap<String, String>);
+pub(super) struct StsForm(BTreeMap<String, String>);
 
-impl Form {
+impl StsForm {
     pub(super) fn parse(body: &[u8]) -> Self {
         Self(url::form_urlencoded::parse(body).into_owned().collect())
     }
 
-    pub(super) fn action(&self) -> Action {
+    pub(super) fn action(&self) -> StsAction {
         match self.field("Action") {
-            _ if self.field("Version") != Some(VERSION) => Action::Unknown,
-            Some("AssumeRoleWithWebIdentity") => Action::WebIdentity,
-            Some("AssumeRole") => Action::AssumeRole,
-            Some("GetCallerIdentity") => Action::CallerIdentity,
-            _ => Action::Unknown,
+            _ if self.field("Version") != Some(VERSION) => StsAction::Unknown,
+            Some("AssumeRoleWithWebIdentity") => StsAction::WebIdentity,
+            Some("AssumeRole") => StsAction::AssumeRole,
+            Some("GetCallerIdentity") => StsAction::CallerIdentity,
+            _ => StsAction::Unknown,
         }
     }
 
@@ -105,37 +105,37 @@ impl Form {
         self.0.get(name).map(String::as_str)
     }
 
-    fn checked(&self, name: &'static str, is_good: impl Fn(&str) -> bool) -> Result<&str, Refused> {
-        self.field(name).filter(|text| is_good(text)).ok_or(Refused::Validation(name))
+    fn checked(&self, name: &'static str, is_good: impl Fn(&str) -> bool) -> Result<&str, AwsStsRefusal> {
+        self.field(name).filter(|text| is_good(text)).ok_or(AwsStsRefusal::Validation(name))
     }
 
-    fn role(&self) -> Result<&str, Refused> {
-        self.checked("RoleArn", |arn| RoleName::of(arn).is_some())
+    fn role(&self) -> Result<&str, AwsStsRefusal> {
+        self.checked("RoleArn", |arn| RoleArnParts::of(arn).is_some())
     }
 
-    fn session_name(&self) -> Result<&str, Refused> {
+    fn session_name(&self) -> Result<&str, AwsStsRefusal> {
         let is_in = |b: u8| b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b);
         self.checked("RoleSessionName", |name| (2..=64).contains(&name.len()) && name.bytes().all(is_in))
     }
 
-    fn duration(&self) -> Result<Duration, Refused> {
+    fn duration(&self) -> Result<Duration, AwsStsRefusal> {
         let stated = self.field("DurationSeconds").map_or(Ok(HOUR), str::parse);
         let seconds = stated.ok().filter(|seconds| DURATIONS.contains(seconds));
-        seconds.map(Duration::from_secs).ok_or(Refused::Validation("DurationSeconds"))
+        seconds.map(Duration::from_secs).ok_or(AwsStsRefusal::Validation("DurationSeconds"))
     }
 
-    fn tags(&self) -> Result<BTreeMap<String, String>, Refused> {
+    fn tags(&self) -> Result<BTreeMap<String, String>, AwsStsRefusal> {
         let tag = |n: usize| {
             let part = |part| self.field(&format!("Tags.member.{n}.{part}")).map(str::to_owned);
             part("Key").zip(part("Value"))
         };
         let tags: BTreeMap<_, _> = (1..=TAGS + 1).map_while(tag).collect();
         let is_good = tags.len() <= TAGS && tags.keys().all(|key| (1..=128).contains(&key.chars().count()));
-        if is_good { Ok(tags) } else { Err(Refused::Validation("Tags")) }
+        if is_good { Ok(tags) } else { Err(AwsStsRefusal::Validation("Tags")) }
     }
 
-    fn session(&self, taken_by: &str) -> Result<Session, Refused> {
-        Ok(Session {
+    fn session(&self, taken_by: &str) -> Result<AwsSession, AwsStsRefusal> {
+        Ok(AwsSession {
             access_key_id: String::new(),
             role: self.role()?.to_owned(),
             name: self.session_name()?.to_owned(),
@@ -147,22 +147,23 @@ impl Form {
 }
 
 /// Answers a call.
-pub(super) fn answer(state: &State, form: &Form, request: &Parts, body: &[u8]) -> Reply {
+pub(super) fn answer(state: &AwsState, form: &StsForm, request: &Parts, body: &[u8]) -> EmulatorReply {
     let answered = match form.action() {
-        Action::WebIdentity => web_identity(state, form),
-        Action::AssumeRole => assume_role(state, form, request, body),
-        Action::CallerIdentity => caller_identity(state, request, body),
-        Action::Unknown => Err(Refused::Action(form.field("Action").unwrap_or_default().to_owned())),
+        StsAction::WebIdentity => web_identity(state, form),
+        StsAction::AssumeRole => assume_role(state, form, request, body),
+        StsAction::CallerIdentity => caller_identity(state, request, body),
+        StsAction::Unknown => Err(AwsStsRefusal::Action(form.field("Action").unwrap_or_default().to_owned())),
     };
     answered.unwrap_or_else(|refused| refused.reply())
 }
 
-fn web_identity(state: &State, form: &Form) -> Result<Reply, Refused> {
+fn web_identity(state: &AwsState, form: &StsForm) -> Result<EmulatorReply, AwsStsRefusal> {
     let (arn, duration) = (form.role()?, form.duration()?);
     let token = form.checked("WebIdentityToken", |token| (4..=20_000).contains(&token.len()))?;
-    let claims = state.trusted(token, None)?;
+    let claims = state.verify_token(token, None)?;
     let session = form.session(&claims.subject)?;
-    let role = state.role(arn).filter(|role| role.admits(&claims.subject)).ok_or(Refused::NotTrusted)?;
+    let role =
+        state.role(arn).filter(|role| role.admits(&claims.subject)).ok_or(AwsStsRefusal::NotTrusted)?;
     check_duration(&role, duration)?;
     let issued = state.issue(session, duration);
     let about = leaf("SubjectFromWebIdentityToken", &claims.subject)
@@ -171,37 +172,42 @@ fn web_identity(state: &State, form: &Form) -> Result<Reply, Refused> {
     Ok(reply::answered("AssumeRoleWithWebIdentity", &(result(state, &issued) + &about)))
 }
 
-fn assume_role(state: &State, form: &Form, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
-    let caller = state.caller("sts", request, body)?;
+fn assume_role(
+    state: &AwsState,
+    form: &StsForm,
+    request: &Parts,
+    body: &[u8],
+) -> Result<EmulatorReply, AwsStsRefusal> {
+    let caller = state.verify_signer("sts", request, body)?;
     let (arn, duration) = (form.role()?, form.duration()?);
-    let session = Session { tags: form.tags()?, ..form.session(&caller.arn)? };
+    let session = AwsSession { tags: form.tags()?, ..form.session(&caller.arn)? };
     let role = state.role(arn).filter(|role| role.admits_signer(&caller.arn, form.field("ExternalId")));
-    let role = role.ok_or_else(|| Refused::Denied(caller.name(), arn.to_owned()))?;
+    let role = role.ok_or_else(|| AwsStsRefusal::Denied(caller.name(), arn.to_owned()))?;
     check_duration(&role, duration)?;
     if caller.session.is_some() && duration > CHAINED {
-        return Err(Refused::ChainTooLong);
+        return Err(AwsStsRefusal::ChainTooLong);
     }
     let issued = state.issue(session, duration);
     Ok(reply::answered("AssumeRole", &result(state, &issued)))
 }
 
-fn check_duration(role: &Role, duration: Duration) -> Result<(), Refused> {
-    if duration > role.longest { Err(Refused::TooLong) } else { Ok(()) }
+fn check_duration(role: &IamRole, duration: Duration) -> Result<(), AwsStsRefusal> {
+    if duration > role.longest { Err(AwsStsRefusal::TooLong) } else { Ok(()) }
 }
 
-fn result(state: &State, issued: &Credentials) -> String {
+fn result(state: &AwsState, issued: &SessionCredentials) -> String {
     let session = &issued.session;
     let credentials = leaf("AccessKeyId", &session.access_key_id)
         + &leaf("SecretAccessKey", issued.secret.expose())
         + &leaf("SessionToken", issued.token.expose())
-        + &leaf("Expiration", &state.written(session.exp));
+        + &leaf("Expiration", &state.format_expiry(session.exp));
     let id = format!("AROAEMULATEDROLE00000:{}", session.name);
     let user = leaf("Arn", &session.arn()) + &leaf("AssumedRoleId", &id);
     element("Credentials", &credentials) + &element("AssumedRoleUser", &user)
 }
 
-fn caller_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
-    let caller = state.caller("sts", request, body)?;
+fn caller_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<EmulatorReply, AwsStsRefusal> {
+    let caller = state.verify_signer("sts", request, body)?;
     let (arn, session) = (caller.name(), caller.session);
     let account = arn.split(':').nth(4).unwrap_or_default();
     let id = session

@@ -9,80 +9,84 @@ use hyper::body::Incoming;
 use seawall_core::Clock;
 use serde_json::json;
 
-use super::broken::broken;
-use super::endpoint::Endpoint;
+use super::broken::fault_reply;
+use super::endpoint::GoogleEndpoint;
 use super::impersonation::Impersonation;
 
-use super::metadata::Metadata;
-use super::options::Options;
-use super::reply::{self, Reply};
-use super::routing::Route;
+use super::metadata::MetadataServer;
+use super::options::GoogleEmulatorOptions;
+use super::reply::{self, EmulatorReply};
+use super::routing::GoogleRoute;
 use super::services;
-use super::state::State;
-use super::token::AccessToken;
-use crate::faults::{Fate, Faults, Gates};
+use super::state::GoogleState;
+use super::token::EmulatedAccessToken;
+use crate::faults::{FaultDecision, FaultInjector, Faults};
 use crate::keys::KeyError;
-use crate::ledger::{Counts, End};
-use crate::reply::garbled;
-use crate::server::{Closed, Service};
+use crate::ledger::{CountedOutcome, EndpointCounts};
+use crate::reply::truncated;
+use crate::server::{CloseConnection, RequestHandler};
 
-/// The emulator's own page, for checkers outside of the process: what [`super::Running`] tells those within.
+/// The emulator's own page, for checkers outside of the process: what [`super::GoogleEmulator`] tells those within.
 const COUNTS: &str = "/emulator/counts";
 
 #[derive(Debug)]
-pub(super) struct Cloud {
-    state: State,
-    gates: Gates<Endpoint>,
-    metadata: Metadata,
+pub(super) struct GoogleCloud {
+    state: GoogleState,
+    gates: FaultInjector<GoogleEndpoint>,
+    metadata: MetadataServer,
 }
 
-impl Service for Cloud {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Reply, Closed> {
+impl RequestHandler for GoogleCloud {
+    async fn answer(&self, request: Request<Incoming>) -> Result<EmulatorReply, CloseConnection> {
         if request.uri().path() == COUNTS {
             return Ok(self.all_counts());
         }
-        let route = Route::of(request.method(), request.uri().path());
+        let route = GoogleRoute::of(request.method(), request.uri().path());
         let endpoint = route.endpoint();
-        let mut visit = self.state.ledger.arrive(endpoint);
-        let fate = self.gates.pass(endpoint, &self.state.clock).await;
-        if fate == Fate::Close {
-            return Err(Closed);
+        let mut visit = self.state.ledger.start_request(endpoint);
+        let fate = self.gates.decide(endpoint, &self.state.clock).await;
+        if fate == FaultDecision::Close {
+            return Err(CloseConnection);
         }
-        if let Some(reply) = broken(endpoint, fate) {
+        if let Some(reply) = fault_reply(endpoint, fate) {
             return Ok(reply);
         }
         let reply = self.serve(route, request).await;
-        if fate == Fate::Garble {
-            return Ok(garbled(reply).await);
+        if fate == FaultDecision::Truncate {
+            return Ok(truncated(reply).await);
         }
-        visit.ends(if reply.status().as_u16() < 400 { End::Answered } else { End::Refused });
+        visit.set_result(if reply.status().as_u16() < 400 {
+            CountedOutcome::Answered
+        } else {
+            CountedOutcome::Refused
+        });
         Ok(reply)
     }
 }
 
-impl Cloud {
-    pub(super) fn new(options: Options, clock: Clock) -> Result<Self, KeyError> {
+impl GoogleCloud {
+    pub(super) fn new(options: GoogleEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
-            gates: Gates::new(&Endpoint::ALL, &Endpoint::FAULTY, &options.faults),
-            metadata: Metadata::new(&options.machine),
-            state: State::new(options, clock)?,
+            gates: FaultInjector::new(&GoogleEndpoint::ALL, &GoogleEndpoint::FAULTY, &options.faults),
+            metadata: MetadataServer::new(&options.machine),
+            state: GoogleState::new(options, clock)?,
         })
     }
 
-    async fn serve(&self, route: Route, request: Request<Incoming>) -> Reply {
+    async fn serve(&self, route: GoogleRoute, request: Request<Incoming>) -> EmulatorReply {
         let state = &self.state;
         match route {
-            Route::Exchange => services::exchange(state, request).await,
-            Route::AccessToken(account) => services::access_token_for(state, &account, request).await,
-            Route::IdToken(account) => services::id_token_for(state, &account, request).await,
-            Route::Keys => services::published_keys(state).await,
-            Route::TokenInfo => services::token_info(state, request.uri().query().unwrap_or_default()),
-            Route::Metadata => self.metadata.answer(state, &request).await,
+            GoogleRoute::Exchange => services::exchange(state, request).await,
+            GoogleRoute::AccessToken(account) => services::access_token_for(state, &account, request).await,
+            GoogleRoute::IdToken(account) => services::id_token_for(state, &account, request).await,
+            GoogleRoute::Keys => services::published_keys(state).await,
+            GoogleRoute::TokenInfo => services::token_info(state, request.uri().query().unwrap_or_default()),
+            GoogleRoute::Metadata => self.metadata.answer(state, &request).await,
         }
     }
 
-    fn all_counts(&self) -> Reply {
-        let endpoints = Endpoint::ALL.into_iter().map(|endpoint| {
+    fn all_counts(&self) -> EmulatorReply {
+        let endpoints = GoogleEndpoint::ALL.into_iter().map(|endpoint| {
             let counts = self.state.ledger.counts(endpoint);
             let told = json!({"calls": counts.calls, "answered": counts.answered, "refused": counts.refused,
                               "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
@@ -98,10 +102,10 @@ impl Cloud {
     }
 }
 
-/// What [`super::Running`] passes on.
-impl Cloud {
-    pub(super) fn set_faults(&self, endpoint: Endpoint, faults: Faults) {
-        self.gates.set(endpoint, faults);
+/// What [`super::GoogleEmulator`] passes on.
+impl GoogleCloud {
+    pub(super) fn set_faults(&self, endpoint: GoogleEndpoint, faults: Faults) {
+        self.gates.set_faults(endpoint, faults);
     }
 
     pub(super) fn set_token_lifetime(&self, lifetime: Duration) {
@@ -116,7 +120,7 @@ impl Cloud {
         self.metadata.set_attribute(name, value);
     }
 
-    pub(super) fn counts(&self, endpoint: Endpoint) -> Counts {
+    pub(super) fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
         self.state.ledger.counts(endpoint)
     }
 
@@ -128,7 +132,7 @@ impl Cloud {
         self.state.impersonations.all()
     }
 
-    pub(super) fn access_token(&self, token: &str) -> Option<AccessToken> {
+    pub(super) fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.state.access_token(token)
     }
 }

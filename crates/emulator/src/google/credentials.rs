@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::impersonation::Impersonation;
-use super::reply::{Reply, api_error};
-use super::token::{AccessToken, CLOUD_PLATFORM};
+use super::reply::{EmulatorReply, api_error};
+use super::token::{CLOUD_PLATFORM, EmulatedAccessToken};
 
 /// The scopes of which a caller's token needs one.
 const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
@@ -25,7 +25,7 @@ pub(super) const ISSUER: &str = "https://accounts.google.com";
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum IamCredentialsRefusal {
     #[error("the request has no valid access token: OAuth 2 access token expected")]
     Unauthenticated,
     #[error("the access token has none of the scopes that IAM Credentials asks for")]
@@ -44,8 +44,8 @@ pub(super) enum Refused {
     Delegates,
 }
 
-impl Refused {
-    pub(super) fn reply(&self) -> Reply {
+impl IamCredentialsRefusal {
+    pub(super) fn reply(&self) -> EmulatorReply {
         let (status, name) = match self {
             Self::Unauthenticated => (StatusCode::UNAUTHORIZED, "UNAUTHENTICATED"),
             Self::Scope | Self::Denied(_) => (StatusCode::FORBIDDEN, "PERMISSION_DENIED"),
@@ -85,33 +85,40 @@ fn null_is_default<'b, D: Deserializer<'b>, T: Deserialize<'b> + Default>(from: 
 }
 
 /// Reads a body.
-pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Refused> {
+pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, IamCredentialsRefusal> {
     // Only the place and kind of the mistake: serde_json's text can repeat a value.
-    serde_json::from_slice(body)
-        .map_err(|error| Refused::Body(format!("line {} column {}", error.line(), error.column())))
+    serde_json::from_slice(body).map_err(|error| {
+        IamCredentialsRefusal::Body(format!("line {} column {}", error.line(), error.column()))
+    })
 }
 
 /// Whether the caller's token is good enough to be judged at all.
-pub(super) fn authenticate(token: Option<AccessToken>) -> Result<AccessToken, Refused> {
-    let token = token.ok_or(Refused::Unauthenticated)?;
-    if token.allows(CLOUD_PLATFORM) || token.allows(IAM_SCOPE) { Ok(token) } else { Err(Refused::Scope) }
+pub(super) fn authenticate(
+    token: Option<EmulatedAccessToken>,
+) -> Result<EmulatedAccessToken, IamCredentialsRefusal> {
+    let token = token.ok_or(IamCredentialsRefusal::Unauthenticated)?;
+    if token.allows(CLOUD_PLATFORM) || token.allows(IAM_SCOPE) {
+        Ok(token)
+    } else {
+        Err(IamCredentialsRefusal::Scope)
+    }
 }
 
 impl AccessTokenRequest {
     /// The scopes and the life of the token to issue.
     pub(super) fn check(
         self,
-        caller: &AccessToken,
+        caller: &EmulatedAccessToken,
         account: &str,
         policy: &Impersonation,
         long_lifetimes: bool,
-    ) -> Result<(Vec<String>, Duration), Refused> {
+    ) -> Result<(Vec<String>, Duration), IamCredentialsRefusal> {
         let longest = if long_lifetimes { TWELVE_HOURS } else { HOUR };
         let lifetime = self.lifetime.as_deref().map_or(Some(HOUR), seconds);
         let lifetime = lifetime.filter(|life| !life.is_zero() && *life <= longest);
-        let lifetime = lifetime.ok_or(Refused::Lifetime(longest.as_secs()))?;
+        let lifetime = lifetime.ok_or(IamCredentialsRefusal::Lifetime(longest.as_secs()))?;
         if self.scope.is_empty() {
-            return Err(Refused::NoScope);
+            return Err(IamCredentialsRefusal::NoScope);
         }
         allow(policy, caller, &self.delegates, account, "getAccessToken")?;
         Ok((self.scope, lifetime))
@@ -122,12 +129,12 @@ impl IdTokenRequest {
     /// Whether the token may be issued.
     pub(super) fn check(
         &self,
-        caller: &AccessToken,
+        caller: &EmulatedAccessToken,
         account: &str,
         policy: &Impersonation,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), IamCredentialsRefusal> {
         if self.audience.is_empty() {
-            return Err(Refused::NoAudience);
+            return Err(IamCredentialsRefusal::NoAudience);
         }
         allow(policy, caller, &self.delegates, account, "getOpenIdToken")
     }
@@ -151,20 +158,21 @@ impl IdTokenRequest {
 /// Every link of the chain from the caller through the delegates to the account must be allowed.
 fn allow(
     policy: &Impersonation,
-    caller: &AccessToken,
+    caller: &EmulatedAccessToken,
     delegates: &[String],
     account: &str,
     permission: &'static str,
-) -> Result<(), Refused> {
+) -> Result<(), IamCredentialsRefusal> {
     let mut from = caller.account.as_deref().unwrap_or(&caller.sub);
     for delegate in delegates {
-        let to = delegate.strip_prefix("projects/-/serviceAccounts/").ok_or(Refused::Delegates)?;
+        let to =
+            delegate.strip_prefix("projects/-/serviceAccounts/").ok_or(IamCredentialsRefusal::Delegates)?;
         if !policy.allows(from, to) {
-            return Err(Refused::Denied(permission));
+            return Err(IamCredentialsRefusal::Denied(permission));
         }
         from = to;
     }
-    if policy.allows(from, account) { Ok(()) } else { Err(Refused::Denied(permission)) }
+    if policy.allows(from, account) { Ok(()) } else { Err(IamCredentialsRefusal::Denied(permission)) }
 }
 
 /// A duration as JSON carries it (protobuf's `google.protobuf.Duration`): seconds with an `s`.

@@ -2,7 +2,7 @@
 
 /// What a request asks for. Faults and counts are kept by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Endpoint {
+pub enum GoogleEndpoint {
     /// `POST /v1/token`: a Kubernetes token for a federated access token.
     Exchange,
     /// `POST …:generateAccessToken`.
@@ -17,12 +17,12 @@ pub enum Endpoint {
     Metadata,
 }
 
-impl Endpoint {
+impl GoogleEndpoint {
     /// Every endpoint.
     pub const ALL: [Self; 6] =
         [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Keys, Self::TokenInfo, Self::Metadata];
 
-    /// Those that [`set_faults`](super::Running::set_faults) breaks. Not the two at which a checker asks for the truth.
+    /// Those that [`set_faults`](super::GoogleEmulator::set_faults) breaks. Not the two at which a checker asks for the truth.
     pub const FAULTY: [Self; 4] = [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Metadata];
 
     /// Its name in flags and in `/emulator/counts`.

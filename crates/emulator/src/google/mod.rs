@@ -1,6 +1,6 @@
 //! Google on loopback: one listener for the security token service, IAM Credentials and a metadata server.
 //!
-//! [`start`] binds and serves; the [`Running`] it hands back is the only handle: what was asked, what to break next,
+//! [`start`] binds and serves; the [`GoogleEmulator`] it hands back is the only handle: what was asked, what to break next,
 //! and the end. Paths choose the service, as the real hosts would: `/v1/token` (sts.googleapis.com),
 //! `/v1/projects/-/serviceAccounts/…` (iamcredentials.googleapis.com), `/oauth2/v3/certs` (www.googleapis.com),
 //! `/tokeninfo` (oauth2.googleapis.com) and everything else a virtual machine's metadata server. One path is the
@@ -25,11 +25,11 @@ mod state;
 mod sts;
 mod token;
 
-pub use crate::ledger::Counts;
-pub use endpoint::Endpoint;
+pub use crate::ledger::EndpointCounts;
+pub use endpoint::GoogleEndpoint;
 pub use impersonation::Impersonation;
-pub use metadata::{CONCEALED, Machine};
-pub use options::Options;
-pub use provider::Provider;
-pub use running::{Running, start};
-pub use token::AccessToken;
+pub use metadata::{CONCEALED, GceMachine};
+pub use options::GoogleEmulatorOptions;
+pub use provider::WorkloadIdentityProvider;
+pub use running::{GoogleEmulator, start};
+pub use token::EmulatedAccessToken;

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::impersonation::Impersonation;
-use super::metadata::Machine;
-use super::provider::Provider;
+use super::metadata::GceMachine;
+use super::provider::WorkloadIdentityProvider;
 use crate::faults::Faults;
 use crate::keys::SigningKey;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct GoogleEmulatorOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The workload identity providers whose Kubernetes tokens are exchanged.
-    pub providers: Vec<Provider>,
+    pub providers: Vec<WorkloadIdentityProvider>,
     /// Who may become which service account.
     pub impersonation: Impersonation,
     /// The virtual machine of the metadata server, and its project.
-    pub machine: Machine,
-    /// What goes wrong from the start; see [`set_faults`](super::Running::set_faults).
+    pub machine: GceMachine,
+    /// What goes wrong from the start; see [`set_faults`](super::GoogleEmulator::set_faults).
     pub faults: Faults,
     /// The longest life of any token issued, however long a one is asked for. Google's is one hour.
     pub token_lifetime: Duration,
@@ -33,13 +33,13 @@ pub struct Options {
     pub identity_key: Option<Arc<SigningKey>>,
 }
 
-impl Default for Options {
+impl Default for GoogleEmulatorOptions {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             providers: Vec::new(),
             impersonation: Impersonation::default(),
-            machine: Machine::default(),
+            machine: GceMachine::default(),
             faults: Faults::default(),
             token_lifetime: Duration::from_secs(3600),
             long_lifetimes: false,

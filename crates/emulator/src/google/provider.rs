@@ -6,7 +6,7 @@ use crate::keys::KeySet;
 
 /// A workload identity provider: whose tokens are accepted, under which name.
 #[derive(Clone, Debug)]
-pub struct Provider {
+pub struct WorkloadIdentityProvider {
     /// The `audience` of an exchange, such as
     /// `//iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER`.
     pub name: String,

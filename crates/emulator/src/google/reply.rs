@@ -6,41 +6,41 @@ use http::StatusCode;
 use http::header::{self, HeaderValue};
 use serde_json::{Value, json};
 
-use crate::reply::Unread;
-pub(super) use crate::reply::{Reply, body, html, is_form, reply};
+use crate::reply::RequestBodyError;
+pub(super) use crate::reply::{EmulatorReply, html, is_form, read_body, reply};
 
 /// JSON, as Google's APIs label it.
-pub(super) fn json(status: StatusCode, body: &Value) -> Reply {
+pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json; charset=UTF-8", body.to_string())
 }
 
 /// The error of an API (google.rpc.Status over HTTP, cloud.google.com/apis/design/errors).
-pub(super) fn api_error(status: StatusCode, name: &str, message: &str) -> Reply {
+pub(super) fn api_error(status: StatusCode, name: &str, message: &str) -> EmulatorReply {
     json(status, &json!({"error": {"code": status.as_u16(), "message": message, "status": name}}))
 }
 
 /// The error of a token endpoint (RFC 6749 section 5.2).
-pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) -> Reply {
+pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) -> EmulatorReply {
     json(status, &json!({"error": error, "error_description": description}))
 }
 
 /// The answer of a broken service, in the shape of an API.
-pub(super) fn failure(status: StatusCode) -> Reply {
+pub(super) fn failure(status: StatusCode) -> EmulatorReply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
     api_error(status, name, "The emulator was told to fail.")
 }
 
 /// 429 with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 knows no fractions).
-pub(super) fn throttled(mut reply: Reply, wait: Duration) -> Reply {
+pub(super) fn throttled(mut reply: EmulatorReply, wait: Duration) -> EmulatorReply {
     *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     reply
 }
 
-impl Unread {
+impl RequestBodyError {
     /// Google's answer to a body that is not read.
-    pub(super) fn reply(self) -> Reply {
+    pub(super) fn reply(self) -> EmulatorReply {
         let (status, name) = match self {
             Self::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "INVALID_ARGUMENT"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "DEADLINE_EXCEEDED"),

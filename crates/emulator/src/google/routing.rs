@@ -2,12 +2,12 @@
 
 use http::Method;
 
-use super::endpoint::Endpoint;
+use super::endpoint::GoogleEndpoint;
 use super::metadata::percent_decoded;
 
 /// Which service a path names, with the service account it is about.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum GoogleRoute {
     Exchange,
     AccessToken(String),
     IdToken(String),
@@ -16,7 +16,7 @@ pub(super) enum Route {
     Metadata,
 }
 
-impl Route {
+impl GoogleRoute {
     pub(super) fn of(method: &Method, path: &str) -> Self {
         let post = method == Method::POST;
         match path {
@@ -40,14 +40,14 @@ impl Route {
         }
     }
 
-    pub(super) fn endpoint(&self) -> Endpoint {
+    pub(super) fn endpoint(&self) -> GoogleEndpoint {
         match self {
-            Self::Exchange => Endpoint::Exchange,
-            Self::AccessToken(_) => Endpoint::AccessToken,
-            Self::IdToken(_) => Endpoint::IdToken,
-            Self::Keys => Endpoint::Keys,
-            Self::TokenInfo => Endpoint::TokenInfo,
-            Self::Metadata => Endpoint::Metadata,
+            Self::Exchange => GoogleEndpoint::Exchange,
+            Self::AccessToken(_) => GoogleEndpoint::AccessToken,
+            Self::IdToken(_) => GoogleEndpoint::IdToken,
+            Self::Keys => GoogleEndpoint::Keys,
+            Self::TokenInfo => GoogleEndpoint::TokenInfo,
+            Self::Metadata => GoogleEndpoint::Metadata,
         }
     }
 }

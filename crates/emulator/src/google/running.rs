@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 
-use super::cloud::Cloud;
-use super::endpoint::Endpoint;
+use super::cloud::GoogleCloud;
+use super::endpoint::GoogleEndpoint;
 use super::impersonation::Impersonation;
-use super::options::Options;
-use super::token::AccessToken;
+use super::options::GoogleEmulatorOptions;
+use super::token::EmulatedAccessToken;
 use crate::faults::Faults;
-use crate::ledger::Counts;
-use crate::server::Server;
+use crate::ledger::EndpointCounts;
+use crate::server::EmulatorServer;
 
 /// A running emulator. Dropping it closes the listener and every connection.
 #[derive(Debug)]
-pub struct Running {
+pub struct GoogleEmulator {
     address: SocketAddr,
-    cloud: Arc<Cloud>,
-    server: Server,
+    cloud: Arc<GoogleCloud>,
+    server: EmulatorServer,
 }
 
 /// Binds and serves on the current runtime.
 ///
 /// # Errors
 /// The address cannot be bound, or there is no randomness for a key.
-pub async fn start(options: Options, clock: Clock) -> io::Result<Running> {
+pub async fn start(options: GoogleEmulatorOptions, clock: Clock) -> io::Result<GoogleEmulator> {
     let listener = tokio::net::TcpListener::bind(options.listen).await?;
     let address = listener.local_addr()?;
-    let cloud = Arc::new(Cloud::new(options, clock).map_err(io::Error::other)?);
-    let server = Server::start(listener, cloud.clone());
-    Ok(Running { address, cloud, server })
+    let cloud = Arc::new(GoogleCloud::new(options, clock).map_err(io::Error::other)?);
+    let server = EmulatorServer::start(listener, cloud.clone());
+    Ok(GoogleEmulator { address, cloud, server })
 }
 
-impl Running {
+impl GoogleEmulator {
     /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -50,17 +50,17 @@ impl Running {
 
     /// Breaks (or mends) the exchange, both kinds of impersonation and the metadata server from the next request on.
     pub fn set_faults(&self, faults: &Faults) {
-        for endpoint in Endpoint::FAULTY {
+        for endpoint in GoogleEndpoint::FAULTY {
             self.set_faults_on(endpoint, faults.clone());
         }
     }
 
     /// Breaks (or mends) one endpoint from the next request on.
-    pub fn set_faults_on(&self, endpoint: Endpoint, faults: Faults) {
+    pub fn set_faults_on(&self, endpoint: GoogleEndpoint, faults: Faults) {
         self.cloud.set_faults(endpoint, faults);
     }
 
-    /// Changes [`Options::token_lifetime`] for the tokens to come.
+    /// Changes [`GoogleEmulatorOptions::token_lifetime`] for the tokens to come.
     pub fn set_token_lifetime(&self, lifetime: Duration) {
         self.cloud.set_token_lifetime(lifetime);
     }
@@ -76,7 +76,7 @@ impl Running {
     }
 
     /// What happened at an endpoint so far.
-    pub fn counts(&self, endpoint: Endpoint) -> Counts {
+    pub fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
         self.cloud.counts(endpoint)
     }
 
@@ -91,7 +91,7 @@ impl Running {
     }
 
     /// What an access token of this emulator says, once its authenticity and its expiry are checked.
-    pub fn access_token(&self, token: &str) -> Option<AccessToken> {
+    pub fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.cloud.access_token(token)
     }
 

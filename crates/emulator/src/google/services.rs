@@ -6,16 +6,16 @@ use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::reply::{self, Reply, oauth_error};
-use super::state::State;
-use super::token::AccessToken;
+use super::reply::{self, EmulatorReply, oauth_error};
+use super::state::GoogleState;
+use super::token::EmulatedAccessToken;
 use super::{credentials, sts};
 
-pub(super) async fn exchange(state: &State, request: Request<Incoming>) -> Reply {
+pub(super) async fn exchange(state: &GoogleState, request: Request<Incoming>) -> EmulatorReply {
     if !reply::is_form(&request) {
-        return sts::Refused::NotForm.reply();
+        return sts::GoogleStsRefusal::NotForm.reply();
     }
-    let body = match reply::body(request).await {
+    let body = match reply::read_body(request).await {
         Ok(body) => body,
         Err(unread) => return unread.reply(),
     };
@@ -25,14 +25,14 @@ pub(super) async fn exchange(state: &State, request: Request<Incoming>) -> Reply
     }
 }
 
-fn federated(state: &State, granted: sts::Granted) -> Reply {
+fn federated(state: &GoogleState, granted: sts::ExchangedToken) -> EmulatorReply {
     state.exchanges.count(granted.subject.clone());
-    let lifetime = state.policy().token_lifetime;
-    let token = AccessToken {
+    let lifetime = state.settings().token_lifetime;
+    let token = EmulatedAccessToken {
         sub: granted.subject,
         account: None,
         scopes: granted.scopes,
-        exp: state.end_of(lifetime),
+        exp: state.expiry_after(lifetime),
         n: 0,
         principal: Some(granted.principal),
     };
@@ -41,9 +41,13 @@ fn federated(state: &State, granted: sts::Granted) -> Reply {
     reply::json(StatusCode::OK, &body)
 }
 
-pub(super) async fn access_token_for(state: &State, account: &str, request: Request<Incoming>) -> Reply {
+pub(super) async fn access_token_for(
+    state: &GoogleState,
+    account: &str,
+    request: Request<Incoming>,
+) -> EmulatorReply {
     let caller = caller(state, &request);
-    let body = match reply::body(request).await {
+    let body = match reply::read_body(request).await {
         Ok(body) => body,
         Err(unread) => return unread.reply(),
     };
@@ -51,13 +55,13 @@ pub(super) async fn access_token_for(state: &State, account: &str, request: Requ
 }
 
 fn impersonate(
-    state: &State,
+    state: &GoogleState,
     account: &str,
-    caller: Option<AccessToken>,
+    caller: Option<EmulatedAccessToken>,
     body: &[u8],
-) -> Result<Reply, credentials::Refused> {
+) -> Result<EmulatorReply, credentials::IamCredentialsRefusal> {
     let caller = credentials::authenticate(caller)?;
-    let policy = state.policy();
+    let policy = state.settings();
     let wanted: credentials::AccessTokenRequest = credentials::read(body)?;
     let (scopes, lifetime) = wanted.check(&caller, account, &policy.impersonation, state.long_lifetimes)?;
     state.impersonations.count((caller.sub.clone(), account.to_owned()));
@@ -68,14 +72,18 @@ fn impersonate(
     Ok(reply::json(StatusCode::OK, &body))
 }
 
-pub(super) async fn id_token_for(state: &State, account: &str, request: Request<Incoming>) -> Reply {
+pub(super) async fn id_token_for(
+    state: &GoogleState,
+    account: &str,
+    request: Request<Incoming>,
+) -> EmulatorReply {
     let caller = caller(state, &request);
-    let body = match reply::body(request).await {
+    let body = match reply::read_body(request).await {
         Ok(body) => body,
         Err(unread) => return unread.reply(),
     };
     match identify(state, account, caller, &body) {
-        Ok(claims) => match state.signed(&claims).await {
+        Ok(claims) => match state.sign_claims(&claims).await {
             Ok(token) => reply::json(StatusCode::OK, &json!({ "token": token })),
             Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
         },
@@ -85,20 +93,20 @@ pub(super) async fn id_token_for(state: &State, account: &str, request: Request<
 
 /// The claims of the identity token that the caller may have.
 fn identify(
-    state: &State,
+    state: &GoogleState,
     account: &str,
-    caller: Option<AccessToken>,
+    caller: Option<EmulatedAccessToken>,
     body: &[u8],
-) -> Result<Value, credentials::Refused> {
+) -> Result<Value, credentials::IamCredentialsRefusal> {
     let caller = credentials::authenticate(caller)?;
-    let policy = state.policy();
+    let policy = state.settings();
     let wanted: credentials::IdTokenRequest = credentials::read(body)?;
     wanted.check(&caller, account, &policy.impersonation)?;
     state.impersonations.count((caller.sub.clone(), account.to_owned()));
     Ok(wanted.claims(account, state.seconds(), policy.token_lifetime))
 }
 
-pub(super) async fn published_keys(state: &State) -> Reply {
+pub(super) async fn published_keys(state: &GoogleState) -> EmulatorReply {
     match state.key().await {
         Ok(key) => reply::json(StatusCode::OK, &key.jwks()),
         Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
@@ -106,7 +114,7 @@ pub(super) async fn published_keys(state: &State) -> Reply {
 }
 
 /// What `oauth2.googleapis.com/tokeninfo` says of an access token, plus whose it is.
-pub(super) fn token_info(state: &State, query: &str) -> Reply {
+pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     let given = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "access_token");
     let Some(token) = given.and_then(|(_, token)| state.access_token(&token)) else {
         return oauth_error(
@@ -134,7 +142,7 @@ pub(super) fn token_info(state: &State, query: &str) -> Reply {
 }
 
 /// The caller that the `Authorization` header proves.
-fn caller(state: &State, request: &Request<Incoming>) -> Option<AccessToken> {
+fn caller(state: &GoogleState, request: &Request<Incoming>) -> Option<EmulatedAccessToken> {
     let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("Bearer") { state.access_token(token.trim()) } else { None }

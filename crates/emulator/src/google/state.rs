@@ -9,54 +9,54 @@ use seawall_core::Clock;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::endpoint::Endpoint;
+use super::endpoint::GoogleEndpoint;
 use super::impersonation::Impersonation;
-use super::options::Options;
-use super::provider::Provider;
-use super::token::{AccessToken, Mint};
+use super::options::GoogleEmulatorOptions;
+use super::provider::WorkloadIdentityProvider;
+use super::token::{AccessTokenIssuer, EmulatedAccessToken};
 use crate::jwt;
 use crate::keys::{Algorithm, KeyError, SigningKey};
-use crate::ledger::{Ledger, Tally};
+use crate::ledger::{NameCounter, RequestCounters};
 
 /// The name under which everything above the bound is counted.
 const OTHERS: &str = "(others)";
 
 /// Everything that outlives a request, but for the gates and the machine.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct GoogleState {
     pub(super) clock: Clock,
-    pub(super) ledger: Ledger<Endpoint>,
+    pub(super) ledger: RequestCounters<GoogleEndpoint>,
     /// Successful exchanges by Kubernetes subject.
-    pub(super) exchanges: Tally<String>,
+    pub(super) exchanges: NameCounter<String>,
     /// Tokens issued by Kubernetes subject and account.
-    pub(super) impersonations: Tally<(String, String)>,
-    pub(super) providers: Vec<Provider>,
+    pub(super) impersonations: NameCounter<(String, String)>,
+    pub(super) providers: Vec<WorkloadIdentityProvider>,
     pub(super) long_lifetimes: bool,
     /// Made by the first who needs it; everyone else waits for that one.
     key: OnceCell<Arc<SigningKey>>,
-    mint: Mint,
-    policy: Mutex<Policy>,
+    mint: AccessTokenIssuer,
+    policy: Mutex<GoogleSettings>,
 }
 
 /// What a test may change while the emulator runs.
 #[derive(Clone, Debug)]
-pub(super) struct Policy {
+pub(super) struct GoogleSettings {
     pub(super) token_lifetime: Duration,
     pub(super) impersonation: Impersonation,
 }
 
-impl State {
-    pub(super) fn new(options: Options, clock: Clock) -> Result<Self, KeyError> {
+impl GoogleState {
+    pub(super) fn new(options: GoogleEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
             clock,
-            ledger: Ledger::default(),
-            exchanges: Tally::new(OTHERS.to_owned()),
-            impersonations: Tally::new((OTHERS.to_owned(), OTHERS.to_owned())),
+            ledger: RequestCounters::default(),
+            exchanges: NameCounter::new(OTHERS.to_owned()),
+            impersonations: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
             long_lifetimes: options.long_lifetimes,
             key: OnceCell::new_with(options.identity_key),
-            mint: Mint::new()?,
-            policy: Mutex::new(Policy {
+            mint: AccessTokenIssuer::new()?,
+            policy: Mutex::new(GoogleSettings {
                 token_lifetime: options.token_lifetime,
                 impersonation: options.impersonation,
             }),
@@ -64,12 +64,12 @@ impl State {
     }
 
     /// Issues an access token.
-    pub(super) fn issue(&self, token: AccessToken) -> String {
+    pub(super) fn issue(&self, token: EmulatedAccessToken) -> String {
         self.mint.issue(token)
     }
 
     /// What an access token of ours says, if it has not expired.
-    pub(super) fn access_token(&self, token: &str) -> Option<AccessToken> {
+    pub(super) fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.mint.read(token, self.seconds())
     }
 
@@ -81,8 +81,8 @@ impl State {
         scopes: Vec<String>,
         lifetime: Duration,
     ) -> String {
-        let exp = self.end_of(lifetime);
-        self.mint.issue(AccessToken {
+        let exp = self.expiry_after(lifetime);
+        self.mint.issue(EmulatedAccessToken {
             sub,
             account: Some(account.to_owned()),
             scopes,
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// An identity token, signed with the published key.
-    pub(super) async fn signed(&self, claims: &Value) -> Result<String, KeyError> {
+    pub(super) async fn sign_claims(&self, claims: &Value) -> Result<String, KeyError> {
         let key = self.key().await?;
         jwt::sign(key, &json!({"alg": key.algorithm().name(), "kid": key.id(), "typ": "JWT"}), claims)
     }
@@ -111,14 +111,14 @@ impl State {
     }
 
     pub(super) fn token_lifetime(&self) -> Duration {
-        self.policy().token_lifetime
+        self.settings().token_lifetime
     }
 
-    pub(super) fn end_of(&self, lifetime: Duration) -> u64 {
+    pub(super) fn expiry_after(&self, lifetime: Duration) -> u64 {
         self.seconds().saturating_add(lifetime.as_secs())
     }
 
-    pub(super) fn policy(&self) -> Policy {
+    pub(super) fn settings(&self) -> GoogleSettings {
         self.lock().clone()
     }
 
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// A lock, because a test's thread writes; never held across an await.
-    fn lock(&self) -> MutexGuard<'_, Policy> {
+    fn lock(&self) -> MutexGuard<'_, GoogleSettings> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

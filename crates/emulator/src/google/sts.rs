@@ -6,9 +6,9 @@
 
 use http::StatusCode;
 
-use super::provider::Provider;
-use super::reply::{Reply, oauth_error};
-use crate::jwt::{self, Unverified};
+use super::provider::WorkloadIdentityProvider;
+use super::reply::{EmulatorReply, oauth_error};
+use crate::jwt::{self, JwtError};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 pub(super) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -31,7 +31,7 @@ const FIELDS: [&str; 7] = [
 
 /// An exchange that is granted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Granted {
+pub(super) struct ExchangedToken {
     /// `sub` of the Kubernetes token.
     pub(super) subject: String,
     /// The identity that Google's policies name.
@@ -41,7 +41,7 @@ pub(super) struct Granted {
 
 /// Why an exchange is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum GoogleStsRefusal {
     #[error("the body is not application/x-www-form-urlencoded")]
     NotForm,
     #[error("the parameter {0} is missing")]
@@ -65,10 +65,10 @@ pub(super) enum Refused {
     #[error("the token's subject is longer than {SUBJECT_LIMIT} bytes")]
     SubjectLength,
     #[error(transparent)]
-    Token(#[from] Unverified),
+    Token(#[from] JwtError),
 }
 
-impl Refused {
+impl GoogleStsRefusal {
     /// The code of RFC 6749 section 5.2 and RFC 8693 section 2.2.2.
     fn code(&self) -> &'static str {
         match self {
@@ -80,38 +80,42 @@ impl Refused {
         }
     }
 
-    pub(super) fn reply(&self) -> Reply {
+    pub(super) fn reply(&self) -> EmulatorReply {
         oauth_error(StatusCode::BAD_REQUEST, self.code(), &self.to_string())
     }
 }
 
 /// Decides about an exchange at `now`, in seconds since 1970.
-pub(super) fn exchange(form: &[u8], providers: &[Provider], now: u64) -> Result<Granted, Refused> {
-    let form = Form::parse(form)?;
-    form.expect("grant_type", &[GRANT], Refused::GrantType)?;
-    form.expect("requested_token_type", &[ACCESS_TOKEN], Refused::RequestedType)?;
-    form.expect("subject_token_type", &SUBJECT_TYPES, Refused::SubjectType)?;
+pub(super) fn exchange(
+    form: &[u8],
+    providers: &[WorkloadIdentityProvider],
+    now: u64,
+) -> Result<ExchangedToken, GoogleStsRefusal> {
+    let form = TokenExchangeForm::parse(form)?;
+    form.expect("grant_type", &[GRANT], GoogleStsRefusal::GrantType)?;
+    form.expect("requested_token_type", &[ACCESS_TOKEN], GoogleStsRefusal::RequestedType)?;
+    form.expect("subject_token_type", &SUBJECT_TYPES, GoogleStsRefusal::SubjectType)?;
     form.check_options()?;
     let audience = form.required("audience")?;
-    let provider = providers.iter().find(|each| each.name == audience).ok_or(Refused::Target)?;
+    let provider = providers.iter().find(|each| each.name == audience).ok_or(GoogleStsRefusal::Target)?;
     let subject = provider.subject(form.required("subject_token")?, now)?;
     let scopes: Vec<_> = form.required("scope")?.split_ascii_whitespace().map(str::to_owned).collect();
-    Ok(Granted { principal: provider.principal(&subject), subject, scopes })
+    Ok(ExchangedToken { principal: provider.principal(&subject), subject, scopes })
 }
 
-impl Provider {
+impl WorkloadIdentityProvider {
     /// The subject of a token that this provider accepts.
-    fn subject(&self, token: &str, now: u64) -> Result<String, Refused> {
+    fn subject(&self, token: &str, now: u64) -> Result<String, GoogleStsRefusal> {
         let claims = jwt::verify(token, &self.keys)?;
         if claims.issuer != self.issuer {
-            return Err(Refused::Issuer);
+            return Err(GoogleStsRefusal::Issuer);
         }
         claims.check_times(now)?;
         if !claims.audiences.iter().any(|audience| self.accepts(audience)) {
-            return Err(Refused::Audience);
+            return Err(GoogleStsRefusal::Audience);
         }
         if claims.subject.len() > SUBJECT_LIMIT {
-            return Err(Refused::SubjectLength);
+            return Err(GoogleStsRefusal::SubjectLength);
         }
         Ok(claims.subject)
     }
@@ -131,15 +135,15 @@ impl Provider {
 }
 
 /// A form whose fields are there at most once. Fields of other names are passed over, as RFC 6749 section 3.2 asks.
-struct Form(Vec<(&'static str, String)>);
+struct TokenExchangeForm(Vec<(&'static str, String)>);
 
-impl Form {
-    fn parse(body: &[u8]) -> Result<Self, Refused> {
+impl TokenExchangeForm {
+    fn parse(body: &[u8]) -> Result<Self, GoogleStsRefusal> {
         let mut fields: Vec<(&'static str, String)> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(body) {
             let Some(known) = FIELDS.into_iter().find(|field| *field == name) else { continue };
             if fields.iter().any(|(seen, _)| *seen == known) {
-                return Err(Refused::Repeated(known));
+                return Err(GoogleStsRefusal::Repeated(known));
             }
             fields.push((known, value.into_owned()));
         }
@@ -147,8 +151,8 @@ impl Form {
     }
 
     /// A field that is there and not empty: an empty one counts as omitted (RFC 6749 section 3.2).
-    fn required(&self, name: &'static str) -> Result<&str, Refused> {
-        self.optional(name).ok_or(Refused::Missing(name))
+    fn required(&self, name: &'static str) -> Result<&str, GoogleStsRefusal> {
+        self.optional(name).ok_or(GoogleStsRefusal::Missing(name))
     }
 
     fn optional(&self, name: &str) -> Option<&str> {
@@ -158,13 +162,18 @@ impl Form {
             .map(|(_, value)| value.as_str())
     }
 
-    fn expect(&self, name: &'static str, allowed: &[&str], otherwise: Refused) -> Result<(), Refused> {
+    fn expect(
+        &self,
+        name: &'static str,
+        allowed: &[&str],
+        otherwise: GoogleStsRefusal,
+    ) -> Result<(), GoogleStsRefusal> {
         if allowed.contains(&self.required(name)?) { Ok(()) } else { Err(otherwise) }
     }
 
-    fn check_options(&self) -> Result<(), Refused> {
+    fn check_options(&self) -> Result<(), GoogleStsRefusal> {
         let Some(options) = self.optional("options") else { return Ok(()) };
         let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(options);
-        object.map(drop).map_err(|_| Refused::Options)
+        object.map(drop).map_err(|_| GoogleStsRefusal::Options)
     }
 }

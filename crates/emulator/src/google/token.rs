@@ -18,7 +18,7 @@ const PREFIX: &str = "ya29.emu.";
 
 /// What an access token says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessToken {
+pub struct EmulatedAccessToken {
     /// Who asked: `system:serviceaccount:NS:NAME`, or the machine's own e-mail for the metadata server's token.
     pub sub: String,
     /// The service account it acts as; `None` is the federated identity itself.
@@ -34,7 +34,7 @@ pub struct AccessToken {
     pub principal: Option<String>,
 }
 
-impl AccessToken {
+impl EmulatedAccessToken {
     /// Reads a token without checking who made it or whether it has expired: for the assertions of a test.
     pub fn peek(token: &str) -> Option<Self> {
         let (claims, _) = token.strip_prefix(PREFIX)?.split_once('.')?;
@@ -52,12 +52,12 @@ pub(crate) const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-p
 
 /// Issues and reads access tokens.
 #[derive(Debug)]
-pub(crate) struct Mint {
+pub(crate) struct AccessTokenIssuer {
     key: hmac::Key,
     issued: AtomicU64,
 }
 
-impl Mint {
+impl AccessTokenIssuer {
     pub(crate) fn new() -> Result<Self, KeyError> {
         let key =
             hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| KeyError::Library)?;
@@ -65,7 +65,7 @@ impl Mint {
     }
 
     /// A token unlike any before it.
-    pub(crate) fn issue(&self, mut token: AccessToken) -> String {
+    pub(crate) fn issue(&self, mut token: EmulatedAccessToken) -> String {
         token.n = self.issued.fetch_add(1, Ordering::Relaxed) + 1;
         // Strings and numbers always have a JSON form.
         let claims = BASE64URL.encode(serde_json::to_vec(&token).unwrap_or_default());
@@ -74,9 +74,9 @@ impl Mint {
     }
 
     /// What a token says if this mint issued it and it has not expired.
-    pub(crate) fn read(&self, token: &str, now: u64) -> Option<AccessToken> {
+    pub(crate) fn read(&self, token: &str, now: u64) -> Option<EmulatedAccessToken> {
         let (claims, mac) = token.strip_prefix(PREFIX)?.split_once('.')?;
         hmac::verify(&self.key, claims.as_bytes(), &BASE64URL.decode(mac).ok()?).ok()?;
-        AccessToken::peek(token).filter(|token| now < token.exp)
+        EmulatedAccessToken::peek(token).filter(|token| now < token.exp)
     }
 }

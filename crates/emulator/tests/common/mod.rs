@@ -9,7 +9,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use seawall_core::{Clock, ManualClock};
-use seawall_emulator::google::{self, Impersonation, Options, Provider, Running};
+use seawall_emulator::google::{
+    self, GoogleEmulator, GoogleEmulatorOptions, Impersonation, WorkloadIdentityProvider,
+};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::{Value, json};
@@ -41,7 +43,7 @@ impl Answer {
 
 /// An emulator with its issuer and the hand of its clock.
 pub(crate) struct Google {
-    pub(crate) running: Running,
+    pub(crate) running: GoogleEmulator,
     pub(crate) issuer: Issuer,
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
@@ -52,18 +54,18 @@ pub(crate) async fn start() -> Google {
     start_with(|_| {}).await
 }
 
-pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Google {
+pub(crate) async fn start_with(change: impl FnOnce(&mut GoogleEmulatorOptions)) -> Google {
     let issuer = Issuer::generate(ISSUER, Algorithm::Es256).unwrap();
-    let provider = Provider {
+    let provider = WorkloadIdentityProvider {
         name: PROVIDER.into(),
         issuer: ISSUER.into(),
         keys: issuer.key_set().unwrap(),
         audiences: [AUDIENCE.to_owned()].into(),
     };
-    let mut options = Options {
+    let mut options = GoogleEmulatorOptions {
         providers: vec![provider],
         impersonation: Impersonation::only([("reef", "coral", EMAIL)]),
-        ..Options::default()
+        ..GoogleEmulatorOptions::default()
     };
     change(&mut options);
     let (clock, hand) = Clock::manual();

@@ -2,42 +2,42 @@
 
 use fastrand::Rng;
 
-use super::Nanos;
+use super::NanosSinceStart;
 
 /// How long something takes: a mean and how it spreads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Time {
+pub(super) struct RandomDuration {
     /// Nanoseconds.
     mean: f64,
-    spread: Spread,
+    spread: DurationDistribution,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Spread {
+enum DurationDistribution {
     Fixed,
     Exponential,
     /// The deviation of its logarithm.
     Lognormal(f64),
 }
 
-impl Time {
+impl RandomDuration {
     /// With a coefficient of variation: 0 is fixed, 1 exponential, any other lognormal.
-    pub(super) fn new(mean: Nanos, cv: f64) -> Self {
+    pub(super) fn new(mean: NanosSinceStart, cv: f64) -> Self {
         let spread = match cv {
-            0.0 => Spread::Fixed,
-            1.0 => Spread::Exponential,
-            cv => Spread::Lognormal((1.0 + cv * cv).ln().sqrt()),
+            0.0 => DurationDistribution::Fixed,
+            1.0 => DurationDistribution::Exponential,
+            cv => DurationDistribution::Lognormal((1.0 + cv * cv).ln().sqrt()),
         };
         Self { mean: mean as f64, spread }
     }
 
-    pub(super) fn draw(self, rng: &mut Rng) -> Nanos {
+    pub(super) fn draw(self, rng: &mut Rng) -> NanosSinceStart {
         let times = match self.spread {
-            Spread::Fixed => 1.0,
-            Spread::Exponential => -(1.0 - rng.f64()).ln(),
-            Spread::Lognormal(sigma) => (sigma * normal(rng) - sigma * sigma / 2.0).exp(),
+            DurationDistribution::Fixed => 1.0,
+            DurationDistribution::Exponential => -(1.0 - rng.f64()).ln(),
+            DurationDistribution::Lognormal(sigma) => (sigma * normal(rng) - sigma * sigma / 2.0).exp(),
         };
-        (self.mean * times).round() as Nanos
+        (self.mean * times).round() as NanosSinceStart
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn every_spread_has_the_mean_and_the_variation_that_it_was_given() {
         for cv in [0.0, 0.05, 0.2, 1.0, 2.0] {
-            let (mut rng, time, draws) = (Rng::with_seed(1), Time::new(1_000_000, cv), 400_000);
+            let (mut rng, time, draws) = (Rng::with_seed(1), RandomDuration::new(1_000_000, cv), 400_000);
             let (mut sum, mut squares) = (0.0, 0.0);
             for _ in 0..draws {
                 let drawn = time.draw(&mut rng) as f64 / 1e6;

@@ -1,10 +1,10 @@
 //! Limits on a rate, in closed form: nothing is added up from tick to tick, so nothing drifts.
 
-use super::Nanos;
+use super::NanosSinceStart;
 
 /// A bucket of tokens, as the instant at which it will be full again (GCRA).
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct GcraBucket {
     /// Nanoseconds from one token to the next.
     spacing: f64,
     /// What the bucket holds beside the first, in nanoseconds.
@@ -12,7 +12,7 @@ pub(crate) struct Bucket {
     full_at: f64,
 }
 
-impl Bucket {
+impl GcraBucket {
     /// Full, of so many tokens a second.
     pub(crate) fn new(rate: f64, size: f64) -> Self {
         let spacing = 1e9 / rate;
@@ -20,7 +20,7 @@ impl Bucket {
     }
 
     /// Whether there was a token.
-    pub(crate) fn take(&mut self, at: Nanos) -> bool {
+    pub(crate) fn take(&mut self, at: NanosSinceStart) -> bool {
         let at = at as f64;
         let from = self.full_at.max(at);
         // Arrivals are whole nanoseconds: one may be rounded up and the next down.
@@ -34,20 +34,20 @@ impl Bucket {
 
 /// So many in each window of time, which begin at multiples of its length.
 #[derive(Debug)]
-pub(super) struct Window {
-    length: Nanos,
+pub(super) struct FixedWindowLimiter {
+    length: NanosSinceStart,
     most: u64,
     current: u64,
     used: u64,
 }
 
-impl Window {
-    pub(super) fn new(rate: f64, length: Nanos) -> Self {
+impl FixedWindowLimiter {
+    pub(super) fn new(rate: f64, length: NanosSinceStart) -> Self {
         let most = (rate * length as f64 / 1e9).round() as u64;
         Self { length: length.max(1), most, current: 0, used: 0 }
     }
 
-    pub(super) fn take(&mut self, at: Nanos) -> bool {
+    pub(super) fn take(&mut self, at: NanosSinceStart) -> bool {
         let window = at / self.length;
         if window > self.current {
             (self.current, self.used) = (window, 0);
@@ -60,27 +60,27 @@ impl Window {
 
 /// One after the other at a fixed distance; so many may wait.
 #[derive(Debug)]
-pub(super) struct Spaced {
+pub(super) struct LeakyBucketLimiter {
     spacing: f64,
     longest_wait: f64,
     free_at: f64,
 }
 
-impl Spaced {
+impl LeakyBucketLimiter {
     pub(super) fn new(rate: f64, queue: f64) -> Self {
         let spacing = 1e9 / rate;
         Self { spacing, longest_wait: queue * spacing, free_at: 0.0 }
     }
 
     /// When it goes on; none where too many wait.
-    pub(super) fn take(&mut self, at: Nanos) -> Option<Nanos> {
+    pub(super) fn take(&mut self, at: NanosSinceStart) -> Option<NanosSinceStart> {
         let at = at as f64;
         let start = self.free_at.max(at);
         if start - at > self.longest_wait + 0.5 {
             return None;
         }
         self.free_at = start + self.spacing;
-        Some(start.round() as Nanos)
+        Some(start.round() as NanosSinceStart)
     }
 }
 
@@ -88,12 +88,12 @@ impl Spaced {
 mod tests {
     use super::*;
 
-    const SECOND: Nanos = 1_000_000_000;
+    const SECOND: NanosSinceStart = 1_000_000_000;
 
     #[test]
     fn a_bucket_admits_rate_times_time_and_what_it_holds() {
         for (rate, size) in [(200.0, 40.0), (7.3, 1.0), (19_999.9, 512.0)] {
-            let mut bucket = Bucket::new(rate, size);
+            let mut bucket = GcraBucket::new(rate, size);
             let offered = 5 * (rate as u64) + 1;
             let admitted = (0..10 * offered).filter(|n| bucket.take(n * SECOND / offered)).count();
             let expected = rate * 10.0 + size;
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_bucket_admits_exactly_what_it_holds_at_once_and_is_full_again_after_size_over_rate() {
-        let mut bucket = Bucket::new(200.0, 40.0);
-        let at_once = |bucket: &mut Bucket, at| (0..500).filter(|_| bucket.take(at)).count();
+        let mut bucket = GcraBucket::new(200.0, 40.0);
+        let at_once = |bucket: &mut GcraBucket, at| (0..500).filter(|_| bucket.take(at)).count();
         assert_eq!(at_once(&mut bucket, 0), 40);
         assert_eq!(at_once(&mut bucket, SECOND / 10), 20);
         assert_eq!(at_once(&mut bucket, SECOND), 40);
@@ -118,15 +118,15 @@ mod tests {
     fn requests_at_exactly_the_rate_are_admitted_for_ever() {
         // Where no whole number of nanoseconds is between two, each that is late by a fraction loses it for a bucket of one.
         for (rate, size) in [(3.0, 2.0), (333.3, 2.0), (160.0, 1.0), (200.0, 1.0)] {
-            let mut bucket = Bucket::new(rate, size);
-            let at = |n: u64| (n as f64 * 1e9 / rate).round() as Nanos;
+            let mut bucket = GcraBucket::new(rate, size);
+            let at = |n: u64| (n as f64 * 1e9 / rate).round() as NanosSinceStart;
             assert!((0..100_000).all(|n| bucket.take(at(n))), "{rate}");
         }
     }
 
     #[test]
     fn a_window_admits_the_same_number_in_each_wherever_requests_come_in_it() {
-        let mut window = Window::new(200.0, SECOND / 4);
+        let mut window = FixedWindowLimiter::new(200.0, SECOND / 4);
         for (n, at) in [0, 240, 250, 499, 500, 1750].into_iter().enumerate() {
             let admitted = (0..80).filter(|_| window.take(at * SECOND / 1000)).count();
             // The second and the fourth come into windows that are used up.
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_spaced_leaves_at_its_rate_and_waits_for_no_longer_than_the_queue() {
-        let mut spaced = Spaced::new(200.0, 100.0);
+        let mut spaced = LeakyBucketLimiter::new(200.0, 100.0);
         let left: Vec<_> = (0..500).filter_map(|_| spaced.take(SECOND)).collect();
         assert_eq!(left.len(), 101);
         assert_eq!((left[0], left[1], left[100]), (SECOND, SECOND + 5_000_000, SECOND + SECOND / 2));

@@ -6,13 +6,16 @@ use std::collections::BinaryHeap;
 use super::*;
 use crate::truth::erlang_b;
 
-const MS: Nanos = 1_000_000;
+const MS: NanosSinceStart = 1_000_000;
 
 /// When each request that comes at these instants ends, and how. What computes does so in no time.
-fn ends(texts: &[&str], arrivals: impl IntoIterator<Item = Nanos>) -> Vec<(Nanos, Fate)> {
-    let mut model = Model::new(&Plant::parse_all(texts).unwrap(), 0, 3);
-    let mut courses: Vec<_> = arrivals.into_iter().map(|at| (at, Course::default())).collect();
-    let mut ended = vec![(0, Fate::Close); courses.len()];
+fn ends(
+    texts: &[&str],
+    arrivals: impl IntoIterator<Item = NanosSinceStart>,
+) -> Vec<(NanosSinceStart, PlannedResponse)> {
+    let mut model = FaultModel::new(&PlantedFault::parse_all(texts).unwrap(), 0, 3);
+    let mut courses: Vec<_> = arrivals.into_iter().map(|at| (at, RequestProgress::default())).collect();
+    let mut ended = vec![(0, PlannedResponse::Close); courses.len()];
     // An end comes before what happens at the same instant: its place is free by then.
     let mut due: BinaryHeap<_> =
         courses.iter().enumerate().map(|(number, (at, _))| Reverse((*at, 1, number))).collect();
@@ -25,27 +28,27 @@ fn ends(texts: &[&str], arrivals: impl IntoIterator<Item = Nanos>) -> Vec<(Nanos
         }
         let first = !std::mem::replace(&mut begun[number], true);
         let mut step = if first { model.enter(at, course) } else { model.proceed(at, course) };
-        while let Step::Compute(_) = step {
-            step = model.computed(at, course);
+        while let ModelStep::Compute(_) = step {
+            step = model.resume_computed(at, course);
         }
         match step {
-            Step::Wait(then) => due.push(Reverse((then, 1, number))),
-            Step::End(then, fate) => {
+            ModelStep::Wait(then) => due.push(Reverse((then, 1, number))),
+            ModelStep::End(then, fate) => {
                 ended[number] = (then, fate);
                 due.push(Reverse((then, 0, number)));
             }
-            Step::Compute(_) => unreachable!("done above"),
+            ModelStep::Compute(_) => unreachable!("done above"),
         }
     }
     ended
 }
 
-fn every(spacing: Nanos, count: u64) -> impl Iterator<Item = Nanos> {
+fn every(spacing: NanosSinceStart, count: u64) -> impl Iterator<Item = NanosSinceStart> {
     (0..count).map(move |n| n * spacing)
 }
 
-fn count(ends: &[(Nanos, Fate)], status: u16) -> usize {
-    ends.iter().filter(|(_, fate)| *fate == Fate::Answer(status)).count()
+fn count(ends: &[(NanosSinceStart, PlannedResponse)], status: u16) -> usize {
+    ends.iter().filter(|(_, fate)| *fate == PlannedResponse::Answer(status)).count()
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn a_cap_refuses_as_many_as_erlang_says_whatever_service_is_like() {
         let (requests, mut rng, mut at) = (200_000, Rng::with_seed(5), 0.0);
         let arrivals = (0..requests).map(|_| {
             at += -(1.0 - rng.f64()).ln() * 50e6 / load;
-            at as Nanos
+            at as NanosSinceStart
         });
         let ended = ends(&[&format!("concurrency-cap,places={places},service=50ms,cv={cv}")], arrivals);
         let (refused, expected) = (count(&ended, 503) as f64 / f64::from(requests), erlang_b(places, load));
@@ -85,7 +88,7 @@ fn plants_follow_one_another_in_the_order_given() {
 fn what_hangs_is_closed_in_the_end() {
     let ended = ends(&["hanging-limiter,rate=200,bucket=20,hang=30s"], [0; 30]);
     assert_eq!(count(&ended, 200), 20);
-    assert_eq!(ended.iter().filter(|end| **end == (30_000 * MS, Fate::Close)).count(), 10);
+    assert_eq!(ended.iter().filter(|end| **end == (30_000 * MS, PlannedResponse::Close)).count(), 10);
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn a_chain_answers_504_after_its_tries_and_its_retries_keep_it_from_recovering()
     // Twice what it can do for 2 s, then half of it for 20 s.
     let arrivals = every(50 * MS, 40).chain((0..100).map(|n| (2000 + n * 200) * MS));
     let ended = ends(&[plant], arrivals);
-    let given_up = ended.iter().filter(|end| end.1 == Fate::Answer(504)).count();
+    let given_up = ended.iter().filter(|end| end.1 == PlannedResponse::Answer(504)).count();
     assert!(given_up > 100, "{given_up}");
     assert_eq!(count(&ended[120..], 200), 0);
     let once = ends(
@@ -102,13 +105,13 @@ fn a_chain_answers_504_after_its_tries_and_its_retries_keep_it_from_recovering()
         every(50 * MS, 40).chain((0..100).map(|n| (2000 + n * 200) * MS)),
     );
     assert_eq!(count(&once[45..], 200), 95);
-    assert!(once.iter().filter(|end| end.1 == Fate::Answer(504)).count() > 5);
+    assert!(once.iter().filter(|end| end.1 == PlannedResponse::Answer(504)).count() > 5);
 }
 
 #[test]
 fn what_comes_in_a_pause_and_what_would_end_in_one_is_late() {
     let ended = ends(&["pauses,length=200ms,every=2s", "pool,workers=8,service=40ms"], every(10 * MS, 400));
-    let late = |n: usize| ended[n].0 - n as Nanos * 10 * MS;
+    let late = |n: usize| ended[n].0 - n as NanosSinceStart * 10 * MS;
     // One that began 10 ms before the pause does the other 30 ms after it.
     assert_eq!((late(100), late(199), late(202)), (40 * MS, 240 * MS, 220 * MS));
     assert_eq!(late(300), 40 * MS);
@@ -123,14 +126,14 @@ fn the_same_seed_gives_the_same_ends() {
 
 #[test]
 fn answers_share_the_link_and_those_without_a_body_do_not_wait_for_it_long() {
-    let mut model = Model::new(&Plant::parse_all(&["bandwidth,rate=1000000"]).unwrap(), 0, 1);
+    let mut model = FaultModel::new(&PlantedFault::parse_all(&["bandwidth,rate=1000000"]).unwrap(), 0, 1);
     let mut end = |bytes| {
-        let mut course = Course { bytes, ..Course::default() };
+        let mut course = RequestProgress { bytes, ..RequestProgress::default() };
         match model.enter(0, &mut course) {
-            Step::Wait(then) => model.proceed(then, &mut course),
+            ModelStep::Wait(then) => model.proceed(then, &mut course),
             step => step,
         }
     };
-    assert_eq!(end(100), Step::End(MS / 10, Fate::Answer(200)));
-    assert_eq!(end(10_000), Step::End(MS / 10 + 10 * MS, Fate::Answer(200)));
+    assert_eq!(end(100), ModelStep::End(MS / 10, PlannedResponse::Answer(200)));
+    assert_eq!(end(10_000), ModelStep::End(MS / 10 + 10 * MS, PlannedResponse::Answer(200)));
 }

@@ -4,38 +4,65 @@
 
 use fastrand::Rng;
 
-use super::Nanos;
+use super::NanosSinceStart;
 use super::chance::normal;
-use crate::text::Plant;
+use crate::text::PlantedFault;
 
 /// All that disturbs.
 #[derive(Debug)]
-pub(super) struct Weather {
+pub(super) struct Disturbances {
     pauses: Option<Pauses>,
-    paces: Vec<Pace>,
+    paces: Vec<SpeedChange>,
     rng: Rng,
 }
 
 /// What makes work longer or shorter.
 #[derive(Debug)]
-enum Pace {
-    Drift { amplitude: f64, step: Nanos, level: f64, steps: u64 },
-    Bursts { share: f64, length: Nanos, every: Nanos },
-    WarmUp { share: f64, time: f64, first: Option<Nanos> },
-    Credits { times: f64, most: f64, left: f64, at: Nanos },
-    Collapse { factor: f64, wait: Nanos },
-    Metastable { factor: f64, wait: Nanos, rest: Nanos, degraded: bool, last: Nanos },
+enum SpeedChange {
+    Drift {
+        amplitude: f64,
+        step: NanosSinceStart,
+        level: f64,
+        steps: u64,
+    },
+    Bursts {
+        share: f64,
+        length: NanosSinceStart,
+        every: NanosSinceStart,
+    },
+    WarmUp {
+        share: f64,
+        time: f64,
+        first: Option<NanosSinceStart>,
+    },
+    Credits {
+        times: f64,
+        most: f64,
+        left: f64,
+        at: NanosSinceStart,
+    },
+    Collapse {
+        factor: f64,
+        wait: NanosSinceStart,
+    },
+    Metastable {
+        factor: f64,
+        wait: NanosSinceStart,
+        rest: NanosSinceStart,
+        degraded: bool,
+        last: NanosSinceStart,
+    },
 }
 
 /// Steps of a drift in the time that it remembers: what is between two is too little to be seen.
 const STEPS: u64 = 100;
 
-impl Weather {
-    pub(super) fn new(plants: &[Plant], seed: u64) -> Self {
+impl Disturbances {
+    pub(super) fn new(plants: &[PlantedFault], seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let mut paces: Vec<_> = plants.iter().filter_map(Pace::new).collect();
+        let mut paces: Vec<_> = plants.iter().filter_map(SpeedChange::new).collect();
         for pace in &mut paces {
-            if let Pace::Drift { amplitude, level, .. } = pace {
+            if let SpeedChange::Drift { amplitude, level, .. } = pace {
                 *level = *amplitude * normal(&mut rng);
             }
         }
@@ -44,24 +71,31 @@ impl Weather {
     }
 
     /// The end of work that begins here after this wait, on one of so many workers.
-    pub(super) fn finish(&mut self, start: Nanos, work: Nanos, wait: Nanos, workers: usize) -> Nanos {
+    pub(super) fn finish(
+        &mut self,
+        start: NanosSinceStart,
+        work: NanosSinceStart,
+        wait: NanosSinceStart,
+        workers: usize,
+    ) -> NanosSinceStart {
         let mut times = 1.0;
         for pace in &mut self.paces {
             times *= pace.times(start, work as f64 / 1e9 / workers as f64, wait, &mut self.rng);
         }
-        let work = if self.paces.is_empty() { work } else { (work as f64 * times).round() as Nanos };
+        let work =
+            if self.paces.is_empty() { work } else { (work as f64 * times).round() as NanosSinceStart };
         self.pauses.as_ref().map_or(start + work, |pauses| pauses.finish(start, work))
     }
 
     /// This instant, or the end of the pause that it falls into.
-    pub(super) fn awake(&self, at: Nanos) -> Nanos {
+    pub(super) fn end_of_pause(&self, at: NanosSinceStart) -> NanosSinceStart {
         self.pauses.as_ref().map_or(at, |pauses| pauses.finish(at, 0))
     }
 }
 
-impl Pace {
-    fn new(plant: &Plant) -> Option<Self> {
-        let (number, nanos) = (|key| plant.number(key), |key| plant.nanos(key));
+impl SpeedChange {
+    fn new(plant: &PlantedFault) -> Option<Self> {
+        let (number, nanos) = (|key| plant.value(key), |key| plant.nanos(key));
         Some(match plant.kind.name {
             "drift" => {
                 let step = (nanos("time") / STEPS).max(1);
@@ -85,7 +119,7 @@ impl Pace {
     }
 
     /// How many times as long work takes; `spend` is what it takes of all workers' time, in seconds.
-    fn times(&mut self, start: Nanos, spend: f64, waited: Nanos, rng: &mut Rng) -> f64 {
+    fn times(&mut self, start: NanosSinceStart, spend: f64, waited: NanosSinceStart, rng: &mut Rng) -> f64 {
         match self {
             Self::Drift { amplitude, step, level, steps } => {
                 drift(level, steps, start / *step, *amplitude, rng);
@@ -139,30 +173,30 @@ fn drift(level: &mut f64, steps: &mut u64, now: u64, amplitude: f64, rng: &mut R
 /// Standing still now and then.
 #[derive(Debug)]
 struct Pauses {
-    length: Nanos,
-    every: Nanos,
+    length: NanosSinceStart,
+    every: NanosSinceStart,
     /// Most that one is early or late, nanoseconds.
     jitter: f64,
     seed: u64,
 }
 
 impl Pauses {
-    fn new(plant: &Plant, seed: u64) -> Self {
+    fn new(plant: &PlantedFault, seed: u64) -> Self {
         let (length, every) = (plant.nanos("length"), plant.nanos("every"));
         // Half of `jitter`, and never so much that two could meet.
-        let jitter = (every as f64 * plant.number("jitter") / 2.0).min((every - length) as f64 / 2.0);
+        let jitter = (every as f64 * plant.value("jitter") / 2.0).min((every - length) as f64 / 2.0);
         Self { length, every, jitter, seed }
     }
 
     /// When one begins; the first comes after a whole `every`.
-    fn begins(&self, number: u64) -> Nanos {
+    fn begins(&self, number: u64) -> NanosSinceStart {
         let mut rng = Rng::with_seed(self.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let shift = self.jitter * (2.0 * rng.f64() - 1.0);
-        ((number + 1) as f64 * self.every as f64 + shift) as Nanos
+        ((number + 1) as f64 * self.every as f64 + shift) as NanosSinceStart
     }
 
     /// When work that begins here is done; work of nothing ends where the pause does.
-    fn finish(&self, start: Nanos, work: Nanos) -> Nanos {
+    fn finish(&self, start: NanosSinceStart, work: NanosSinceStart) -> NanosSinceStart {
         let (mut at, mut left) = (start, work);
         // One that was shifted may still last, or may have begun, two periods off.
         for number in (start / self.every).saturating_sub(2).. {
@@ -184,19 +218,19 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    const MS: Nanos = 1_000_000;
+    const MS: NanosSinceStart = 1_000_000;
 
-    fn weather(text: &str) -> Weather {
-        Weather::new(&Plant::parse_all(&[text]).unwrap(), 1)
+    fn weather(text: &str) -> Disturbances {
+        Disturbances::new(&PlantedFault::parse_all(&[text]).unwrap(), 1)
     }
 
     #[test]
     fn work_stands_still_in_a_pause_and_goes_on_after_it() {
         let mut weather = weather("pauses,length=200ms,every=2s");
-        assert_eq!(weather.awake(1999 * MS), 1999 * MS);
-        assert_eq!(weather.awake(2000 * MS), 2200 * MS);
-        assert_eq!(weather.awake(2199 * MS), 2200 * MS);
-        assert_eq!(weather.awake(2200 * MS), 2200 * MS);
+        assert_eq!(weather.end_of_pause(1999 * MS), 1999 * MS);
+        assert_eq!(weather.end_of_pause(2000 * MS), 2200 * MS);
+        assert_eq!(weather.end_of_pause(2199 * MS), 2200 * MS);
+        assert_eq!(weather.end_of_pause(2200 * MS), 2200 * MS);
         assert_eq!(weather.finish(1990 * MS, 50 * MS, 0, 1), 2240 * MS);
         assert_eq!(weather.finish(2100 * MS, 3000 * MS, 0, 1), 5400 * MS);
         assert_eq!(weather.finish(0, 1500 * MS, 0, 1), 1500 * MS);
@@ -205,14 +239,14 @@ mod tests {
     #[test]
     fn pauses_that_jitter_take_the_same_share_and_keep_their_length() {
         let jittered = weather("pauses,length=100ms,every=1s,jitter=0.5");
-        let still = (0..100_000_u64).filter(|n| jittered.awake(n * MS) > n * MS).count();
+        let still = (0..100_000_u64).filter(|n| jittered.end_of_pause(n * MS) > n * MS).count();
         assert!((9_800..=10_000).contains(&still), "{still}");
     }
 
     #[test]
     fn a_neighbour_slows_work_during_its_bursts_alone() {
         let mut weather = weather("bursts,share=0.5,length=1s,every=10s");
-        let took = |weather: &mut Weather, at| weather.finish(at, 10 * MS, 0, 1) - at;
+        let took = |weather: &mut Disturbances, at| weather.finish(at, 10 * MS, 0, 1) - at;
         assert_eq!(took(&mut weather, 500 * MS), 10 * MS);
         assert_eq!(took(&mut weather, 10_500 * MS), 20 * MS);
         assert_eq!(took(&mut weather, 11_500 * MS), 10 * MS);
@@ -256,8 +290,9 @@ mod tests {
     #[test]
     fn metastability_outlives_the_wait_that_began_it_and_ends_with_rest() {
         let (mut once, mut for_long) = (weather("collapse"), weather("metastable,rest=3s"));
-        let took =
-            |weather: &mut Weather, at, wait| (weather.finish(at * MS, 10 * MS, wait * MS, 1) - at * MS) / MS;
+        let took = |weather: &mut Disturbances, at, wait| {
+            (weather.finish(at * MS, 10 * MS, wait * MS, 1) - at * MS) / MS
+        };
         for weather in [&mut once, &mut for_long] {
             assert_eq!((took(weather, 0, 100), took(weather, 10, 151)), (10, 15));
         }

@@ -7,30 +7,30 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use fastrand::Rng;
 
-use super::Nanos;
-use super::chance::Time;
-use super::weather::Weather;
-use crate::text::Plant;
+use super::NanosSinceStart;
+use super::chance::RandomDuration;
+use super::weather::Disturbances;
+use crate::text::PlantedFault;
 
 /// Workers with one queue, first come, first served.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct WorkerPool {
     /// When each is free.
-    free: BinaryHeap<Reverse<Nanos>>,
-    service: Time,
-    line: Line,
+    free: BinaryHeap<Reverse<NanosSinceStart>>,
+    service: RandomDuration,
+    line: WaitQueue,
 }
 
 /// Who waits, as the instants at which each will be served.
 #[derive(Debug)]
-struct Line {
-    starts: VecDeque<Nanos>,
+struct WaitQueue {
+    starts: VecDeque<NanosSinceStart>,
     most: usize,
 }
 
-impl Line {
+impl WaitQueue {
     /// Whether there is room at this instant.
-    fn has_room(&mut self, at: Nanos) -> bool {
+    fn has_room(&mut self, at: NanosSinceStart) -> bool {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
         }
@@ -41,18 +41,23 @@ impl Line {
 /// A pool's queue where no key bounds it.
 const QUEUE: usize = 100_000;
 
-impl Pool {
-    pub(super) fn new(plant: &Plant, queue: Option<usize>, slow: f64) -> Self {
-        let mean = (plant.nanos("service") as f64 * slow).round() as Nanos;
+impl WorkerPool {
+    pub(super) fn new(plant: &PlantedFault, queue: Option<usize>, slow: f64) -> Self {
+        let mean = (plant.nanos("service") as f64 * slow).round() as NanosSinceStart;
         Self {
             free: (0..plant.count("workers")).map(|_| Reverse(0)).collect(),
-            service: Time::new(mean, plant.number("cv")),
-            line: Line { starts: VecDeque::new(), most: queue.unwrap_or(QUEUE) },
+            service: RandomDuration::new(mean, plant.value("cv")),
+            line: WaitQueue { starts: VecDeque::new(), most: queue.unwrap_or(QUEUE) },
         }
     }
 
     /// When a request that arrives here is done; none where the queue is full.
-    pub(super) fn take(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> Option<Nanos> {
+    pub(super) fn take(
+        &mut self,
+        at: NanosSinceStart,
+        weather: &mut Disturbances,
+        rng: &mut Rng,
+    ) -> Option<NanosSinceStart> {
         let start = self.start(at)?;
         let end = weather.finish(start, self.service.draw(rng), start - at, self.free.len());
         self.occupy(at, start, end);
@@ -60,7 +65,13 @@ impl Pool {
     }
 
     /// As [`take`](Self::take), for somebody who gives up at `until`: what has not begun by then is never done, what has ends there.
-    fn take_until(&mut self, at: Nanos, until: Nanos, weather: &mut Weather, rng: &mut Rng) -> Option<Nanos> {
+    fn take_until(
+        &mut self,
+        at: NanosSinceStart,
+        until: NanosSinceStart,
+        weather: &mut Disturbances,
+        rng: &mut Rng,
+    ) -> Option<NanosSinceStart> {
         let start = self.start(at)?;
         if start >= until {
             return Some(start.saturating_add(1));
@@ -70,13 +81,13 @@ impl Pool {
         Some(end)
     }
 
-    fn start(&mut self, at: Nanos) -> Option<Nanos> {
+    fn start(&mut self, at: NanosSinceStart) -> Option<NanosSinceStart> {
         let Reverse(free) = *self.free.peek()?;
         let start = free.max(at);
         (start == at || self.line.has_room(at)).then_some(start)
     }
 
-    fn occupy(&mut self, at: Nanos, start: Nanos, end: Nanos) {
+    fn occupy(&mut self, at: NanosSinceStart, start: NanosSinceStart, end: NanosSinceStart) {
         if let Some(mut first) = self.free.peek_mut() {
             *first = Reverse(end);
         }
@@ -95,24 +106,29 @@ pub(super) struct Balancer {
 
 #[derive(Debug)]
 struct Server {
-    pool: Pool,
+    pool: WorkerPool,
     weight: i64,
     turn: i64,
 }
 
 impl Balancer {
-    pub(super) fn new(plant: &Plant) -> Self {
+    pub(super) fn new(plant: &PlantedFault) -> Self {
         let server = |number| {
             let (slow, weight) =
-                if number == 0 { (plant.number("slow"), plant.count("weight") as i64) } else { (1.0, 1) };
-            Server { pool: Pool::new(plant, None, slow), weight, turn: 0 }
+                if number == 0 { (plant.value("slow"), plant.count("weight") as i64) } else { (1.0, 1) };
+            Server { pool: WorkerPool::new(plant, None, slow), weight, turn: 0 }
         };
         let servers = (0..plant.count("servers")).map(server).collect();
-        Self { servers, names_server: plant.says("header", "yes") }
+        Self { servers, names_server: plant.has_word("header", "yes") }
     }
 
     /// Which server, and when it is done.
-    pub(super) fn take(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> (u8, Option<Nanos>) {
+    pub(super) fn take(
+        &mut self,
+        at: NanosSinceStart,
+        weather: &mut Disturbances,
+        rng: &mut Rng,
+    ) -> (u8, Option<NanosSinceStart>) {
         let number = self.next();
         let taken = self.servers.get_mut(number).and_then(|server| server.pool.take(at, weather, rng));
         (u8::try_from(number).unwrap_or(u8::MAX), taken)
@@ -130,39 +146,44 @@ impl Balancer {
 
 /// Something before a pool that gives up on it, and may try again.
 #[derive(Debug)]
-pub(super) struct Chain {
-    pool: Pool,
-    timeout: Nanos,
+pub(super) struct TimeoutProxy {
+    pool: WorkerPool,
+    timeout: NanosSinceStart,
     tries: usize,
     drops: bool,
 }
 
 /// What becomes of a try.
 #[derive(Debug, PartialEq)]
-pub(super) enum Try {
-    Done(Nanos),
+pub(super) enum AttemptResult {
+    Done(NanosSinceStart),
     /// Given up then; ask again there, if another try is left.
-    GivenUp(Nanos),
+    GivenUp(NanosSinceStart),
 }
 
-impl Chain {
-    pub(super) fn new(plant: &Plant) -> Self {
+impl TimeoutProxy {
+    pub(super) fn new(plant: &PlantedFault) -> Self {
         Self {
-            pool: Pool::new(plant, None, 1.0),
+            pool: WorkerPool::new(plant, None, 1.0),
             timeout: plant.nanos("timeout"),
             tries: plant.count("tries"),
-            drops: plant.says("late", "dropped"),
+            drops: plant.has_word("late", "dropped"),
         }
     }
 
-    pub(super) fn attempt(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> Try {
+    pub(super) fn attempt(
+        &mut self,
+        at: NanosSinceStart,
+        weather: &mut Disturbances,
+        rng: &mut Rng,
+    ) -> AttemptResult {
         let until = at + self.timeout;
         let end = if self.drops {
             self.pool.take_until(at, until, weather, rng)
         } else {
             self.pool.take(at, weather, rng)
         };
-        end.filter(|end| *end <= until).map_or(Try::GivenUp(until), Try::Done)
+        end.filter(|end| *end <= until).map_or(AttemptResult::GivenUp(until), AttemptResult::Done)
     }
 
     /// Whether so many tries are all that there are.
@@ -173,36 +194,41 @@ impl Chain {
 
 /// One thread that may run for a share of each period.
 #[derive(Debug)]
-pub(super) struct Quota {
-    period: Nanos,
-    granted: Nanos,
-    work: Time,
-    free_at: Nanos,
+pub(super) struct QuotaThread {
+    period: NanosSinceStart,
+    granted: NanosSinceStart,
+    work: RandomDuration,
+    free_at: NanosSinceStart,
     /// The period that `used` is of.
     current: u64,
-    used: Nanos,
-    line: Line,
+    used: NanosSinceStart,
+    line: WaitQueue,
 }
 
 /// How often the kernel looks whether the quota is used up, at 1,000 ticks a second: what runs on until then is a debt that the
 /// next period pays (sched/fair.c, `cfs_rq->runtime_remaining` below 0).
-const TICK: Nanos = 1_000_000;
+const TICK: NanosSinceStart = 1_000_000;
 
-impl Quota {
-    pub(super) fn new(plant: &Plant) -> Self {
+impl QuotaThread {
+    pub(super) fn new(plant: &PlantedFault) -> Self {
         let period = plant.nanos("period").max(1);
         Self {
             period,
-            granted: ((period as f64 * plant.number("share")) as Nanos).max(1),
-            work: Time::new(plant.nanos("work"), plant.number("cv")),
+            granted: ((period as f64 * plant.value("share")) as NanosSinceStart).max(1),
+            work: RandomDuration::new(plant.nanos("work"), plant.value("cv")),
             free_at: 0,
             current: 0,
             used: 0,
-            line: Line { starts: VecDeque::new(), most: QUEUE },
+            line: WaitQueue { starts: VecDeque::new(), most: QUEUE },
         }
     }
 
-    pub(super) fn take(&mut self, at: Nanos, weather: &mut Weather, rng: &mut Rng) -> Option<Nanos> {
+    pub(super) fn take(
+        &mut self,
+        at: NanosSinceStart,
+        weather: &mut Disturbances,
+        rng: &mut Rng,
+    ) -> Option<NanosSinceStart> {
         let start = self.free_at.max(at);
         if start > at && !self.line.has_room(at) {
             return None;
@@ -216,7 +242,7 @@ impl Quota {
     }
 
     /// Runs for so long, a tick at a time, and stands still where nothing is left of a period.
-    fn run(&mut self, start: Nanos, work: Nanos) -> Nanos {
+    fn run(&mut self, start: NanosSinceStart, work: NanosSinceStart) -> NanosSinceStart {
         let (mut at, mut left) = (start, work);
         while left > 0 {
             at = self.unthrottled(at);
@@ -228,7 +254,7 @@ impl Quota {
     }
 
     /// This instant, or the beginning of the period that has something left.
-    fn unthrottled(&mut self, at: Nanos) -> Nanos {
+    fn unthrottled(&mut self, at: NanosSinceStart) -> NanosSinceStart {
         self.refill(at / self.period);
         if self.used < self.granted {
             return at;
@@ -248,20 +274,20 @@ impl Quota {
 mod tests {
     use super::*;
 
-    const MS: Nanos = 1_000_000;
-    const SECOND: Nanos = 1000 * MS;
+    const MS: NanosSinceStart = 1_000_000;
+    const SECOND: NanosSinceStart = 1000 * MS;
 
-    fn plant(text: &str) -> Plant {
-        Plant::parse(text).unwrap()
+    fn plant(text: &str) -> PlantedFault {
+        PlantedFault::parse(text).unwrap()
     }
 
-    fn still() -> (Weather, Rng) {
-        (Weather::new(&[], 1), Rng::with_seed(7))
+    fn still() -> (Disturbances, Rng) {
+        (Disturbances::new(&[], 1), Rng::with_seed(7))
     }
 
-    fn pool(text: &str) -> Pool {
+    fn pool(text: &str) -> WorkerPool {
         let plant = plant(text);
-        Pool::new(&plant, Some(plant.count("queue")), 1.0)
+        WorkerPool::new(&plant, Some(plant.count("queue")), 1.0)
     }
 
     /// Mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
@@ -280,7 +306,7 @@ mod tests {
             let (mut at, mut sum) = (0.0, 0.0);
             for _ in 0..requests {
                 at += -(1.0 - rng.f64()).ln() * 0.01 / (f64::from(workers) * utilisation);
-                let arrival = (at * 1e9) as Nanos;
+                let arrival = (at * 1e9) as NanosSinceStart;
                 sum += (pool.take(arrival, &mut weather, &mut rng).unwrap() - arrival) as f64 / 1e7;
             }
             let (measured, expected) = (sum / f64::from(requests), 1.0 + erlang_c_wait(workers, utilisation));
@@ -328,7 +354,8 @@ mod tests {
 
     #[test]
     fn a_quota_gives_its_share_of_each_period_and_stands_still_for_the_rest() {
-        let ((mut weather, mut rng), mut quota) = (still(), Quota::new(&plant("quota,share=0.2,work=1ms")));
+        let ((mut weather, mut rng), mut quota) =
+            (still(), QuotaThread::new(&plant("quota,share=0.2,work=1ms")));
         let ends: Vec<_> = (0..1000).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
         assert_eq!((ends[0], ends[19], ends[20], ends[999]), (MS, 20 * MS, 101 * MS, 4920 * MS));
     }
@@ -337,7 +364,7 @@ mod tests {
     fn what_a_quota_let_run_over_is_a_debt() {
         let (mut weather, mut rng) = still();
         // Granted 1.5 ms; the second tick goes 0.5 ms too far, so the next period has 1 ms left.
-        let mut quota = Quota::new(&plant("quota,share=0.015,work=1ms"));
+        let mut quota = QuotaThread::new(&plant("quota,share=0.015,work=1ms"));
         let ends: Vec<_> = (0..400).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
         assert_eq!(ends[..4], [MS, 2 * MS, 101 * MS, 201 * MS]);
         // 15 a second in the end.
@@ -346,7 +373,8 @@ mod tests {
 
     #[test]
     fn work_that_is_longer_than_a_grant_takes_as_many_periods_as_it_needs() {
-        let ((mut weather, mut rng), mut quota) = (still(), Quota::new(&plant("quota,share=0.1,work=50ms")));
+        let ((mut weather, mut rng), mut quota) =
+            (still(), QuotaThread::new(&plant("quota,share=0.1,work=50ms")));
         assert_eq!(quota.take(0, &mut weather, &mut rng), Some(410 * MS));
         assert_eq!(quota.take(0, &mut weather, &mut rng), Some(910 * MS));
     }
@@ -356,12 +384,19 @@ mod tests {
         for (late, expected) in [("done", 0), ("dropped", 6)] {
             let (mut weather, mut rng) = still();
             let text = format!("timeout-chain,workers=1,service=100ms,timeout=250ms,late={late}");
-            let mut chain = Chain::new(&plant(&text));
+            let mut chain = TimeoutProxy::new(&plant(&text));
             let first: Vec<_> = (0..20).map(|_| chain.attempt(0, &mut weather, &mut rng)).collect();
-            assert_eq!(first[..3], [Try::Done(100 * MS), Try::Done(200 * MS), Try::GivenUp(250 * MS)]);
+            assert_eq!(
+                first[..3],
+                [
+                    AttemptResult::Done(100 * MS),
+                    AttemptResult::Done(200 * MS),
+                    AttemptResult::GivenUp(250 * MS)
+                ]
+            );
             // Half a second later a pool that drops is idle again; one that does not has 1.5 s to go.
             let later = (0..6).filter(|n| {
-                matches!(chain.attempt((500 + n * 200) * MS, &mut weather, &mut rng), Try::Done(_))
+                matches!(chain.attempt((500 + n * 200) * MS, &mut weather, &mut rng), AttemptResult::Done(_))
             });
             assert_eq!(later.count(), expected, "{late}");
         }

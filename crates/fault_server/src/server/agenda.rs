@@ -4,55 +4,55 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
-use super::Nanos;
-use super::connection::Token;
-use crate::model::{Course, Fate};
+use super::NanosSinceStart;
+use super::connection::ConnectionToken;
+use crate::model::{PlannedResponse, RequestProgress};
 
 /// A request between its arrival and its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
-    pub(super) connection: Token,
-    pub(super) course: Course,
+pub(super) struct PendingRequest {
+    pub(super) connection: ConnectionToken,
+    pub(super) course: RequestProgress,
     pub(super) is_head: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Due {
+pub(super) enum DueEvent {
     /// It comes to the plants: its connection is served from now on.
-    Enter(Flight),
-    Proceed(Flight),
-    End(Flight, Fate),
+    Enter(PendingRequest),
+    Proceed(PendingRequest),
+    End(PendingRequest, PlannedResponse),
     /// There may be more on a connection.
-    Pump(Token),
+    Pump(ConnectionToken),
     /// It may have been idle for too long.
-    Idle(Token),
+    Idle(ConnectionToken),
     /// Accept again after a lack of descriptors.
     Accept,
     Name(SocketAddr, Vec<u8>),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct EventQueue {
     entries: BinaryHeap<Reverse<Entry>>,
     put: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    at: Nanos,
+    at: NanosSinceStart,
     number: u64,
-    due: Due,
+    due: DueEvent,
 }
 
 /// Most that is put down at one time: a hanging limiter's excess of 20,000/s for 30 s, and some more.
 const MOST: usize = 1 << 20;
 
-impl Agenda {
+impl EventQueue {
     /// Puts it down.
     ///
     /// # Errors
     /// It comes back when too much is put down already.
-    pub(super) fn put(&mut self, at: Nanos, due: Due) -> Result<(), Due> {
+    pub(super) fn push(&mut self, at: NanosSinceStart, due: DueEvent) -> Result<(), DueEvent> {
         if self.entries.len() >= MOST {
             return Err(due);
         }
@@ -61,13 +61,13 @@ impl Agenda {
         Ok(())
     }
 
-    pub(super) fn next(&self) -> Option<Nanos> {
+    pub(super) fn next_due(&self) -> Option<NanosSinceStart> {
         self.entries.peek().map(|Reverse(entry)| entry.at)
     }
 
     /// What is due by now.
-    pub(super) fn take(&mut self, now: Nanos) -> Option<(Nanos, Due)> {
-        let is_due = self.next().is_some_and(|at| at <= now);
+    pub(super) fn pop_due(&mut self, now: NanosSinceStart) -> Option<(NanosSinceStart, DueEvent)> {
+        let is_due = self.next_due().is_some_and(|at| at <= now);
         let Reverse(entry) = is_due.then(|| self.entries.pop()).flatten()?;
         Some((entry.at, entry.due))
     }
@@ -99,23 +99,23 @@ mod tests {
 
     #[test]
     fn what_is_due_comes_in_order_of_time_and_then_of_putting_down() {
-        let mut agenda = Agenda::default();
+        let mut agenda = EventQueue::default();
         for (at, port) in [(5, 1), (3, 2), (5, 3), (9, 4)] {
-            agenda.put(at, Due::Name(([127, 0, 0, 1], port).into(), Vec::new())).unwrap();
+            agenda.push(at, DueEvent::Name(([127, 0, 0, 1], port).into(), Vec::new())).unwrap();
         }
         let mut ports = Vec::new();
-        while let Some((_, Due::Name(to, _))) = agenda.take(5) {
+        while let Some((_, DueEvent::Name(to, _))) = agenda.pop_due(5) {
             ports.push(to.port());
         }
-        assert_eq!((ports, agenda.next()), (vec![2, 1, 3], Some(9)));
+        assert_eq!((ports, agenda.next_due()), (vec![2, 1, 3], Some(9)));
     }
 
     #[test]
     fn no_more_is_put_down_than_there_is_room_for() {
-        let mut agenda = Agenda::default();
-        assert!((0..MOST).all(|_| agenda.put(1, Due::Accept).is_ok()));
-        assert!(agenda.put(1, Due::Accept).is_err());
-        let _ = agenda.take(1);
-        assert!(agenda.put(1, Due::Accept).is_ok());
+        let mut agenda = EventQueue::default();
+        assert!((0..MOST).all(|_| agenda.push(1, DueEvent::Accept).is_ok()));
+        assert!(agenda.push(1, DueEvent::Accept).is_err());
+        let _ = agenda.pop_due(1);
+        assert!(agenda.push(1, DueEvent::Accept).is_ok());
     }
 }

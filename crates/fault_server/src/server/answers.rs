@@ -4,27 +4,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct ResponseCache {
     body: Vec<u8>,
-    made: HashMap<Shape, Arc<[u8]>>,
+    made: HashMap<ResponseKey, Arc<[u8]>>,
 }
 
 /// What tells one answer from another: a status of the plants', a server of a balancer's, two flags. Few, so all are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct ResponseKey {
     pub(super) status: u16,
     pub(super) server: Option<u8>,
     pub(super) is_head: bool,
     pub(super) closes: bool,
 }
 
-impl Answers {
+impl ResponseCache {
     /// Answers whose bodies, if they are good, have so many bytes.
     pub(super) fn new(body: usize) -> Self {
         Self { body: vec![b'.'; body], made: HashMap::new() }
     }
 
-    pub(super) fn answer(&mut self, shape: Shape) -> Arc<[u8]> {
+    pub(super) fn answer(&mut self, shape: ResponseKey) -> Arc<[u8]> {
         let (body, made) = (&self.body, &mut self.made);
         made.entry(shape).or_insert_with(|| bytes(shape, body)).clone()
     }
@@ -41,7 +41,7 @@ pub(crate) fn head_length(body: usize) -> usize {
     "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n".len() + body.to_string().len()
 }
 
-fn bytes(shape: Shape, good: &[u8]) -> Arc<[u8]> {
+fn bytes(shape: ResponseKey, good: &[u8]) -> Arc<[u8]> {
     let reason = reason(shape.status);
     let refusal = format!("{reason}\n");
     let body = if shape.status == 200 { good } else { refusal.as_bytes() };
@@ -64,16 +64,16 @@ mod tests {
 
     #[test]
     fn answers_have_the_length_that_they_say() {
-        let mut answers = Answers::new(12);
-        let shape = Shape { status: 200, server: None, is_head: false, closes: false };
+        let mut answers = ResponseCache::new(12);
+        let shape = ResponseKey { status: 200, server: None, is_head: false, closes: false };
         assert_eq!(&*answers.answer(shape), b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n............");
         assert_eq!(answers.answer(shape).len(), answers.length(false));
-        let head = answers.answer(Shape { is_head: true, ..shape });
+        let head = answers.answer(ResponseKey { is_head: true, ..shape });
         assert_eq!(
             (&*head, head.len()),
             (&b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"[..], answers.length(true))
         );
-        let refused = answers.answer(Shape { status: 429, server: Some(3), closes: true, ..shape });
+        let refused = answers.answer(ResponseKey { status: 429, server: Some(3), closes: true, ..shape });
         let text = String::from_utf8_lossy(&refused);
         assert!(
             text.starts_with("HTTP/1.1 429 Too Many Requests\r\n")

@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Nanos;
-use super::agenda::Flight;
-use super::poller::Caller;
+use super::NanosSinceStart;
+use super::agenda::PendingRequest;
+use super::poller::PollerWaker;
 
 /// Whoever gives it jobs. It ends when this is dropped and the server stops.
 #[derive(Debug)]
-pub(super) struct Computer {
+pub(super) struct ComputeThread {
     /// What waits is bounded by the plant's `queue`.
-    jobs: Sender<(Flight, Nanos)>,
-    done: Receiver<Flight>,
+    jobs: Sender<(PendingRequest, NanosSinceStart)>,
+    done: Receiver<PendingRequest>,
 }
 
-impl Computer {
-    pub(super) fn start(caller: Caller, stop: Arc<AtomicBool>) -> io::Result<Self> {
-        let (jobs, waiting) = channel::<(Flight, Nanos)>();
+impl ComputeThread {
+    pub(super) fn start(caller: PollerWaker, stop: Arc<AtomicBool>) -> io::Result<Self> {
+        let (jobs, waiting) = channel::<(PendingRequest, NanosSinceStart)>();
         let (finished, done) = channel();
         let compute = move || {
             while let Ok((flight, work)) = waiting.recv() {
@@ -31,19 +31,19 @@ impl Computer {
                 if stop.load(Ordering::Relaxed) || finished.send(flight).is_err() {
                     return;
                 }
-                caller.call();
+                caller.wake();
             }
         };
         std::thread::Builder::new().name("compute".to_owned()).spawn(compute)?;
         Ok(Self { jobs, done })
     }
 
-    pub(super) fn submit(&self, flight: Flight, work: Nanos) {
+    pub(super) fn submit(&self, flight: PendingRequest, work: NanosSinceStart) {
         // The thread lives as long as this does.
         let _ = self.jobs.send((flight, work));
     }
 
-    pub(super) fn finished(&self) -> Option<Flight> {
+    pub(super) fn finished(&self) -> Option<PendingRequest> {
         self.done.try_recv().ok()
     }
 }

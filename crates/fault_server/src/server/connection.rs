@@ -4,17 +4,17 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use super::Nanos;
-use super::head::{self, Head, Refusal};
+use super::NanosSinceStart;
+use super::head::{self, Head, HeadError};
 
 /// A connection's place in the table, and its number, which no other ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct ConnectionToken {
     pub(super) place: u32,
     pub(super) number: u32,
 }
 
-impl Token {
+impl ConnectionToken {
     pub(super) fn bits(self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.place)
     }
@@ -25,7 +25,7 @@ impl Token {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct FaultConnection {
     pub(super) socket: TcpStream,
     pub(super) number: u32,
     /// Came and is not used: less than a longest head and one read.
@@ -43,22 +43,22 @@ pub(super) struct Connection {
     /// Requests that came.
     pub(super) requests: u32,
     /// When it is paid for.
-    pub(super) ready: Nanos,
+    pub(super) ready: NanosSinceStart,
     /// The latest answer, or the beginning.
-    pub(super) since: Nanos,
+    pub(super) last_active: NanosSinceStart,
 }
 
 /// What there is to do.
 #[derive(Debug)]
-pub(super) enum Input {
+pub(super) enum ConnectionInput {
     Request(Head),
-    Refused(Refusal),
+    Refused(HeadError),
     Nothing,
     Over,
 }
 
-impl Connection {
-    pub(super) fn new(socket: TcpStream, number: u32, now: Nanos, ready: Nanos) -> Self {
+impl FaultConnection {
+    pub(super) fn new(socket: TcpStream, number: u32, now: NanosSinceStart, ready: NanosSinceStart) -> Self {
         Self {
             socket,
             number,
@@ -71,23 +71,23 @@ impl Connection {
             closes: false,
             requests: 0,
             ready,
-            since: now,
+            last_active: now,
         }
     }
 
     /// The next whole request, read through these bytes' room.
-    pub(super) fn next(&mut self, room: &mut [u8]) -> Input {
+    pub(super) fn next(&mut self, room: &mut [u8]) -> ConnectionInput {
         loop {
             match self.parsed() {
-                Ok(Some(head)) => return Input::Request(head),
+                Ok(Some(head)) => return ConnectionInput::Request(head),
                 Ok(None) => {}
-                Err(refusal) => return Input::Refused(refusal),
+                Err(refusal) => return ConnectionInput::Refused(refusal),
             }
             if !self.is_readable {
-                return Input::Nothing;
+                return ConnectionInput::Nothing;
             }
             match self.socket.read(room) {
-                Ok(0) => return Input::Over,
+                Ok(0) => return ConnectionInput::Over,
                 Ok(count) => {
                     // A short read is the sign of a drained socket (epoll(7), question 9).
                     self.is_readable = count == room.len();
@@ -95,12 +95,12 @@ impl Connection {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Input::Over,
+                Err(_) => return ConnectionInput::Over,
             }
         }
     }
 
-    fn parsed(&mut self) -> Result<Option<Head>, Refusal> {
+    fn parsed(&mut self) -> Result<Option<Head>, HeadError> {
         if self.begun.is_none() && !self.unread.is_empty() {
             self.begun = head::read(&self.unread)?.map(|head| (head, head.body));
             self.unread.drain(..self.begun.map_or(0, |(head, _)| head.length));

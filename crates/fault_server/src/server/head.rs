@@ -19,7 +19,7 @@ pub(super) struct Head {
 
 /// Why it is no head that is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum HeadError {
     Bad,
     TooLong,
     /// A body without a length.
@@ -27,7 +27,7 @@ pub(super) enum Refusal {
     BodyTooLong,
 }
 
-impl Refusal {
+impl HeadError {
     /// RFC 9110 section 15.5, RFC 6585 section 5.
     pub(super) fn status(self) -> u16 {
         match self {
@@ -40,44 +40,44 @@ impl Refusal {
 }
 
 /// The first head in these bytes; none where it has not come whole.
-pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
+pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, HeadError> {
     let Some(end) = bytes.windows(4).take(LONGEST).position(|four| four == b"\r\n\r\n") else {
-        return if bytes.len() >= LONGEST { Err(Refusal::TooLong) } else { Ok(None) };
+        return if bytes.len() >= LONGEST { Err(HeadError::TooLong) } else { Ok(None) };
     };
     let mut lines = bytes[..end].split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end());
     let mut head = request_line(lines.next().unwrap_or_default(), end + 4)?;
     lines.try_for_each(|line| head.field(line))?;
-    if head.body > LONGEST_BODY { Err(Refusal::BodyTooLong) } else { Ok(Some(head)) }
+    if head.body > LONGEST_BODY { Err(HeadError::BodyTooLong) } else { Ok(Some(head)) }
 }
 
 /// `METHOD TARGET HTTP/1.x`
-fn request_line(line: &[u8], length: usize) -> Result<Head, Refusal> {
+fn request_line(line: &[u8], length: usize) -> Result<Head, HeadError> {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
     let is_line = words.next().is_none() && target.is_some_and(|target| !target.is_empty());
     let closes = match version {
         Some(b"HTTP/1.1") => false,
         Some(b"HTTP/1.0") => true,
-        _ => return Err(Refusal::Bad),
+        _ => return Err(HeadError::Bad),
     };
     let is_method =
         method.is_some_and(|method| !method.is_empty() && method.iter().all(u8::is_ascii_uppercase));
     let head = Head { length, body: 0, is_head: method == Some(b"HEAD"), closes };
-    if is_line && is_method { Ok(head) } else { Err(Refusal::Bad) }
+    if is_line && is_method { Ok(head) } else { Err(HeadError::Bad) }
 }
 
 impl Head {
-    fn field(&mut self, line: &[u8]) -> Result<(), Refusal> {
-        let colon = line.iter().position(|byte| *byte == b':').ok_or(Refusal::Bad)?;
+    fn field(&mut self, line: &[u8]) -> Result<(), HeadError> {
+        let colon = line.iter().position(|byte| *byte == b':').ok_or(HeadError::Bad)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"connection") {
             self.connection(value);
         } else if name.eq_ignore_ascii_case(b"content-length") {
             let digits = Some(value).filter(|value| value.iter().all(u8::is_ascii_digit));
             let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-            self.body = number.ok_or(Refusal::Bad)?;
+            self.body = number.ok_or(HeadError::Bad)?;
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return Err(Refusal::NoLength);
+            return Err(HeadError::NoLength);
         }
         Ok(())
     }
@@ -116,15 +116,15 @@ mod tests {
     #[test]
     fn what_is_no_head_is_refused() {
         for (bytes, refusal) in [
-            (&b"\r\n\r\n"[..], Refusal::Bad),
-            (b"GET / HTTP/2.0\r\n\r\n", Refusal::Bad),
-            (b"get / HTTP/1.1\r\n\r\n", Refusal::Bad),
-            (b"GET  HTTP/1.1\r\n\r\n", Refusal::Bad),
-            (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", Refusal::Bad),
-            (b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", Refusal::Bad),
-            (b"GET / HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", Refusal::BodyTooLong),
-            (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", Refusal::NoLength),
-            (&[b'x'; LONGEST], Refusal::TooLong),
+            (&b"\r\n\r\n"[..], HeadError::Bad),
+            (b"GET / HTTP/2.0\r\n\r\n", HeadError::Bad),
+            (b"get / HTTP/1.1\r\n\r\n", HeadError::Bad),
+            (b"GET  HTTP/1.1\r\n\r\n", HeadError::Bad),
+            (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", HeadError::Bad),
+            (b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", HeadError::Bad),
+            (b"GET / HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", HeadError::BodyTooLong),
+            (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", HeadError::NoLength),
+            (&[b'x'; LONGEST], HeadError::TooLong),
         ] {
             assert_eq!(
                 read(bytes),

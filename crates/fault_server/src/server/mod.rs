@@ -22,17 +22,17 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use slab::Slab;
 
-use self::agenda::{Agenda, Due, Flight};
+use self::agenda::{DueEvent, EventQueue, PendingRequest};
 pub(super) use self::answers::head_length;
-use self::answers::{Answers, Shape};
-use self::computer::Computer;
-use self::connection::{Connection, Input, Token};
+use self::answers::{ResponseCache, ResponseKey};
+use self::computer::ComputeThread;
+use self::connection::{ConnectionInput, ConnectionToken, FaultConnection};
 use self::head::Head;
-pub use self::options::Options;
-use self::options::Rules;
-use self::poller::{Event, LISTENER, NAMES, Poller, is_over};
-pub use self::running::{Running, start};
-use super::model::{Bucket, Course, Fate, Model, Nanos, Step};
+use self::options::ConnectionRules;
+pub use self::options::FaultServerOptions;
+use self::poller::{Event, FaultServerPoller, LISTENER, NAMES, is_over};
+pub use self::running::{FaultServer, start};
+use super::model::{FaultModel, GcraBucket, ModelStep, NanosSinceStart, PlannedResponse, RequestProgress};
 
 /// Connections accepted between two looks at the others.
 const ACCEPTS: usize = 64;
@@ -44,7 +44,7 @@ const REQUESTS: usize = 32;
 const ROOM: usize = 16 * 1024;
 
 /// Pause after a failed accept, which is most often a lack of file descriptors.
-const ACCEPT_PAUSE: Nanos = 50_000_000;
+const ACCEPT_PAUSE: NanosSinceStart = 50_000_000;
 
 /// Names asked for between two looks at the connections.
 const QUESTIONS: usize = 64;
@@ -54,59 +54,59 @@ struct Server {
     clock: Clock,
     began: Moment,
     stop: Arc<AtomicBool>,
-    poller: Poller,
+    poller: FaultServerPoller,
     listener: TcpListener,
     is_accepting: bool,
-    names: Option<Names>,
-    rules: Rules,
-    model: Model,
-    computer: Option<Computer>,
-    agenda: Agenda,
+    names: Option<DnsResponder>,
+    rules: ConnectionRules,
+    model: FaultModel,
+    computer: Option<ComputeThread>,
+    agenda: EventQueue,
     /// What is due is being done: what comes of it need not ask for that again.
     is_catching_up: bool,
-    connections: Slab<Connection>,
+    connections: Slab<FaultConnection>,
     /// How many there have been.
     number: u32,
     /// When the latest new connection is paid for.
-    paid_until: Nanos,
-    answers: Answers,
+    paid_until: NanosSinceStart,
+    answers: ResponseCache,
     room: Box<[u8]>,
 }
 
 /// The DNS server beside it.
-struct Names {
+struct DnsResponder {
     socket: UdpSocket,
     address: SocketAddr,
-    delay: Nanos,
-    limit: Option<Bucket>,
+    delay: NanosSinceStart,
+    limit: Option<GcraBucket>,
 }
 
-impl Names {
-    fn bind(options: &Options) -> io::Result<Option<Self>> {
-        let Some((address, plant)) = options.names() else { return Ok(None) };
+impl DnsResponder {
+    fn bind(options: &FaultServerOptions) -> io::Result<Option<Self>> {
+        let Some((address, plant)) = options.dns() else { return Ok(None) };
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         // A tenth of a second's questions may come at once.
-        let rate = Some(plant.number("rate")).filter(|rate| *rate > 0.0);
-        let limit = rate.map(|rate| Bucket::new(rate, (rate / 10.0).max(1.0)));
+        let rate = Some(plant.value("rate")).filter(|rate| *rate > 0.0);
+        let limit = rate.map(|rate| GcraBucket::new(rate, (rate / 10.0).max(1.0)));
         Ok(Some(Self { socket, address, delay: plant.nanos("delay"), limit }))
     }
 }
 
 impl Server {
     fn new(
-        options: &Options,
+        options: &FaultServerOptions,
         listener: TcpListener,
-        names: Option<Names>,
+        names: Option<DnsResponder>,
         stop: Arc<AtomicBool>,
     ) -> io::Result<Self> {
-        let (poller, clock) = (Poller::new()?, Clock::system());
+        let (poller, clock) = (FaultServerPoller::new()?, Clock::system());
         poller.watch_level(&listener, LISTENER)?;
         names.as_ref().map_or(Ok(()), |names| poller.watch_level(&names.socket, NAMES))?;
         let computes = options.plant("cpu").is_some();
-        let computer = computes.then(|| Computer::start(poller.caller(), stop.clone())).transpose()?;
-        let service = u64::try_from(options.service.as_nanos()).unwrap_or(Nanos::MAX / 2);
+        let computer = computes.then(|| ComputeThread::start(poller.waker(), stop.clone())).transpose()?;
+        let service = u64::try_from(options.service.as_nanos()).unwrap_or(NanosSinceStart::MAX / 2);
         Ok(Self {
             began: clock.now(),
             clock,
@@ -115,24 +115,24 @@ impl Server {
             listener,
             is_accepting: true,
             names,
-            rules: Rules::new(options),
-            model: Model::new(&options.plants, service, options.seed),
+            rules: ConnectionRules::new(options),
+            model: FaultModel::new(&options.plants, service, options.seed),
             computer,
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             is_catching_up: false,
             connections: Slab::new(),
             number: 0,
             paid_until: 0,
-            answers: Answers::new(options.body()),
+            answers: ResponseCache::new(options.body()),
             room: vec![0; ROOM].into(),
         })
     }
 
     /// Serves until it is told to stop.
     fn run(mut self) -> io::Result<()> {
-        let mut events = Poller::events();
+        let mut events = FaultServerPoller::events();
         while !self.stop.load(Ordering::Relaxed) {
-            let until = self.agenda.next().map(|at| self.began + Duration::from_nanos(at));
+            let until = self.agenda.next_due().map(|at| self.began + Duration::from_nanos(at));
             self.poller.wait(&mut events, until)?;
             self.catch_up();
             self.take_computed();
@@ -143,15 +143,15 @@ impl Server {
         Ok(())
     }
 
-    fn now(&self) -> Nanos {
+    fn now(&self) -> NanosSinceStart {
         self.clock.now().as_nanos().saturating_sub(self.began.as_nanos())
     }
 
     /// Does what is due, and says what time it is.
-    fn catch_up(&mut self) -> Nanos {
+    fn catch_up(&mut self) -> NanosSinceStart {
         let now = self.now();
         if !std::mem::replace(&mut self.is_catching_up, true) {
-            while let Some((at, due)) = self.agenda.take(now) {
+            while let Some((at, due)) = self.agenda.pop_due(now) {
                 self.do_due(at, due);
             }
             self.is_catching_up = false;
@@ -159,28 +159,28 @@ impl Server {
         now
     }
 
-    fn do_due(&mut self, at: Nanos, due: Due) {
+    fn do_due(&mut self, at: NanosSinceStart, due: DueEvent) {
         match due {
-            Due::Enter(mut flight) => {
+            DueEvent::Enter(mut flight) => {
                 let step = self.model.enter(at, &mut flight.course);
                 self.follow(at, flight, step);
             }
-            Due::Proceed(mut flight) => {
+            DueEvent::Proceed(mut flight) => {
                 let step = self.model.proceed(at, &mut flight.course);
                 self.follow(at, flight, step);
             }
-            Due::End(flight, fate) => self.end(at, &flight, fate),
-            Due::Pump(token) => self.pump(token),
-            Due::Idle(token) => self.idle(at, token),
-            Due::Accept => self.resume_accepting(),
-            Due::Name(to, answer) => self.tell_name(to, &answer),
+            DueEvent::End(flight, fate) => self.end(at, &flight, fate),
+            DueEvent::Pump(token) => self.pump(token),
+            DueEvent::Idle(token) => self.idle(at, token),
+            DueEvent::Accept => self.resume_accepting(),
+            DueEvent::Name(to, answer) => self.tell_name(to, &answer),
         }
     }
 
     fn take_computed(&mut self) {
-        while let Some(mut flight) = self.computer.as_ref().and_then(Computer::finished) {
+        while let Some(mut flight) = self.computer.as_ref().and_then(ComputeThread::finished) {
             let now = self.catch_up();
-            let step = self.model.computed(now, &mut flight.course);
+            let step = self.model.resume_computed(now, &mut flight.course);
             self.follow(now, flight, step);
         }
     }
@@ -189,24 +189,24 @@ impl Server {
         match event.data.u64() {
             LISTENER => self.accept(),
             NAMES => self.answer_names(),
-            bits => self.socket_happened(Token::from_bits(bits), is_over(event)),
+            bits => self.socket_happened(ConnectionToken::from_bits(bits), is_over(event)),
         }
     }
 
-    fn connection(&mut self, token: Token) -> Option<&mut Connection> {
+    fn connection(&mut self, token: ConnectionToken) -> Option<&mut FaultConnection> {
         let connection = self.connections.get_mut(token.place as usize)?;
         (connection.number == token.number).then_some(connection)
     }
 
     /// Puts down what is due; what there is no room for is given up.
-    fn put(&mut self, at: Nanos, due: Due) {
-        match self.agenda.put(at, due) {
-            Ok(()) | Err(Due::Idle(_) | Due::Accept | Due::Name(..)) => {}
-            Err(Due::Enter(flight) | Due::Proceed(flight) | Due::End(flight, _)) => {
+    fn put(&mut self, at: NanosSinceStart, due: DueEvent) {
+        match self.agenda.push(at, due) {
+            Ok(()) | Err(DueEvent::Idle(_) | DueEvent::Accept | DueEvent::Name(..)) => {}
+            Err(DueEvent::Enter(flight) | DueEvent::Proceed(flight) | DueEvent::End(flight, _)) => {
                 self.model.end(&flight.course);
                 self.close(flight.connection);
             }
-            Err(Due::Pump(token)) => self.close(token),
+            Err(DueEvent::Pump(token)) => self.close(token),
         }
     }
 }
@@ -215,7 +215,7 @@ impl Server {
 impl Server {
     fn accept(&mut self) {
         for _ in 0..ACCEPTS {
-            if !self.rules.closes_more && self.connections.len() >= self.rules.most {
+            if !self.rules.closes_excess && self.connections.len() >= self.rules.max_connections {
                 return self.stop_accepting();
             }
             match self.listener.accept() {
@@ -224,7 +224,7 @@ impl Server {
                 Err(_) => {
                     self.stop_accepting();
                     let again = self.now() + ACCEPT_PAUSE;
-                    return self.put(again, Due::Accept);
+                    return self.put(again, DueEvent::Accept);
                 }
             }
         }
@@ -232,11 +232,11 @@ impl Server {
 
     fn stop_accepting(&mut self) {
         // One that cannot be left is accepted from once more.
-        self.is_accepting = self.poller.leave(&self.listener).is_err();
+        self.is_accepting = self.poller.unwatch(&self.listener).is_err();
     }
 
     fn resume_accepting(&mut self) {
-        let has_room = self.rules.closes_more || self.connections.len() < self.rules.most;
+        let has_room = self.rules.closes_excess || self.connections.len() < self.rules.max_connections;
         if !self.is_accepting && has_room {
             self.is_accepting = self.poller.watch_level(&self.listener, LISTENER).is_ok();
         }
@@ -244,28 +244,28 @@ impl Server {
 
     /// One that is not wanted, or cannot be watched, is closed by being dropped.
     fn welcome(&mut self, socket: TcpStream) {
-        if self.connections.len() >= self.rules.most || socket.set_nonblocking(true).is_err() {
+        if self.connections.len() >= self.rules.max_connections || socket.set_nonblocking(true).is_err() {
             return;
         }
         // Small answers must not wait for the peer's delayed acknowledgement.
         let _ = socket.set_nodelay(true);
         let now = self.now();
-        self.paid_until = self.paid_until.max(now) + self.rules.cost;
+        self.paid_until = self.paid_until.max(now) + self.rules.connect_cost;
         self.number = self.number.wrapping_add(1);
         let entry = self.connections.vacant_entry();
-        let token = Token { place: entry.key() as u32, number: self.number };
-        let connection = Connection::new(socket, self.number, now, self.paid_until);
+        let token = ConnectionToken { place: entry.key() as u32, number: self.number };
+        let connection = FaultConnection::new(socket, self.number, now, self.paid_until);
         let is_watched = self.poller.watch(&connection.socket, token.bits()).is_ok();
         entry.insert(connection);
         if !is_watched {
             return self.close(token);
         }
-        if let Some(idle) = self.rules.idle {
-            self.put(now + idle, Due::Idle(token));
+        if let Some(idle) = self.rules.idle_timeout {
+            self.put(now + idle, DueEvent::Idle(token));
         }
     }
 
-    fn close(&mut self, token: Token) {
+    fn close(&mut self, token: ConnectionToken) {
         if self.connection(token).is_some() {
             drop(self.connections.remove(token.place as usize));
             self.resume_accepting();
@@ -273,13 +273,15 @@ impl Server {
     }
 
     /// Closes what has been idle for as long as that is allowed, and looks again when that may be.
-    fn idle(&mut self, at: Nanos, token: Token) {
-        let (Some(idle), Some(connection)) = (self.rules.idle, self.connection(token)) else { return };
-        let due = if connection.is_busy { at + idle } else { connection.since + idle };
-        if due > at { self.put(due, Due::Idle(token)) } else { self.close(token) }
+    fn idle(&mut self, at: NanosSinceStart, token: ConnectionToken) {
+        let (Some(idle), Some(connection)) = (self.rules.idle_timeout, self.connection(token)) else {
+            return;
+        };
+        let due = if connection.is_busy { at + idle } else { connection.last_active + idle };
+        if due > at { self.put(due, DueEvent::Idle(token)) } else { self.close(token) }
     }
 
-    fn socket_happened(&mut self, token: Token, is_over: bool) {
+    fn socket_happened(&mut self, token: ConnectionToken, is_over: bool) {
         let Some(connection) = self.connection(token) else { return };
         (connection.is_readable, connection.is_over) = (true, connection.is_over || is_over);
         let is_broken = connection.flush().is_err();
@@ -291,7 +293,7 @@ impl Server {
 /// Requests come and are answered.
 impl Server {
     /// Goes on with a connection.
-    fn pump(&mut self, token: Token) {
+    fn pump(&mut self, token: ConnectionToken) {
         self.take_requests(token);
         // Who has closed their side wants no answer that takes time: nginx, too, takes that for the end.
         if self.connection(token).is_some_and(|connection| connection.is_over && connection.is_busy) {
@@ -300,7 +302,7 @@ impl Server {
     }
 
     /// Takes the requests that there are, one after the other.
-    fn take_requests(&mut self, token: Token) {
+    fn take_requests(&mut self, token: ConnectionToken) {
         for _ in 0..REQUESTS {
             let Some(connection) = self.connections.get_mut(token.place as usize) else { return };
             let waits = connection.is_busy || connection.closes || !connection.is_written();
@@ -308,18 +310,18 @@ impl Server {
                 return;
             }
             match connection.next(&mut self.room) {
-                Input::Request(head) => self.arrived(token, &head),
-                Input::Refused(refusal) => return self.refuse(token, refusal.status()),
-                Input::Nothing => return,
-                Input::Over => return self.close(token),
+                ConnectionInput::Request(head) => self.arrived(token, &head),
+                ConnectionInput::Refused(refusal) => return self.refuse(token, refusal.status()),
+                ConnectionInput::Nothing => return,
+                ConnectionInput::Over => return self.close(token),
             }
         }
         let now = self.now();
-        self.put(now, Due::Pump(token));
+        self.put(now, DueEvent::Pump(token));
     }
 
-    fn arrived(&mut self, token: Token, head: &Head) {
-        let after = self.rules.after;
+    fn arrived(&mut self, token: ConnectionToken, head: &Head) {
+        let after = self.rules.max_requests;
         let Some(connection) = self.connection(token) else { return };
         connection.requests = connection.requests.saturating_add(1);
         if after.is_some_and(|after| connection.requests > after) {
@@ -330,19 +332,19 @@ impl Server {
         let ready = connection.ready;
         let now = self.catch_up();
         let bytes = self.answers.length(head.is_head);
-        let course = Course::new(bytes);
-        let flight = Flight { connection: token, course, is_head: head.is_head };
-        let due = Due::Enter(flight);
+        let course = RequestProgress::new(bytes);
+        let flight = PendingRequest { connection: token, course, is_head: head.is_head };
+        let due = DueEvent::Enter(flight);
         if ready > now { self.put(ready, due) } else { self.do_due(now, due) }
     }
 
     /// Goes on with a request as the model says.
-    fn follow(&mut self, at: Nanos, flight: Flight, step: Step) {
+    fn follow(&mut self, at: NanosSinceStart, flight: PendingRequest, step: ModelStep) {
         match step {
-            Step::Wait(then) => self.put(then, Due::Proceed(flight)),
-            Step::End(then, fate) if then > at => self.put(then, Due::End(flight, fate)),
-            Step::End(then, fate) => self.end(then, &flight, fate),
-            Step::Compute(work) => {
+            ModelStep::Wait(then) => self.put(then, DueEvent::Proceed(flight)),
+            ModelStep::End(then, fate) if then > at => self.put(then, DueEvent::End(flight, fate)),
+            ModelStep::End(then, fate) => self.end(then, &flight, fate),
+            ModelStep::Compute(work) => {
                 if let Some(computer) = &self.computer {
                     computer.submit(flight, work);
                 }
@@ -350,42 +352,42 @@ impl Server {
         }
     }
 
-    fn end(&mut self, at: Nanos, flight: &Flight, fate: Fate) {
+    fn end(&mut self, at: NanosSinceStart, flight: &PendingRequest, fate: PlannedResponse) {
         self.model.end(&flight.course);
         match fate {
-            Fate::Close => self.close(flight.connection),
-            Fate::Answer(status) => self.answer(at, flight, status),
+            PlannedResponse::Close => self.close(flight.connection),
+            PlannedResponse::Answer(status) => self.answer(at, flight, status),
         }
     }
 
-    fn answer(&mut self, at: Nanos, flight: &Flight, status: u16) {
-        let (after, is_early) = (self.rules.after, self.rules.ends_with_answer);
+    fn answer(&mut self, at: NanosSinceStart, flight: &PendingRequest, status: u16) {
+        let (after, is_early) = (self.rules.max_requests, self.rules.ends_with_answer);
         let Some(connection) = self.connection(flight.connection) else { return };
         let (server, is_head, closes) = (flight.course.server, flight.is_head, connection.closes);
         // Without a word of it in the answer: that is the race.
         connection.closes |= is_early && after.is_some_and(|after| connection.requests >= after);
-        let answer = self.answers.answer(Shape { status, server, is_head, closes });
+        let answer = self.answers.answer(ResponseKey { status, server, is_head, closes });
         self.send(at, flight.connection, answer);
     }
 
-    fn refuse(&mut self, token: Token, status: u16) {
+    fn refuse(&mut self, token: ConnectionToken, status: u16) {
         let now = self.now();
-        let answer = self.answers.answer(Shape { status, server: None, is_head: false, closes: true });
+        let answer = self.answers.answer(ResponseKey { status, server: None, is_head: false, closes: true });
         if let Some(connection) = self.connection(token) {
             connection.closes = true;
         }
         self.send(now, token, answer);
     }
 
-    fn send(&mut self, at: Nanos, token: Token, answer: Arc<[u8]>) {
+    fn send(&mut self, at: NanosSinceStart, token: ConnectionToken, answer: Arc<[u8]>) {
         let Some(connection) = self.connection(token) else { return };
-        (connection.is_busy, connection.since) = (false, at);
+        (connection.is_busy, connection.last_active) = (false, at);
         let is_broken = connection.write(answer).is_err();
         let (is_done, has_more) = (connection.closes && connection.is_written(), connection.has_more());
         if is_broken || is_done {
             self.close(token);
         } else if has_more {
-            self.put(at, Due::Pump(token));
+            self.put(at, DueEvent::Pump(token));
         }
     }
 }
@@ -402,7 +404,7 @@ impl Server {
             let answer = names::answer(&question[..length], names.address.ip()).filter(|_| is_told);
             let due = now + names.delay;
             if let Some(answer) = answer {
-                self.put(due, Due::Name(from, answer));
+                self.put(due, DueEvent::Name(from, answer));
             }
         }
     }

@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Nanos;
-use crate::text::Plant;
+use super::NanosSinceStart;
+use crate::text::PlantedFault;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct FaultServerOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// What is planted, in the order in which requests meet it.
-    pub plants: Vec<Plant>,
+    pub plants: Vec<PlantedFault>,
     /// What every request takes before that.
     pub service: std::time::Duration,
     /// Bytes of a body, where no plant says.
@@ -20,8 +20,8 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Options {
-    pub(super) fn plant(&self, name: &str) -> Option<&Plant> {
+impl FaultServerOptions {
+    pub(super) fn plant(&self, name: &str) -> Option<&PlantedFault> {
         self.plants.iter().find(|plant| plant.kind.name == name)
     }
 
@@ -31,18 +31,18 @@ impl Options {
 
     /// Most connections that the kernel completes before they are accepted.
     pub(super) fn backlog(&self) -> u32 {
-        let cap = self.plant("connection-cap").filter(|cap| cap.says("how", "backlog"));
-        cap.map_or(BACKLOG, |cap| cap.number("backlog") as u32)
+        let cap = self.plant("connection-cap").filter(|cap| cap.has_word("how", "backlog"));
+        cap.map_or(BACKLOG, |cap| cap.value("backlog") as u32)
     }
 
     /// Where names are asked for.
-    pub(super) fn names(&self) -> Option<(SocketAddr, &Plant)> {
+    pub(super) fn dns(&self) -> Option<(SocketAddr, &PlantedFault)> {
         let dns = self.plant("dns")?;
-        Some((SocketAddr::new(self.here(), dns.number("port") as u16), dns))
+        Some((SocketAddr::new(self.address(), dns.value("port") as u16), dns))
     }
 
     /// The address that names have.
-    pub(super) fn here(&self) -> IpAddr {
+    pub(super) fn address(&self) -> IpAddr {
         self.listen.ip()
     }
 }
@@ -52,33 +52,33 @@ const BACKLOG: u32 = 4096;
 
 /// What a server does to connections, whatever is asked on them.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct ConnectionRules {
     /// Most at one time, and whether one more is closed instead of waiting.
-    pub(super) most: usize,
-    pub(super) closes_more: bool,
+    pub(super) max_connections: usize,
+    pub(super) closes_excess: bool,
     /// What a new one costs.
-    pub(super) cost: Nanos,
+    pub(super) connect_cost: NanosSinceStart,
     /// Requests that one serves; none: any number.
-    pub(super) after: Option<u32>,
+    pub(super) max_requests: Option<u32>,
     /// Whether it ends with the last answer, not when one more request has come.
     pub(super) ends_with_answer: bool,
-    pub(super) idle: Option<Nanos>,
+    pub(super) idle_timeout: Option<NanosSinceStart>,
 }
 
 /// Most connections where none is planted: their descriptors are bounded in any case.
 const CONNECTIONS: usize = 65_536;
 
-impl Rules {
-    pub(super) fn new(options: &Options) -> Self {
+impl ConnectionRules {
+    pub(super) fn new(options: &FaultServerOptions) -> Self {
         let (cap, keep) = (options.plant("connection-cap"), options.plant("keep-alive"));
         let above_zero = |key| keep.map(|keep| keep.nanos(key)).filter(|nanos| *nanos > 0);
         Self {
-            most: cap.map_or(CONNECTIONS, |cap| cap.count("connections")),
-            closes_more: cap.is_none_or(|cap| cap.says("how", "close")),
-            cost: options.plant("churn").map_or(0, |churn| churn.nanos("cost")),
-            after: keep.map(|keep| keep.number("after") as u32).filter(|after| *after > 0),
-            ends_with_answer: keep.is_some_and(|keep| keep.says("how", "close")),
-            idle: above_zero("idle"),
+            max_connections: cap.map_or(CONNECTIONS, |cap| cap.count("connections")),
+            closes_excess: cap.is_none_or(|cap| cap.has_word("how", "close")),
+            connect_cost: options.plant("churn").map_or(0, |churn| churn.nanos("cost")),
+            max_requests: keep.map(|keep| keep.value("after") as u32).filter(|after| *after > 0),
+            ends_with_answer: keep.is_some_and(|keep| keep.has_word("how", "close")),
+            idle_timeout: above_zero("idle"),
         }
     }
 }

@@ -27,7 +27,7 @@ const BATCH: usize = 256;
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(super) struct FaultServerPoller {
     epoll: OwnedFd,
     alarm: OwnedFd,
     call: Arc<OwnedFd>,
@@ -36,16 +36,16 @@ pub(super) struct Poller {
 
 /// Wakes the loop from another thread.
 #[derive(Clone, Debug)]
-pub(super) struct Caller(Arc<OwnedFd>);
+pub(super) struct PollerWaker(Arc<OwnedFd>);
 
-impl Caller {
-    pub(super) fn call(&self) {
+impl PollerWaker {
+    pub(super) fn wake(&self) {
         // A full counter means that the loop is about to wake anyway.
         let _ = io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
 
-impl Poller {
+impl FaultServerPoller {
     pub(super) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // The clock of `core::Clock`.
@@ -63,8 +63,8 @@ impl Poller {
         Vec::with_capacity(BATCH)
     }
 
-    pub(super) fn caller(&self) -> Caller {
-        Caller(self.call.clone())
+    pub(super) fn waker(&self) -> PollerWaker {
+        PollerWaker(self.call.clone())
     }
 
     /// Tells once of what becomes readable or writable; what is told of must be used up.
@@ -79,7 +79,7 @@ impl Poller {
     }
 
     /// Tells no more.
-    pub(super) fn leave(&self, socket: impl AsFd) -> io::Result<()> {
+    pub(super) fn unwatch(&self, socket: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, socket)
     }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::options::Options;
-use super::poller::Caller;
-use super::{Names, Server};
+use super::options::FaultServerOptions;
+use super::poller::PollerWaker;
+use super::{DnsResponder, Server};
 
 /// A running server. Dropping it closes the listener and every connection.
 #[derive(Debug)]
-pub struct Running {
+pub struct FaultServer {
     address: SocketAddr,
     names: Option<SocketAddr>,
     stop: Arc<AtomicBool>,
-    caller: Caller,
+    caller: PollerWaker,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -24,20 +24,20 @@ pub struct Running {
 ///
 /// # Errors
 /// An address cannot be bound, the kernel's bound on backlogs is below the one that is planted, or there is no thread.
-pub fn start(options: &Options) -> io::Result<Running> {
+pub fn start(options: &FaultServerOptions) -> io::Result<FaultServer> {
     let listener = listen(options)?;
     let address = listener.local_addr()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let names = Names::bind(options)?;
+    let names = DnsResponder::bind(options)?;
     let named = names.as_ref().map(|names| names.address);
     let server = Server::new(options, listener, names, stop.clone())?;
-    let caller = server.poller.caller();
+    let caller = server.poller.waker();
     let thread = std::thread::Builder::new().name("plants".to_owned());
     let thread = Some(thread.spawn(move || server.run())?);
-    Ok(Running { address, names: named, stop, caller, thread })
+    Ok(FaultServer { address, names: named, stop, caller, thread })
 }
 
-impl Running {
+impl FaultServer {
     /// The bound address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -46,7 +46,7 @@ impl Running {
 
     /// Where names are asked for, if that is planted.
     #[must_use]
-    pub fn names(&self) -> Option<SocketAddr> {
+    pub fn dns_address(&self) -> Option<SocketAddr> {
         self.names
     }
 
@@ -66,26 +66,26 @@ impl Running {
 
     fn end(&mut self) -> io::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        self.caller.call();
+        self.caller.wake();
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the server's thread panicked")))
     }
 }
 
-impl Drop for Running {
+impl Drop for FaultServer {
     fn drop(&mut self) {
         // Nobody is left to be told.
         let _ = self.end();
     }
 }
 
-fn listen(options: &Options) -> io::Result<TcpListener> {
+fn listen(options: &FaultServerOptions) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(options.listen)?;
     let backlog = options.backlog();
     // Listening again changes the backlog, and nothing else (net/ipv4/af_inet.c, `inet_listen`).
     rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     listener.set_nonblocking(true)?;
-    let is_planted = options.plant("connection-cap").is_some_and(|cap| cap.says("how", "backlog"));
+    let is_planted = options.plant("connection-cap").is_some_and(|cap| cap.has_word("how", "backlog"));
     match most_backlog().filter(|most| is_planted && *most < backlog) {
         Some(most) => Err(io::Error::new(
             ErrorKind::InvalidInput,

@@ -5,16 +5,16 @@ use std::time::Duration;
 use seawall_core::Moment;
 use serde_json::Value;
 
-use super::Pod;
-use crate::preflight::{self, Obstacle, Passes, Place};
+use super::RunningPod;
+use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait};
 
-/// How long something is borne that may pass soon ([`Passes::Soon`]): who gives a cluster nodes looks every ten seconds (cluster-autoscaler,
+/// How long something is borne that may pass soon ([`ObstacleWait::Briefly`]): who gives a cluster nodes looks every ten seconds (cluster-autoscaler,
 /// `--scan-interval`) and says then that it does.
 const SOON: Duration = Duration::from_secs(15);
 
 /// What one look has seen.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct JobObservation {
     /// All pods of the Job.
     pub pods: Vec<Value>,
     /// Of the Job, and of the first pod that does not run.
@@ -23,40 +23,40 @@ pub struct Seen {
     pub job: Value,
 }
 
-impl Seen {
+impl JobObservation {
     /// A pod whose program does not run.
     pub(super) fn first_pending(&self) -> Option<&Value> {
-        self.pods.iter().find(|pod| !preflight::runs(pod))
+        self.pods.iter().find(|pod| !preflight::is_pod_running(pod))
     }
 }
 
 /// What a look comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StartVerdict {
     /// So many pods run, and the others may yet.
     Waiting(usize),
     /// All run.
-    Running(Vec<Pod>),
+    Running(Vec<RunningPod>),
     /// They will not.
-    Never(Obstacle),
+    Blocked(Obstacle),
 }
 
 /// Pods that begin.
 #[derive(Debug)]
-pub struct Start {
+pub struct PodStartup {
     job: String,
     pods: usize,
-    place: Place,
+    place: KubectlContext,
     within: Duration,
     began: Moment,
     /// Since when something has stood in the way that may pass soon.
     since: Option<Moment>,
 }
 
-impl Start {
+impl PodStartup {
     /// So many pods of a Job are waited for, at most so long from now on.
     #[must_use]
-    pub fn new(job: &str, pods: usize, place: Place, within: Duration, now: Moment) -> Self {
+    pub fn new(job: &str, pods: usize, place: KubectlContext, within: Duration, now: Moment) -> Self {
         Self { job: job.to_owned(), pods, place, within, began: now, since: None }
     }
 
@@ -67,31 +67,33 @@ impl Start {
     }
 
     /// What a look comes to, then.
-    pub fn judge(&mut self, seen: &Seen, now: Moment) -> Verdict {
+    pub fn judge(&mut self, seen: &JobObservation, now: Moment) -> StartVerdict {
         let running = self.running(seen);
         let runs = running.iter().flatten().count();
         if runs == self.pods {
-            return Verdict::Running(running.into_iter().flatten().collect());
+            return StartVerdict::Running(running.into_iter().flatten().collect());
         }
         let obstacle = self.ended(seen).or_else(|| self.obstacle(seen));
-        let is_soon = obstacle.as_ref().is_some_and(|obstacle| obstacle.passes == Passes::Soon);
+        let is_soon = obstacle.as_ref().is_some_and(|obstacle| obstacle.wait == ObstacleWait::Briefly);
         self.since = is_soon.then(|| self.since.unwrap_or(now));
         let is_borne = self.since.is_none_or(|since| now.since(since) < SOON);
         match obstacle {
-            Some(obstacle) if obstacle.passes == Passes::Never || !is_borne => Verdict::Never(obstacle),
-            obstacle if self.is_over(now) => Verdict::Never(self.late(runs, obstacle)),
-            _ => Verdict::Waiting(runs),
+            Some(obstacle) if obstacle.wait == ObstacleWait::Never || !is_borne => {
+                StartVerdict::Blocked(obstacle)
+            }
+            obstacle if self.is_over(now) => StartVerdict::Blocked(self.late(runs, obstacle)),
+            _ => StartVerdict::Waiting(runs),
         }
     }
 
     /// Pods that run, by their place.
-    fn running(&self, seen: &Seen) -> Vec<Option<Pod>> {
+    fn running(&self, seen: &JobObservation) -> Vec<Option<RunningPod>> {
         let mut running = vec![None; self.pods];
-        for pod in seen.pods.iter().filter(|pod| preflight::runs(pod)) {
-            if let Some(place) = preflight::index(pod).and_then(|index| running.get_mut(index)) {
-                *place = Some(Pod {
-                    name: preflight::name(pod).to_owned(),
-                    node: preflight::node(pod).to_owned(),
+        for pod in seen.pods.iter().filter(|pod| preflight::is_pod_running(pod)) {
+            if let Some(place) = preflight::pod_index(pod).and_then(|index| running.get_mut(index)) {
+                *place = Some(RunningPod {
+                    name: preflight::pod_name(pod).to_owned(),
+                    node: preflight::node_name(pod).to_owned(),
                 });
             }
         }
@@ -99,10 +101,10 @@ impl Start {
     }
 
     /// A pod, or the Job, that is at its end before anything has begun: it is not replaced.
-    fn ended(&self, seen: &Seen) -> Option<Obstacle> {
+    fn ended(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_pod = seen.pods.iter().find_map(|pod| {
-            let why = preflight::end(pod, false)?;
-            let (name, node) = (preflight::name(pod), preflight::node(pod));
+            let why = preflight::end_reason(pod, false)?;
+            let (name, node) = (preflight::pod_name(pod), preflight::node_name(pod));
             Some((format!("{name} on {node} was gone before the load began: {why}"), format!("logs {name}")))
         });
         let of_job = || {
@@ -110,29 +112,33 @@ impl Start {
             Some((format!("the Job {} is over: {why}", self.job), format!("describe job {}", self.job)))
         };
         let (what, words) = of_pod.or_else(of_job)?;
-        Some(Obstacle { what, shown_by: self.place.kubectl(&words), passes: Passes::Never })
+        Some(Obstacle { message: what, shown_by: self.place.kubectl(&words), wait: ObstacleWait::Never })
     }
 
     /// What stands in the way, that first which passes least.
-    fn obstacle(&self, seen: &Seen) -> Option<Obstacle> {
+    fn obstacle(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_job = (seen.pods.len() < self.pods)
-            .then(|| preflight::of_events(&seen.events, &self.job, &self.place))
+            .then(|| preflight::job_obstacle(&seen.events, &self.job, &self.place))
             .flatten();
-        let of_pods = seen.pods.iter().filter_map(|pod| preflight::of_pod(pod, &seen.events, &self.place));
+        let of_pods =
+            seen.pods.iter().filter_map(|pod| preflight::pod_obstacle(pod, &seen.events, &self.place));
         // The first of equals, so that the same is said look by look.
         of_job
             .into_iter()
             .chain(of_pods)
-            .reduce(|worst, next| if next.passes > worst.passes { next } else { worst })
+            .reduce(|worst, next| if next.wait > worst.wait { next } else { worst })
     }
 
     fn late(&self, runs: usize, obstacle: Option<Obstacle>) -> Obstacle {
         let so_far = format!("after {:?} {runs} of {} pods run", self.within, self.pods);
-        let shown_by =
-            self.place.kubectl(&format!("get pods --selector {}={}", crate::manifest::JOB_NAME, self.job));
+        let shown_by = self.place.kubectl(&format!(
+            "get pods --selector {}={}",
+            crate::manifest::JOB_NAME_LABEL,
+            self.job
+        ));
         match obstacle {
-            Some(obstacle) => Obstacle { what: format!("{so_far}: {}", obstacle.what), ..obstacle },
-            None => Obstacle { what: so_far, shown_by, passes: Passes::Never },
+            Some(obstacle) => Obstacle { message: format!("{so_far}: {}", obstacle.message), ..obstacle },
+            None => Obstacle { message: so_far, shown_by, wait: ObstacleWait::Never },
         }
     }
 }
@@ -142,11 +148,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::manifest::INDEX;
+    use crate::manifest::INDEX_ANNOTATION;
 
     fn pod(index: usize, status: &Value) -> Value {
         json!({
-            "metadata": {"name": format!("run-{index}-x"), "annotations": {INDEX: index.to_string()}},
+            "metadata": {"name": format!("run-{index}-x"), "annotations": {INDEX_ANNOTATION: index.to_string()}},
             "spec": {"nodeName": format!("node-{index}"), "containers": [{"image": "r.test/seawall:1"}]},
             "status": status,
         })
@@ -172,18 +178,18 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn start(pods: usize) -> Start {
-        let place = Place { context: None, namespace: "load".to_owned() };
-        Start::new("run", pods, place, Duration::from_secs(120), at(0))
+    fn start(pods: usize) -> PodStartup {
+        let place = KubectlContext { context: None, namespace: "load".to_owned() };
+        PodStartup::new("run", pods, place, Duration::from_secs(120), at(0))
     }
 
-    fn seen(pods: Vec<Value>) -> Seen {
-        Seen { pods, ..Seen::default() }
+    fn seen(pods: Vec<Value>) -> JobObservation {
+        JobObservation { pods, ..JobObservation::default() }
     }
 
-    fn never(verdict: Verdict) -> String {
+    fn never(verdict: StartVerdict) -> String {
         match verdict {
-            Verdict::Never(obstacle) => obstacle.what,
+            StartVerdict::Blocked(obstacle) => obstacle.message,
             other => panic!("{other:?}"),
         }
     }
@@ -191,12 +197,12 @@ mod tests {
     #[test]
     fn pods_are_there_when_all_run_by_their_place() {
         let mut start = start(2);
-        assert_eq!(start.judge(&seen(vec![]), at(0)), Verdict::Waiting(0));
-        assert_eq!(start.judge(&seen(vec![runs(1), creating(0)]), at(1)), Verdict::Waiting(1));
-        let Verdict::Running(pods) = start.judge(&seen(vec![runs(1), runs(0)]), at(2)) else {
+        assert_eq!(start.judge(&seen(vec![]), at(0)), StartVerdict::Waiting(0));
+        assert_eq!(start.judge(&seen(vec![runs(1), creating(0)]), at(1)), StartVerdict::Waiting(1));
+        let StartVerdict::Running(pods) = start.judge(&seen(vec![runs(1), runs(0)]), at(2)) else {
             panic!("both run")
         };
-        assert_eq!(pods[0], Pod { name: "run-0-x".into(), node: "node-0".into() });
+        assert_eq!(pods[0], RunningPod { name: "run-0-x".into(), node: "node-0".into() });
         assert_eq!(pods[1].name, "run-1-x");
     }
 
@@ -212,16 +218,16 @@ mod tests {
     fn a_cluster_without_room_is_given_some_seconds_and_one_that_grows_all_the_time() {
         let mut alone = start(1);
         let lacking = seen(vec![without_room(0)]);
-        assert_eq!(alone.judge(&lacking, at(1)), Verdict::Waiting(0));
-        assert_eq!(alone.judge(&lacking, at(15)), Verdict::Waiting(0));
+        assert_eq!(alone.judge(&lacking, at(1)), StartVerdict::Waiting(0));
+        assert_eq!(alone.judge(&lacking, at(15)), StartVerdict::Waiting(0));
         assert!(never(alone.judge(&lacking, at(16))).contains("no node has room for run-0-x: no room"));
 
         let event =
             json!({"involvedObject": {"kind": "Pod", "name": "run-0-x"}, "reason": "TriggeredScaleUp"});
-        let growing = Seen { events: vec![event], ..lacking.clone() };
+        let growing = JobObservation { events: vec![event], ..lacking.clone() };
         let mut fed = start(1);
-        assert_eq!(fed.judge(&lacking, at(1)), Verdict::Waiting(0));
-        assert_eq!(fed.judge(&growing, at(100)), Verdict::Waiting(0));
+        assert_eq!(fed.judge(&lacking, at(1)), StartVerdict::Waiting(0));
+        assert_eq!(fed.judge(&growing, at(100)), StartVerdict::Waiting(0));
         let told = never(fed.judge(&growing, at(120)));
         assert!(told.starts_with("after 120s 0 of 1 pods run: no node has room"), "{told}");
     }
@@ -231,7 +237,7 @@ mod tests {
         let mut start = start(1);
         let lacking = seen(vec![without_room(0)]);
         for (then, seen) in [(1, &lacking), (10, &seen(vec![creating(0)])), (20, &lacking), (30, &lacking)] {
-            assert_eq!(start.judge(seen, at(then)), Verdict::Waiting(0), "{then}");
+            assert_eq!(start.judge(seen, at(then)), StartVerdict::Waiting(0), "{then}");
         }
         never(start.judge(&lacking, at(36)));
     }
@@ -240,10 +246,10 @@ mod tests {
     fn a_quota_is_told_where_pods_are_lacking_and_not_where_none_is() {
         let message = "Error creating: pods \"x\" is forbidden: exceeded quota: small";
         let event = json!({"involvedObject": {"kind": "Job", "name": "run"}, "reason": "FailedCreate", "message": message});
-        let lacking = Seen { events: vec![event], ..seen(vec![runs(0)]) };
+        let lacking = JobObservation { events: vec![event], ..seen(vec![runs(0)]) };
         assert!(never(start(2).judge(&lacking, at(1))).ends_with("exceeded quota: small"));
-        let whole = Seen { pods: vec![runs(0), creating(1)], ..lacking };
-        assert_eq!(start(2).judge(&whole, at(1)), Verdict::Waiting(1), "it was let in after all");
+        let whole = JobObservation { pods: vec![runs(0), creating(1)], ..lacking };
+        assert_eq!(start(2).judge(&whole, at(1)), StartVerdict::Waiting(1), "it was let in after all");
     }
 
     #[test]
@@ -256,14 +262,14 @@ mod tests {
             "run-1-x on node-1 was gone before the load began: ended with exit code 1: seawall: cannot read x"
         );
         let failed = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}});
-        let told = never(start(1).judge(&Seen { job: failed, ..Seen::default() }, at(1)));
+        let told = never(start(1).judge(&JobObservation { job: failed, ..JobObservation::default() }, at(1)));
         assert!(told.starts_with("the Job run is over: its time was over"), "{told}");
     }
 
     #[test]
     fn waiting_has_an_end() {
         let mut start = start(2);
-        assert_eq!(start.judge(&seen(vec![runs(0), creating(1)]), at(119)), Verdict::Waiting(1));
+        assert_eq!(start.judge(&seen(vec![runs(0), creating(1)]), at(119)), StartVerdict::Waiting(1));
         assert_eq!(
             never(start.judge(&seen(vec![runs(0), creating(1)]), at(120))),
             "after 120s 1 of 2 pods run"

@@ -1,4 +1,4 @@
-//! What is asked for of pods, checked: what stands in a [`Spec`] is taken by Kubernetes, as far as its form goes.
+//! What is asked for of pods, checked: what stands in a [`LoadJobSpec`] is taken by Kubernetes, as far as its form goes.
 //!
 //! Forms: Kubernetes documentation, "Object Names and IDs", "Labels and Selectors", "Resource Management for Pods and Containers".
 
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 
 /// A load's pods.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct LoadJobSpec {
     /// Of the Job and of the Secret.
-    pub name: Name,
+    pub name: ResourceName,
     /// None: the context's.
-    pub namespace: Option<Name>,
+    pub namespace: Option<ResourceName>,
     /// How many.
     pub pods: u32,
     /// Of the program.
-    pub image: Image,
+    pub image: ImageName,
     /// None: Kubernetes' usual one, `Always` for `latest` and `IfNotPresent` else.
     pub pull_policy: Option<PullPolicy>,
     /// Of each pod, requested and most.
-    pub cpu: Cpu,
+    pub cpu: CpuQuantity,
     /// Of each pod, requested and most.
-    pub memory: Memory,
+    pub memory: MemoryQuantity,
     /// Labels of nodes that may have them.
     pub node_selector: BTreeMap<String, String>,
     /// Taints of nodes that do not keep them away.
@@ -45,18 +45,18 @@ const TTL_SECONDS: u32 = 600;
 /// An hour, where nobody says how long a load takes.
 const DEADLINE_SECONDS: u64 = 3600;
 
-impl Spec {
+impl LoadJobSpec {
     /// Pods of one core and 128 MiB.
     #[must_use]
-    pub fn new(name: Name, pods: u32, image: Image) -> Self {
+    pub fn new(name: ResourceName, pods: u32, image: ImageName) -> Self {
         Self {
             name,
             namespace: None,
             pods,
             image,
             pull_policy: None,
-            cpu: Cpu("1".to_owned()),
-            memory: Memory("128Mi".to_owned()),
+            cpu: CpuQuantity("1".to_owned()),
+            memory: MemoryQuantity("128Mi".to_owned()),
             node_selector: BTreeMap::new(),
             tolerations: Vec::new(),
             volumes: Vec::new(),
@@ -69,19 +69,19 @@ impl Spec {
 
 /// A name of up to 56 bytes that a label of DNS can be (RFC 1123): pods' host names have an index behind it, and 63 bytes at most.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Name(String);
+pub struct ResourceName(String);
 
 /// An image's name in its registry.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Image(String);
+pub struct ImageName(String);
 
 /// Cores, as Kubernetes writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cpu(String);
+pub struct CpuQuantity(String);
 
 /// Bytes, as Kubernetes writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory(String);
+pub struct MemoryQuantity(String);
 
 /// When a node fetches the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub enum Volume {
     /// A PersistentVolumeClaim, in it a directory for each run.
     Claim {
         /// Its name.
-        claim: Name,
+        claim: ResourceName,
         /// Where the program finds it.
         path: String,
     },
@@ -128,12 +128,12 @@ macro_rules! shown {
         }
     )*};
 }
-shown!(Name Image Cpu Memory);
+shown!(ResourceName ImageName CpuQuantity MemoryQuantity);
 
-/// Longest [`Name`].
+/// Longest [`ResourceName`].
 const LONGEST_NAME: usize = 56;
 
-impl FromStr for Name {
+impl FromStr for ResourceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -151,7 +151,7 @@ impl FromStr for Name {
     }
 }
 
-impl FromStr for Image {
+impl FromStr for ImageName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -162,7 +162,7 @@ impl FromStr for Image {
     }
 }
 
-impl FromStr for Cpu {
+impl FromStr for CpuQuantity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -179,7 +179,7 @@ impl FromStr for Cpu {
 /// Least memory of a pod: the program does not start in less.
 const LEAST_MEMORY: u64 = 16 << 20;
 
-impl FromStr for Memory {
+impl FromStr for MemoryQuantity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -298,7 +298,7 @@ impl FromStr for Toleration {
 ///
 /// # Errors
 /// It is none.
-pub fn label(text: &str) -> Result<(String, String), String> {
+pub fn parse_label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, value)| is_label_key(key) && is_label_value(value));
     let malformed = || format!("{text:?} is no label: expected KEY=VALUE, such as pool=load");
     parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(malformed)
@@ -337,22 +337,22 @@ mod tests {
 
     #[test]
     fn what_kubernetes_does_not_take_is_refused_with_what_it_takes() {
-        check::<Name>(
+        check::<ResourceName>(
             &["a", "seawall-attack-x1"],
             &["", "A", "a.b", "1a", "a-", "a b", &"a".repeat(57)],
             "no name",
         );
-        check::<Cpu>(
+        check::<CpuQuantity>(
             &["1", "0.5", "500m", "32"],
             &["", "0", "-1", "1e3", "inf", "m", "5 m", "1n"],
             "no number of cores",
         );
-        check::<Memory>(
+        check::<MemoryQuantity>(
             &["128Mi", "1Gi", "64M", "134217728"],
             &["", "128", "1Mi", "128MiB", "0.5Gi", "128mi"],
             "no size",
         );
-        check::<Image>(&["seawall", "r.test:5000/seawall@sha256:00"], &["", "a b", "a\n"], "no image");
+        check::<ImageName>(&["seawall", "r.test:5000/seawall@sha256:00"], &["", "a b", "a\n"], "no image");
         check::<PullPolicy>(&["Always", "IfNotPresent", "Never"], &["always", ""], "no pull policy");
         let volumes =
             ["", "pvc:/a", "pvc:a:b", "pvc:a:/", "pvc:a:/b/../c", "hostPath:/x", "emptyDir:x", "pvc:a:/b:ro"];
@@ -372,7 +372,7 @@ mod tests {
             ("A.B/c=d", false),
             ("a=-b", false),
         ] {
-            assert_eq!(label(text).is_ok(), fits, "{text}");
+            assert_eq!(parse_label(text).is_ok(), fits, "{text}");
         }
     }
 

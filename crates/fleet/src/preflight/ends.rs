@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{condition, node, text};
+use super::{condition, node_name, text};
 
 /// Exit codes of a program that was killed: 128 and the signal (bash(1), "Exit status").
 const KILLED: i64 = 137;
@@ -13,7 +13,7 @@ const LONGEST: usize = 300;
 
 /// Why a pod will say nothing more; none as long as it may. `is_gone`: the API server has it no longer.
 #[must_use]
-pub fn end(pod: &Value, is_gone: bool) -> Option<String> {
+pub fn end_reason(pod: &Value, is_gone: bool) -> Option<String> {
     of_pod(pod)
         .or_else(|| of_container(pod))
         .or_else(|| lost(pod))
@@ -28,12 +28,12 @@ fn of_pod(pod: &Value) -> Option<String> {
     let why = match reason {
         "Evicted" => format!("evicted: {message}"),
         "DeadlineExceeded" => "its Job's time was over (activeDeadlineSeconds)".to_owned(),
-        "NodeLost" => format!("the node {} does not answer", node(pod)),
-        "Shutdown" | "NodeShutdown" | "Terminated" => format!("the node {} shut down", node(pod)),
+        "NodeLost" => format!("the node {} does not answer", node_name(pod)),
+        "Shutdown" | "NodeShutdown" | "Terminated" => format!("the node {} shut down", node_name(pod)),
         "" => return disrupted.and_then(|condition| disruption(pod, condition)),
         // It never ran: UnexpectedAdmissionError, OutOfcpu, NodeAffinity.
         reason if text(pod, "/status/phase") == "Failed" => {
-            format!("refused by {}: {reason}: {message}", node(pod))
+            format!("refused by {}: {reason}: {message}", node_name(pod))
         }
         _ => return None,
     };
@@ -45,9 +45,9 @@ fn disruption(pod: &Value, condition: &Value) -> Option<String> {
     let message = shortened(text(condition, "/message"));
     Some(match text(condition, "/reason") {
         "PreemptionByScheduler" => "pushed aside by a pod of higher priority".to_owned(),
-        "DeletionByTaintManager" => format!("the node {} does not answer, or was tainted", node(pod)),
+        "DeletionByTaintManager" => format!("the node {} does not answer, or was tainted", node_name(pod)),
         "EvictionByEvictionAPI" => "evicted: somebody drains its node or asked for it".to_owned(),
-        "DeletionByPodGC" => format!("the node {} is gone", node(pod)),
+        "DeletionByPodGC" => format!("the node {} is gone", node_name(pod)),
         "TerminationByKubelet" => format!("evicted: {message}"),
         _ => return None,
     })
@@ -79,7 +79,7 @@ fn lost(pod: &Value) -> Option<String> {
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         return Some("deleted".to_owned());
     }
-    (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not answer", node(pod)))
+    (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not answer", node_name(pod)))
 }
 
 /// The last line of a log that is no line of ours for programs.

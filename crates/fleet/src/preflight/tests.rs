@@ -4,13 +4,13 @@ use serde_json::json;
 
 use super::*;
 
-fn place() -> Place {
-    Place { context: None, namespace: "load".to_owned() }
+fn place() -> KubectlContext {
+    KubectlContext { context: None, namespace: "load".to_owned() }
 }
 
 fn pod(status: &Value) -> Value {
     json!({
-        "metadata": {"name": "run-3-abcde", "annotations": {INDEX: "3"}},
+        "metadata": {"name": "run-3-abcde", "annotations": {INDEX_ANNOTATION: "3"}},
         "spec": {"nodeName": "node-7", "containers": [{"image": "r.test/seawall:1"}]},
         "status": status,
     })
@@ -34,21 +34,22 @@ fn event(kind: &str, name: &str, reason: &str, message: &str) -> Value {
 
 #[test]
 fn a_right_that_is_missing_is_named_with_the_command_that_shows_it() {
-    let refused = [RIGHTS[0], RIGHTS[8]];
-    let told = missing(&refused, &Place { context: Some("far".to_owned()), ..place() }).unwrap();
+    let refused = [PERMISSIONS[0], PERMISSIONS[8]];
+    let told = missing_permissions(&refused, &KubectlContext { context: Some("far".to_owned()), ..place() })
+        .unwrap();
     assert!(
-        told.what.contains("create jobs.batch, get pods --subresource=attach in the namespace load"),
+        told.message.contains("create jobs.batch, get pods --subresource=attach in the namespace load"),
         "{told}"
     );
-    assert!(told.what.contains("deploy/load-rbac.yaml"));
+    assert!(told.message.contains("deploy/load-rbac.yaml"));
     assert_eq!(told.shown_by, "kubectl --context far --namespace load auth can-i create jobs.batch");
-    assert_eq!(missing(&[], &place()), None);
+    assert_eq!(missing_permissions(&[], &place()), None);
 }
 
 #[test]
 fn who_joins_a_job_need_not_be_able_to_make_one() {
     let needed: Vec<_> =
-        RIGHTS.iter().filter(|right| right.is_of_joining()).map(ToString::to_string).collect();
+        PERMISSIONS.iter().filter(|right| right.is_needed_to_join()).map(ToString::to_string).collect();
     assert!(
         needed.contains(&"get jobs.batch".to_owned()) && needed.contains(&"list pods".to_owned()),
         "{needed:?}"
@@ -78,11 +79,12 @@ fn the_role_that_is_shipped_grants_what_is_asked_for_and_nothing_else() {
             }
         }
     }
-    let asked = |right: &Right| {
-        let part = if right.part.is_empty() { String::new() } else { format!("/{}", right.part) };
+    let asked = |right: &Permission| {
+        let part =
+            if right.subresource.is_empty() { String::new() } else { format!("/{}", right.subresource) };
         format!("{} {}{part} {}", right.verb, right.resource, right.group)
     };
-    let mut asked: Vec<_> = RIGHTS.iter().map(asked).collect();
+    let mut asked: Vec<_> = PERMISSIONS.iter().map(asked).collect();
     granted.sort();
     asked.sort();
     assert_eq!(granted, asked);
@@ -91,7 +93,7 @@ fn the_role_that_is_shipped_grants_what_is_asked_for_and_nothing_else() {
 #[test]
 fn the_page_lists_every_right_and_none_that_is_not_asked_for() {
     let page = include_str!("../../../../docs/kubernetes.md");
-    let rights: Vec<_> = RIGHTS.iter().map(ToString::to_string).collect();
+    let rights: Vec<_> = PERMISSIONS.iter().map(ToString::to_string).collect();
     let table = page.split("| right | for |").nth(1).unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let listed: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
@@ -101,19 +103,20 @@ fn the_page_lists_every_right_and_none_that_is_not_asked_for() {
 #[test]
 fn an_image_that_cannot_be_had_is_named_with_the_kubelets_reason() {
     for reason in ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"] {
-        let told = of_pod(&waits(reason, "not found"), &[], &place()).unwrap();
+        let told = pod_obstacle(&waits(reason, "not found"), &[], &place()).unwrap();
         assert_eq!(
-            told.what,
+            told.message,
             format!("the image r.test/seawall:1 cannot be had on node-7: {reason}: not found")
         );
         assert_eq!(told.shown_by, "kubectl --namespace load describe pod run-3-abcde");
-        assert_eq!(told.passes, Passes::Never);
+        assert_eq!(told.wait, ObstacleWait::Never);
     }
-    assert_eq!(of_pod(&waits("ContainerCreating", ""), &[], &place()), None);
-    let told =
-        of_pod(&waits("CreateContainerConfigError", "secret \"run\" not found"), &[], &place()).unwrap();
+    assert_eq!(pod_obstacle(&waits("ContainerCreating", ""), &[], &place()), None);
+    let told = pod_obstacle(&waits("CreateContainerConfigError", "secret \"run\" not found"), &[], &place())
+        .unwrap();
     assert!(
-        told.what.contains("cannot be made on node-7: CreateContainerConfigError: secret \"run\" not found"),
+        told.message
+            .contains("cannot be made on node-7: CreateContainerConfigError: secret \"run\" not found"),
         "{told}"
     );
 }
@@ -123,15 +126,22 @@ fn a_cluster_without_room_says_so_and_may_be_given_more() {
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/3 nodes are available: 3 Insufficient cpu."});
     let pending = pod(&json!({"phase": "Pending", "conditions": [condition]}));
-    let told = of_pod(&pending, &[], &place()).unwrap();
-    assert_eq!(told.what, "no node has room for run-3-abcde: 0/3 nodes are available: 3 Insufficient cpu.");
-    assert_eq!(told.passes, Passes::Soon);
+    let told = pod_obstacle(&pending, &[], &place()).unwrap();
+    assert_eq!(
+        told.message,
+        "no node has room for run-3-abcde: 0/3 nodes are available: 3 Insufficient cpu."
+    );
+    assert_eq!(told.wait, ObstacleWait::Briefly);
     for reason in GROWING {
         let events = [event("Pod", "run-3-abcde", reason, "pod triggered scale-up")];
-        assert_eq!(of_pod(&pending, &events, &place()).unwrap().passes, Passes::Later, "{reason}");
+        assert_eq!(
+            pod_obstacle(&pending, &events, &place()).unwrap().wait,
+            ObstacleWait::UntilTimeout,
+            "{reason}"
+        );
     }
     let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
-    assert_eq!(of_pod(&pod(&json!({"phase": "Pending", "conditions": [gated]})), &[], &place()), None);
+    assert_eq!(pod_obstacle(&pod(&json!({"phase": "Pending", "conditions": [gated]})), &[], &place()), None);
 }
 
 #[test]
@@ -141,13 +151,13 @@ fn a_volume_that_is_not_mounted_is_told_by_events() {
         event("Pod", "run-3-abcde", "FailedMount", "claim \"x\" not found"),
         event("Pod", "other", "FailedMount", "y"),
     ];
-    let told = of_pod(&pending, &events, &place()).unwrap();
+    let told = pod_obstacle(&pending, &events, &place()).unwrap();
     assert!(
-        told.what.ends_with("cannot be mounted on node-7: claim \"x\" not found")
-            && told.passes == Passes::Soon,
+        told.message.ends_with("cannot be mounted on node-7: claim \"x\" not found")
+            && told.wait == ObstacleWait::Briefly,
         "{told}"
     );
-    assert_eq!(of_pod(&pending, &events[1..], &place()), None);
+    assert_eq!(pod_obstacle(&pending, &events[1..], &place()), None);
 }
 
 #[test]
@@ -170,16 +180,16 @@ fn quota_and_pod_security_are_told_by_the_jobs_events() {
     ] {
         let events =
             [event("Job", "other", "FailedCreate", "x"), event("Job", "run", "FailedCreate", message)];
-        let found = of_events(&events, "run", &place()).unwrap();
-        assert_eq!((&*found.what, &*found.shown_by), (told, "kubectl --namespace load describe job run"));
+        let found = job_obstacle(&events, "run", &place()).unwrap();
+        assert_eq!((&*found.message, &*found.shown_by), (told, "kubectl --namespace load describe job run"));
     }
-    assert_eq!(of_events(&[event("Job", "run", "SuccessfulCreate", "")], "run", &place()), None);
+    assert_eq!(job_obstacle(&[event("Job", "run", "SuccessfulCreate", "")], "run", &place()), None);
 }
 
 #[test]
 fn a_cluster_that_would_replace_pods_is_told_from_one_that_does_not() {
-    assert_eq!(too_old(&json!({"spec": {"backoffLimitPerIndex": 0}}), &place()), None);
-    assert!(too_old(&json!({"spec": {}}), &place()).unwrap().what.contains("Kubernetes 1.29"));
+    assert_eq!(unsupported_server(&json!({"spec": {"backoffLimitPerIndex": 0}}), &place()), None);
+    assert!(unsupported_server(&json!({"spec": {}}), &place()).unwrap().message.contains("Kubernetes 1.29"));
 }
 
 #[test]
@@ -214,12 +224,12 @@ fn each_end_of_a_pod_has_its_words() {
         (disrupted("TerminationByKubelet"), "evicted: m"),
         (pod(&json!({"phase": "Unknown"})), "the node node-7 does not answer"),
     ] {
-        assert_eq!(end(&pod, false).as_deref(), Some(words), "{pod}");
+        assert_eq!(end_reason(&pod, false).as_deref(), Some(words), "{pod}");
     }
     let running = pod(&json!({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}));
-    assert_eq!((end(&running, false), end(&running, true).as_deref()), (None, Some("deleted")));
-    assert!(runs(&running) && !runs(&ended("Error", 1, "")));
-    assert_eq!(index(&running), Some(3));
+    assert_eq!((end_reason(&running, false), end_reason(&running, true).as_deref()), (None, Some("deleted")));
+    assert!(is_pod_running(&running) && !is_pod_running(&ended("Error", 1, "")));
+    assert_eq!(pod_index(&running), Some(3));
 }
 
 #[test]

@@ -8,15 +8,15 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use seawall_fleet::job::{Job, Refused};
-use seawall_fleet::manifest::{self, Spec};
+use seawall_fleet::job::{Job, JobError};
+use seawall_fleet::manifest::{self, LoadJobSpec};
 use seawall_fleet::materials::LARGEST;
-use seawall_fleet::preflight::{self, RIGHTS};
+use seawall_fleet::preflight::{self, PERMISSIONS};
 use seawall_testkit::control_plane::{ADMIN, LOADER};
 use serde_json::{Value, json};
 use support::*;
 
-fn told<T: std::fmt::Debug>(refused: Result<T, Refused>) -> String {
+fn told<T: std::fmt::Debug>(refused: Result<T, JobError>) -> String {
     refused.unwrap_err().to_string()
 }
 
@@ -27,7 +27,7 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
     let cluster = Cluster::start().await;
     let loader = cluster.site(LOADER).await;
     let without = told(loader.preflight(false).await);
-    for right in RIGHTS {
+    for right in PERMISSIONS {
         assert!(without.contains(&right.to_string()), "{right}: {without}");
     }
     assert!(without.contains("kubectl --namespace load auth can-i create jobs.batch"), "{without}");
@@ -35,16 +35,16 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
     cluster.apply(ROLE).await;
     cluster.until("the role is in force", async || loader.preflight(false).await.is_ok()).await;
     let (spec, materials) = (spec("all", 2), materials(b"GET http://a/\n".to_vec()));
-    let job = loader.make(&spec, &materials).await.unwrap();
+    let job = loader.create(&spec, &materials).await.unwrap();
     let running = run_pods(&cluster, &job);
-    let (pods, ()) = tokio::join!(loader.running(&job, EVENTUALLY, |_| {}), running);
+    let (pods, ()) = tokio::join!(loader.wait_running(&job, EVENTUALLY, |_| {}), running);
     let pods = pods.unwrap();
     let places = pods.iter().map(|pod| pod.name.rsplit_once('-').unwrap().0.to_owned()).collect::<Vec<_>>();
     assert_eq!(places, ["all-0", "all-1"]);
-    assert_eq!(loader.join("all", &materials).await.unwrap(), job);
+    assert_eq!(loader.open_existing("all", &materials).await.unwrap(), job);
     loader.delete(&job).await.unwrap();
 
-    for right in RIGHTS {
+    for right in PERMISSIONS {
         cluster.take_away(right).await;
         let refused = async || {
             loader.preflight(false).await.is_err_and(|refused| refused.to_string().contains("let you"))
@@ -62,7 +62,7 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
 async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
     let cluster = Cluster::start().await;
     let site = cluster.site(ADMIN).await;
-    let job = site.make(&spec("run", 3), &materials(b"x".to_vec())).await.unwrap();
+    let job = site.create(&spec("run", 3), &materials(b"x".to_vec())).await.unwrap();
     cluster.until("there are three pods", async || site.pods("run").await.unwrap().len() == 3).await;
     let secret = cluster.get("/api/v1/namespaces/load/secrets/run").await.unwrap();
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], job.uid);
@@ -83,8 +83,8 @@ async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
 async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows() {
     let cluster = Cluster::start().await;
     let site = cluster.site(ADMIN).await;
-    let mut job = site.make(&spec("run", 2), &materials(b"x".to_vec())).await.unwrap();
-    let (pods, ()) = tokio::join!(site.running(&job, EVENTUALLY, |_| {}), run_pods(&cluster, &job));
+    let mut job = site.create(&spec("run", 2), &materials(b"x".to_vec())).await.unwrap();
+    let (pods, ()) = tokio::join!(site.wait_running(&job, EVENTUALLY, |_| {}), run_pods(&cluster, &job));
     let pods = pods.unwrap();
     let state = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
     cluster.report(&pods[1].name, &status("Failed", &state)).await;
@@ -92,12 +92,15 @@ async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows()
     cluster.until("the Job knows", failed).await;
     let all = site.pods("run").await.unwrap();
     assert_eq!(all.len(), 2, "{all:#?}");
-    let ends: Vec<_> = all.iter().filter_map(|pod| preflight::end(pod, false)).collect();
+    let ends: Vec<_> = all.iter().filter_map(|pod| preflight::end_reason(pod, false)).collect();
     assert_eq!(ends, ["killed (exit code 137)"]);
     assert_eq!(preflight::job_failed(&cluster.job("run").await), None);
-    site.grow(&mut job, 4).await.unwrap();
+    site.scale_up(&mut job, 4).await.unwrap();
     cluster.until("there are four", async || site.pods("run").await.unwrap().len() == 4).await;
-    assert_eq!(site.pods("run").await.unwrap().iter().filter(|pod| preflight::runs(pod)).count(), 1);
+    assert_eq!(
+        site.pods("run").await.unwrap().iter().filter(|pod| preflight::is_pod_running(pod)).count(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -114,8 +117,8 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
             .is_object()
     };
     cluster.until("the quota is in force", counted).await;
-    let job = site.make(&spec("large", 4), &materials(b"x".to_vec())).await.unwrap();
-    let refused = told(site.running(&job, EVENTUALLY, |_| {}).await);
+    let job = site.create(&spec("large", 4), &materials(b"x".to_vec())).await.unwrap();
+    let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
         refused.contains("the namespace's quota does not let all pods in: exceeded quota: small"),
         "{refused}"
@@ -127,7 +130,7 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
     let strict = cluster.site_in(ADMIN, "strict").await;
     let mut ours = spec("fits", 1);
     ours.namespace = Some("strict".parse().unwrap());
-    strict.make(&ours, &materials(b"x".to_vec())).await.unwrap();
+    strict.create(&ours, &materials(b"x".to_vec())).await.unwrap();
     cluster
         .until("what we make is restricted enough", async || strict.pods("fits").await.unwrap().len() == 1)
         .await;
@@ -141,7 +144,7 @@ async fn what_we_let_pass_as_small_enough_is_taken_and_a_byte_more_is_not() {
     let site = cluster.site(ADMIN).await;
     let (file, arguments) = (LARGEST - r#"["attack"]"#.len(), r#"["attack"]"#);
     let largest = materials(vec![b'x'; file]);
-    let job = site.make(&spec("largest", 1), &largest).await.unwrap();
+    let job = site.create(&spec("largest", 1), &largest).await.unwrap();
     let mut larger = manifest::secret(&spec("larger", 1), &largest, None);
     larger.as_object_mut().unwrap().remove("data");
     larger["stringData"] = json!({"arguments": arguments, "file-0": "x".repeat(file + 1)});
@@ -155,16 +158,16 @@ async fn what_we_let_pass_as_small_enough_is_taken_and_a_byte_more_is_not() {
 async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
     let cluster = Cluster::start_with_scheduler().await;
     let site = cluster.site(ADMIN).await;
-    let job = site.make(&spec("run", 1), &materials(b"x".to_vec())).await.unwrap();
-    let refused = told(site.running(&job, EVENTUALLY, |_| {}).await);
+    let job = site.create(&spec("run", 1), &materials(b"x".to_vec())).await.unwrap();
+    let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
         refused.contains("no node has room for run-0-") && refused.contains("no nodes available"),
         "{refused}"
     );
-    let name = preflight::name(&site.pods("run").await.unwrap()[0]).to_owned();
+    let name = preflight::pod_name(&site.pods("run").await.unwrap()[0]).to_owned();
     let state = json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}});
     cluster.report(&name, &status("Pending", &state)).await;
-    let refused = told(site.running(&job, EVENTUALLY, |_| {}).await);
+    let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
         refused.contains("the image r.test/seawall:1 cannot be had on no node yet: ImagePullBackOff"),
         "{refused}"
@@ -179,7 +182,7 @@ async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
     let cluster = Cluster::start().await;
     let site = cluster.site(ADMIN).await;
     let given = materials(b"GET http://a/\nX-Token: s3cret\n".to_vec());
-    let text = manifest::written(&spec("kept", 2), &given, "attack");
+    let text = manifest::to_yaml(&spec("kept", 2), &given, "attack");
     let file = cluster.write("kept.yaml", &text);
     let mut kubectl = Command::new(cluster.plane.programs().join("kubectl"));
     kubectl
@@ -194,14 +197,14 @@ async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
         "{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    let job: Job = site.join("kept", &given).await.unwrap();
+    let job: Job = site.open_existing("kept", &given).await.unwrap();
     assert_eq!(job.pods, 2);
     cluster.until("its pods are made", async || site.pods("kept").await.unwrap().len() == 2).await;
     let by_hand = cluster.get("/api/v1/namespaces/load/secrets/kept").await.unwrap();
     assert_eq!(by_hand["data"], manifest::secret(&spec("kept", 2), &given, None)["data"]);
-    let other = told(site.join("kept", &materials(b"GET http://b/\n".to_vec())).await);
+    let other = told(site.open_existing("kept", &materials(b"GET http://b/\n".to_vec())).await);
     assert!(other.contains("were given another command, or other files"), "{other}");
-    assert!(told(site.join("none", &given).await).contains("cannot find the Job none: not found"));
+    assert!(told(site.open_existing("none", &given).await).contains("cannot find the Job none: not found"));
 }
 
 /// What was made is taken away where the rest cannot be.
@@ -210,10 +213,10 @@ async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
 async fn a_secret_that_is_refused_leaves_no_job_behind() {
     let cluster = Cluster::start().await;
     cluster.apply(ROLE).await;
-    cluster.take_away(RIGHTS[4]).await;
+    cluster.take_away(PERMISSIONS[4]).await;
     let loader = cluster.site(LOADER).await;
     cluster.until("the role is in force", async || loader.preflight(true).await.is_ok()).await;
-    let refused = told(loader.make(&spec("run", 1), &materials(b"x".to_vec())).await);
+    let refused = told(loader.create(&spec("run", 1), &materials(b"x".to_vec())).await);
     assert!(refused.starts_with("cannot make the Secret with what the command names: "), "{refused}");
     let gone = async || cluster.get("/apis/batch/v1/namespaces/load/jobs/run").await.is_err();
     cluster.until("no Job is left", gone).await;
@@ -225,13 +228,13 @@ async fn run_pods(cluster: &Cluster, job: &Job) {
     let all = async || site.pods(&job.name).await.unwrap().len() == job.pods;
     cluster.until("all pods are made", all).await;
     for pod in site.pods(&job.name).await.unwrap() {
-        cluster.report(preflight::name(&pod), &status("Running", &json!({"running": {}}))).await;
+        cluster.report(preflight::pod_name(&pod), &status("Running", &json!({"running": {}}))).await;
     }
 }
 
-fn spec(name: &str, pods: u32) -> Spec {
-    let spec = Spec::new(name.parse().unwrap(), pods, "r.test/seawall:1".parse().unwrap());
-    Spec { deadline_seconds: Duration::from_secs(600).as_secs(), ..spec }
+fn spec(name: &str, pods: u32) -> LoadJobSpec {
+    let spec = LoadJobSpec::new(name.parse().unwrap(), pods, "r.test/seawall:1".parse().unwrap());
+    LoadJobSpec { deadline_seconds: Duration::from_secs(600).as_secs(), ..spec }
 }
 
 /// As a kubelet reports it.

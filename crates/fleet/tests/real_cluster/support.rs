@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_fleet::job::Site;
-use seawall_fleet::materials::Materials;
-use seawall_fleet::preflight::{Place, Right};
-use seawall_kube::Failure;
-use seawall_kubectl::{Api, Choice, Run};
-use seawall_load::files::{Kept, Named};
+use seawall_fleet::job::ClusterSession;
+use seawall_fleet::materials::JobInputs;
+use seawall_fleet::preflight::{KubectlContext, Permission};
+use seawall_kube::KubeError;
+use seawall_kubectl::{Api, KubeconfigSelection, WriteMode};
+use seawall_load::files::{CapturedFile, CapturedInputs};
 use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, ControlPlane, Program, SCHEDULER};
 use seawall_testkit::objects;
 use serde_json::{Value, json};
@@ -72,22 +72,25 @@ impl Cluster {
     }
 
     /// The namespace `load`, of whoever has the token.
-    pub(crate) async fn site(&self, token: &str) -> Site {
+    pub(crate) async fn site(&self, token: &str) -> ClusterSession {
         self.site_in(token, "load").await
     }
 
-    pub(crate) async fn site_in(&self, token: &str, namespace: &str) -> Site {
-        let place = Place { context: None, namespace: namespace.to_owned() };
-        Site::new(self.api(token).await, Clock::system(), place)
+    pub(crate) async fn site_in(&self, token: &str, namespace: &str) -> ClusterSession {
+        let place = KubectlContext { context: None, namespace: namespace.to_owned() };
+        ClusterSession::new(self.api(token).await, Clock::system(), place)
     }
 
     async fn api(&self, token: &str) -> Api {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let choice = Choice { kubeconfig: Some(self.kubeconfig(token)), ..Choice::default() };
+        let choice = KubeconfigSelection {
+            kubeconfig: Some(self.kubeconfig(token)),
+            ..KubeconfigSelection::default()
+        };
         Api::open(&choice, provider, Clock::system()).await.unwrap().0
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, KubeError> {
         self.api(ADMIN).await.get(path).await
     }
 
@@ -98,7 +101,7 @@ impl Cluster {
     pub(crate) async fn try_create(&self, path: &str, object: &Value) -> Result<(), String> {
         self.api(ADMIN)
             .await
-            .create(path, object, Run::Real)
+            .create(path, object, WriteMode::Apply)
             .await
             .map(drop)
             .map_err(|failure| failure.to_string())
@@ -126,8 +129,9 @@ impl Cluster {
     }
 
     /// Takes one right out of the Role.
-    pub(crate) async fn take_away(&self, right: Right) {
-        let part = if right.part.is_empty() { String::new() } else { format!("/{}", right.part) };
+    pub(crate) async fn take_away(&self, right: Permission) {
+        let part =
+            if right.subresource.is_empty() { String::new() } else { format!("/{}", right.subresource) };
         let resource = format!("{}{part}", right.resource);
         let mut rules = shipped_rules();
         for rule in rules.as_array_mut().unwrap() {
@@ -146,13 +150,18 @@ impl Cluster {
     }
 
     async fn change_rules(&self, rules: &Value) {
-        self.api(ADMIN).await.merge(ROLE_PATH, &json!({ "rules": rules }), Run::Real).await.unwrap();
+        self.api(ADMIN)
+            .await
+            .merge_patch(ROLE_PATH, &json!({ "rules": rules }), WriteMode::Apply)
+            .await
+            .unwrap();
     }
 
     /// What a kubelet reports of a pod.
     pub(crate) async fn report(&self, pod: &str, status: &Value) {
         let path = format!("/api/v1/namespaces/load/pods/{pod}/status");
-        let done = self.api(ADMIN).await.merge(&path, &json!({ "status": status }), Run::Real).await;
+        let done =
+            self.api(ADMIN).await.merge_patch(&path, &json!({ "status": status }), WriteMode::Apply).await;
         done.unwrap_or_else(|error| panic!("{pod}: {error}"));
     }
 
@@ -184,7 +193,10 @@ fn shipped_rules() -> Value {
 }
 
 /// `attack` with a file of targets.
-pub(crate) fn materials(targets: Vec<u8>) -> Materials {
-    let kept = Kept { files: vec![Named { path: "/srv/targets".into(), bytes: targets }], stdin: None };
-    Materials::new(&["attack".to_owned()], kept, std::path::Path::new("/"), &[]).unwrap()
+pub(crate) fn materials(targets: Vec<u8>) -> JobInputs {
+    let kept = CapturedInputs {
+        files: vec![CapturedFile { path: "/srv/targets".into(), bytes: targets }],
+        stdin: None,
+    };
+    JobInputs::new(&["attack".to_owned()], kept, std::path::Path::new("/"), &[]).unwrap()
 }

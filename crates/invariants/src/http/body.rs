@@ -1,6 +1,6 @@
 //! What must hold for any bytes given to a `BodyDecoder`.
 
-use seawall_http::{Body, BodyDecoder, BodyError, Framing};
+use seawall_http::{BodyDecoder, BodyError, BodyEvent, Framing};
 
 /// What one way of feeding the input gave.
 #[derive(Debug, PartialEq)]
@@ -29,21 +29,21 @@ pub fn check(input: &[u8]) {
 /// Decodes a body that arrives in these pieces.
 pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
     let (mut decoder, mut payload, mut taken) = (BodyDecoder::new(framing), Vec::new(), 0);
-    let mut end = decoder.decode(b"").map(|found| matches!(found, Body::End(0)).then_some(0));
+    let mut end = decoder.decode(b"").map(|found| matches!(found, BodyEvent::End(0)).then_some(0));
     for piece in pieces {
         let mut rest = *piece;
         while end == Ok(None) && !rest.is_empty() {
             let used = match decoder.decode(rest) {
-                Ok(Body::Data(data, used)) => {
+                Ok(BodyEvent::Data(data, used)) => {
                     assert!(!data.is_empty() && data.len() <= used);
                     payload.extend_from_slice(data);
                     used
                 }
-                Ok(Body::More(used)) => {
+                Ok(BodyEvent::More(used)) => {
                     assert_eq!(used, rest.len(), "more is asked for only when all is taken");
                     used
                 }
-                Ok(Body::End(used)) => {
+                Ok(BodyEvent::End(used)) => {
                     end = Ok(Some(taken + used));
                     used
                 }
@@ -57,12 +57,12 @@ pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
         }
     }
     end = end.and_then(|end| if end.is_none() { at_end(&mut decoder, taken) } else { Ok(end) });
-    Decoded { payload, end, finished: decoder.finish() }
+    Decoded { payload, end, finished: decoder.is_complete_at_eof() }
 }
 
 /// A body that ended with its last payload byte says so without another byte.
 fn at_end(decoder: &mut BodyDecoder, taken: usize) -> Result<Option<usize>, BodyError> {
-    Ok(matches!(decoder.decode(b"")?, Body::End(0)).then_some(taken))
+    Ok(matches!(decoder.decode(b"")?, BodyEvent::End(0)).then_some(taken))
 }
 
 fn check_outcome(framing: Framing, input: &[u8], seen: &Decoded) {

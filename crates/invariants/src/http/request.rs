@@ -1,8 +1,8 @@
 //! What must hold for any bytes given to `parse_request`.
 
 use seawall_http::limits::MAX_HEADERS;
-use seawall_http::request::header_room;
-use seawall_http::{Framing, Limits, Parsed, Version, parse_request, write};
+use seawall_http::request::header_buffer;
+use seawall_http::{Framing, HeadLimits, HttpVersion, Parsed, parse_request, write};
 
 use super::{Seen, check_prefixes, owned, split_headers, values};
 
@@ -14,7 +14,7 @@ pub struct Head {
     /// As sent.
     pub target: String,
     /// As sent.
-    pub version: Version,
+    pub version: HttpVersion,
     /// As sent, in order.
     pub headers: Vec<(String, Vec<u8>)>,
     /// How the body is framed.
@@ -25,7 +25,7 @@ pub struct Head {
 
 /// Checks all of it.
 pub fn check(input: &[u8]) {
-    for limits in [Limits::default(), Limits { head: 128, target: 16 }] {
+    for limits in [HeadLimits::default(), HeadLimits { head: 128, target: 16 }] {
         check_prefixes(input, |prefix| see(prefix, &limits));
         match see(input, &limits) {
             Seen::Whole(head, taken) => check_head(&head, &input[..taken], &limits),
@@ -36,8 +36,8 @@ pub fn check(input: &[u8]) {
 }
 
 /// What a reader of these bytes sees.
-pub fn see(input: &[u8], limits: &Limits) -> Seen<Head> {
-    let mut room = header_room();
+pub fn see(input: &[u8], limits: &HeadLimits) -> Seen<Head> {
+    let mut room = header_buffer();
     match parse_request(input, &mut room, limits) {
         Err(error) => {
             assert!([400, 414, 431, 505].contains(&error.status()));
@@ -58,7 +58,7 @@ pub fn see(input: &[u8], limits: &Limits) -> Seen<Head> {
     }
 }
 
-fn check_head(head: &Head, taken: &[u8], limits: &Limits) {
+fn check_head(head: &Head, taken: &[u8], limits: &HeadLimits) {
     let bytes = taken.strip_prefix(b"\r\n").unwrap_or(taken);
     assert!(bytes.len() <= limits.head && head.target.len() <= limits.target);
     check_bytes(bytes);
@@ -93,7 +93,7 @@ fn framing_by_the_book(head: &Head) -> Framing {
     match (lengths.as_slice(), codings.as_slice()) {
         ([], []) => Framing::None,
         ([], [coding]) => {
-            assert!(coding.eq_ignore_ascii_case(b"chunked") && head.version == Version::Http11);
+            assert!(coding.eq_ignore_ascii_case(b"chunked") && head.version == HttpVersion::Http11);
             Framing::Chunked
         }
         ([length, more @ ..], []) => {
@@ -110,7 +110,7 @@ fn framing_by_the_book(head: &Head) -> Framing {
 
 fn check_host(head: &Head) {
     let hosts = values(&head.headers, "host");
-    assert!(hosts.len() == 1 || (hosts.is_empty() && head.version == Version::Http10));
+    assert!(hosts.len() == 1 || (hosts.is_empty() && head.version == HttpVersion::Http10));
     assert!(hosts.iter().all(|host| !host.iter().any(|byte| b"/\\@#? \t".contains(byte))));
 }
 
@@ -122,8 +122,8 @@ fn check_round_trip(head: &Head) {
         write::header(&mut out, name, value);
     }
     out.extend_from_slice(b"\r\n");
-    if head.version == Version::Http11 {
-        let wide = Limits { head: out.len(), ..Limits::default() };
+    if head.version == HttpVersion::Http11 {
+        let wide = HeadLimits { head: out.len(), ..HeadLimits::default() };
         assert_eq!(see(&out, &wide), Seen::Whole(head.clone(), out.len()));
     }
 }

@@ -1,8 +1,8 @@
 //! What must hold for any bytes given to `parse_response`.
 
 use seawall_http::limits::MAX_HEADERS;
-use seawall_http::request::header_room;
-use seawall_http::{Framing, Limits, Parsed, Version, parse_response};
+use seawall_http::request::header_buffer;
+use seawall_http::{Framing, HeadLimits, HttpVersion, Parsed, parse_response};
 
 use super::{Seen, check_prefixes, owned, values};
 
@@ -14,7 +14,7 @@ pub struct Head {
     /// As sent.
     pub reason: Vec<u8>,
     /// As sent.
-    pub version: Version,
+    pub version: HttpVersion,
     /// As sent, in order.
     pub headers: Vec<(String, Vec<u8>)>,
     /// How the body is framed.
@@ -25,7 +25,7 @@ pub struct Head {
 
 /// Checks all of it.
 pub fn check(input: &[u8]) {
-    for limits in [Limits::default(), Limits { head: 128, target: 16 }] {
+    for limits in [HeadLimits::default(), HeadLimits { head: 128, target: 16 }] {
         for method in ["GET", "HEAD", "CONNECT"] {
             check_prefixes(input, |prefix| see(prefix, method, &limits));
             match see(input, method, &limits) {
@@ -38,8 +38,8 @@ pub fn check(input: &[u8]) {
 }
 
 /// What a reader of these bytes sees.
-pub fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
-    let mut room = header_room();
+pub fn see(input: &[u8], method: &str, limits: &HeadLimits) -> Seen<Head> {
+    let mut room = header_buffer();
     match parse_response(input, method, &mut room, limits) {
         Err(_) => Seen::Refused,
         Ok(Parsed::Partial) => Seen::More,
@@ -57,7 +57,7 @@ pub fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
     }
 }
 
-fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &Limits) {
+fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &HeadLimits) {
     assert!(bytes.len() <= limits.head && (100..=999).contains(&head.status));
     assert!(head.reason.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f));
     check_tokenizer_agrees(head, bytes);
@@ -84,7 +84,7 @@ fn check_end(head: &Head, method: &str) {
         Framing::None => assert!(bodiless),
         Framing::UntilClose => assert!(!head.keep_alive && lengths.is_empty() && codings.is_empty()),
         Framing::Chunked => {
-            assert!(lengths.is_empty() && codings.len() == 1 && head.version == Version::Http11);
+            assert!(lengths.is_empty() && codings.len() == 1 && head.version == HttpVersion::Http11);
         }
         Framing::Length(_) => assert!(!lengths.is_empty() && codings.is_empty()),
     }

@@ -6,14 +6,15 @@
 use std::fmt::Write;
 
 use seawall_lab::server_side::exposition::{
-    Format, LONGEST_NAME, LONGEST_VALUE, MOST_LABELS, MOST_SAMPLES, Page, Sample, Series,
+    ExpositionFormat, LONGEST_NAME, LONGEST_VALUE, MOST_LABELS, MOST_SAMPLES, MetricSample, MetricSeries,
+    MetricsPage,
 };
 
 /// The first byte chooses the format, the rest is the page.
 pub fn check(input: &[u8]) {
     let Some((format, bytes)) = input.split_first() else { return };
-    let format = if format % 2 == 0 { Format::Prometheus } else { Format::OpenMetrics };
-    let Ok(page) = Page::read(bytes, format) else { return };
+    let format = if format % 2 == 0 { ExpositionFormat::Prometheus } else { ExpositionFormat::OpenMetrics };
+    let Ok(page) = MetricsPage::parse(bytes, format) else { return };
     let samples: Vec<_> = page.samples().collect();
     assert!(samples.len() <= MOST_SAMPLES);
     samples.iter().for_each(|(series, _)| is_bounded(series));
@@ -21,7 +22,7 @@ pub fn check(input: &[u8]) {
     misses_no_end(bytes, format);
 }
 
-fn is_bounded(Series { name, labels }: &Series) {
+fn is_bounded(MetricSeries { name, labels }: &MetricSeries) {
     assert!(!name.is_empty() && name.len() <= LONGEST_NAME, "{name}");
     assert!(labels.len() <= MOST_LABELS, "{labels:?}");
     assert!(
@@ -32,9 +33,9 @@ fn is_bounded(Series { name, labels }: &Series) {
 }
 
 /// Written anew, without types, it has the same samples.
-fn reads_back(samples: &[(&Series, &Sample)]) {
+fn reads_back(samples: &[(&MetricSeries, &MetricSample)]) {
     let text: String = samples.iter().map(|(series, sample)| written(series, sample.value)).collect();
-    let page = Page::read(text.as_bytes(), Format::Prometheus).unwrap();
+    let page = MetricsPage::parse(text.as_bytes(), ExpositionFormat::Prometheus).unwrap();
     let again: Vec<_> = page.samples().collect();
     assert_eq!(again.len(), samples.len(), "{text}");
     for ((series, sample), (same, value)) in samples.iter().zip(again) {
@@ -43,7 +44,7 @@ fn reads_back(samples: &[(&Series, &Sample)]) {
     }
 }
 
-fn written(series: &Series, value: f64) -> String {
+fn written(series: &MetricSeries, value: f64) -> String {
     let mut text = series.name.clone();
     text.push('{');
     for (name, value) in &series.labels {
@@ -54,10 +55,10 @@ fn written(series: &Series, value: f64) -> String {
 }
 
 /// A page that lost its last letter is no page.
-fn misses_no_end(bytes: &[u8], format: Format) {
+fn misses_no_end(bytes: &[u8], format: ExpositionFormat) {
     let end = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let Some(cut) = end.len().checked_sub(1) else { return };
     // What ends with a line, or holds nothing, is a page in the format that has no mark.
-    let at_a_line = (cut == 0 || bytes[..cut].ends_with(b"\n")) && format == Format::Prometheus;
-    assert!(at_a_line || Page::read(&bytes[..cut], format).is_err(), "{:?}", &bytes[..cut]);
+    let at_a_line = (cut == 0 || bytes[..cut].ends_with(b"\n")) && format == ExpositionFormat::Prometheus;
+    assert!(at_a_line || MetricsPage::parse(&bytes[..cut], format).is_err(), "{:?}", &bytes[..cut]);
 }

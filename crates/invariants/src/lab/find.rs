@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use seawall_lab::find::answer::Answer;
-use seawall_lab::find::compare::{Change, compare};
-use seawall_lab::find::plan::{Plan, Target};
+use seawall_lab::find::answer::FindReport;
+use seawall_lab::find::compare::{ComparisonVerdict, compare};
+use seawall_lab::find::plan::{FindPlan, TargetInfo};
 use seawall_lab::find::{read, resume};
 use seawall_search::profile::Profile;
 
@@ -18,7 +18,10 @@ pub fn check(input: &[u8]) {
     let written = answer.to_json().unwrap();
     assert_eq!(read::parse(written.as_bytes()).unwrap(), answer, "{written}");
     if let Ok(compared) = compare(&answer, &answer) {
-        assert!(!matches!(compared.change, Change::Better | Change::Worse), "{compared:?}");
+        assert!(
+            !matches!(compared.change, ComparisonVerdict::Better | ComparisonVerdict::Worse),
+            "{compared:?}"
+        );
     }
     if let Some(plan) = plan(&answer) {
         // Either it leads to where the run ended, or it is refused.
@@ -27,22 +30,23 @@ pub fn check(input: &[u8]) {
 }
 
 /// As the run was asked for.
-fn plan(answer: &Answer) -> Option<Plan> {
+fn plan(answer: &FindReport) -> Option<FindPlan> {
     let asked = &answer.asked;
     let profile =
         [Profile::QUICK, Profile::THOROUGH].into_iter().find(|profile| profile.name == asked.profile)?;
-    let target = Target { url: asked.target.clone(), count: asked.targets, tls: false, named: false };
+    let target =
+        TargetInfo { url: asked.target.clone(), count: asked.targets, uses_tls: false, has_host_name: false };
     let timeout = asked.timeout.map(Duration::try_from_secs_f64).transpose().ok()?;
-    Some(Plan {
+    Some(FindPlan {
         goal: asked.goal.searched().ok()?,
         profile,
         max_rate: asked.max_rate,
         budget: None,
-        cause: false,
+        looks_for_cause: false,
         target,
         arrivals: asked.arrivals,
         connections: asked.connections.clone(),
         timeout,
-        sent: asked.sent.clone(),
+        fingerprint: asked.sent.clone(),
     })
 }

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use seawall_load::results::hdr;
-use seawall_load::spread::Spread;
+use seawall_load::spread::Distribution;
 
 /// The first byte says what the rest is: a log, or the uncompressed histogram of a log of three lines. Nobody finds the
 /// inside of a deflated histogram by chance.
@@ -37,7 +37,7 @@ fn adds_up(log: &[u8]) {
     // Beyond what one histogram of a log may count.
     sums.retain(|(_, values)| values.count() <= 1 << 40);
     let mut again = Vec::new();
-    let mut writer = hdr::Log::start(&mut again, 0.0).unwrap();
+    let mut writer = hdr::HdrLogWriter::start(&mut again, 0.0).unwrap();
     for (tag, values) in &sums {
         assert!((values.min()..=values.max()).contains(&values.quantile(0.99)));
         writer.add(tag, 0.0, 1.0, values).unwrap();
@@ -46,13 +46,13 @@ fn adds_up(log: &[u8]) {
 }
 
 /// What is counted under each tag.
-fn counted(sums: &[(String, Spread)]) -> Vec<(&str, Vec<(u64, u64)>)> {
+fn counted(sums: &[(String, Distribution)]) -> Vec<(&str, Vec<(u64, u64)>)> {
     let spreads = sums.iter().filter(|(_, values)| values.count() > 0);
     spreads.map(|(tag, values)| (tag.as_str(), values.buckets().collect())).collect()
 }
 
 /// What can be read.
-fn sums(mut log: &[u8]) -> Vec<(String, Spread)> {
+fn sums(mut log: &[u8]) -> Vec<(String, Distribution)> {
     let mut sums = Vec::new();
     // Damage is said, and what stood before it is kept.
     let _ = hdr::add_log(&mut log, &mut sums);

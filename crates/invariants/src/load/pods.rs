@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use seawall_load::interval::{Brief, Interval};
+use seawall_load::interval::{CompactInterval, IntervalStats};
 
 /// The first byte says what the rest is: a line as it stands in a log, or what is packed in one, with so many digits. Nobody finds the inside of
 /// deflated figures by chance.
@@ -29,19 +29,19 @@ fn line_of(digits: u8, inside: &[u8]) -> String {
 }
 
 fn adds_up(line: &[u8]) {
-    let Ok(read) = serde_json::from_slice::<Interval>(line) else { return };
-    let told = serde_json::to_string(&Brief::whole(&read)).unwrap();
-    let again: Interval = serde_json::from_str(&told).unwrap();
+    let Ok(read) = serde_json::from_slice::<IntervalStats>(line) else { return };
+    let told = serde_json::to_string(&CompactInterval::exact(&read)).unwrap();
+    let again: IntervalStats = serde_json::from_str(&told).unwrap();
     assert_eq!(again, read, "told and read again");
     let mut twice = read.stats.clone();
     twice.add(&read.stats);
-    let count = read.stats.all().response.count();
-    assert_eq!(twice.all().response.count(), count.saturating_mul(2));
-    if let Some(small) = Brief::within(&read, 4096) {
+    let count = read.stats.all_times().response.count();
+    assert_eq!(twice.all_times().response.count(), count.saturating_mul(2));
+    if let Some(small) = CompactInterval::compacted_to_fit(&read, 4096) {
         let small = serde_json::to_string(&small).unwrap();
         assert!(small.len() <= 4096);
-        let small: Interval = serde_json::from_str(&small).unwrap();
+        let small: IntervalStats = serde_json::from_str(&small).unwrap();
         assert_eq!(small.stats.largest(), read.stats.largest(), "every count is there");
-        assert_eq!(small.stats.all().response.count(), count);
+        assert_eq!(small.stats.all_times().response.count(), count);
     }
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use seawall_load::clock::Nanos;
 use seawall_load::profile;
-use seawall_load::rate::Rate;
-use seawall_load::schedule::{Arrivals, Cursor, Hit, Next, Schedule, Spacing, Until};
+use seawall_load::rate::RequestRate;
+use seawall_load::schedule::{
+    Arrival, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleCursor, StopCondition,
+};
 
 /// Hits looked at.
 const LOOK: usize = 100;
@@ -23,7 +25,7 @@ pub fn check(input: &[u8]) {
         return;
     }
     let Ok(stages) = profile::parse(sentence, |_| Ok(file.as_bytes())) else { return };
-    for spacing in [Spacing::Even, Spacing::Burst(7), Spacing::Poisson(1)] {
+    for spacing in [ArrivalSpacing::Even, ArrivalSpacing::Burst(7), ArrivalSpacing::Poisson(1)] {
         goes_forward(&Schedule::new(stages.clone(), spacing));
     }
 }
@@ -41,7 +43,7 @@ fn goes_forward(schedule: &Schedule) {
 }
 
 fn keeps_what_was_due(schedule: &Schedule, at: Nanos) {
-    let changed = first_hits(&schedule.changed(at, Rate::new(5, 1_000_000_000).unwrap()));
+    let changed = first_hits(&schedule.with_rate_from(at, RequestRate::new(5, 1_000_000_000).unwrap()));
     // The instants of a curve are those of floating point.
     let slack = 2 + at / 1_000_000_000_000;
     for hit in first_hits(schedule).iter().take_while(|hit| hit.due < at.saturating_sub(slack)) {
@@ -50,11 +52,12 @@ fn keeps_what_was_due(schedule: &Schedule, at: Nanos) {
     }
 }
 
-fn first_hits(schedule: &Schedule) -> Vec<Hit> {
-    let mut cursor = Cursor::new(Arc::new(Arrivals::Open(schedule.clone())), Until::default(), 0, 1);
+fn first_hits(schedule: &Schedule) -> Vec<Arrival> {
+    let mut cursor =
+        ScheduleCursor::new(Arc::new(ArrivalModel::Open(schedule.clone())), StopCondition::default(), 0, 1);
     let hits = std::iter::from_fn(|| match cursor.next(Nanos::MAX - 1) {
-        Next::Due(hit) => Some(hit),
-        Next::Later(_) | Next::Over => None,
+        NextArrival::Due(hit) => Some(hit),
+        NextArrival::Later(_) | NextArrival::Over => None,
     });
     hits.take(LOOK).collect()
 }

@@ -6,10 +6,10 @@
 use std::io::{BufRead, BufReader};
 
 use seawall_load::record::{Record, Zone};
-use seawall_load::results::{Decoder, Encoder, Format};
+use seawall_load::results::{Decoder, Encoder, ResultFormat};
 
 /// Checks all of it.
-pub fn check(format: Format, bytes: &[u8]) {
+pub fn check(format: ResultFormat, bytes: &[u8]) {
     let read = records(Decoder::new(format, bytes));
     assert_eq!(
         read,

@@ -3,34 +3,40 @@
 
 use std::io::Cursor;
 
-use seawall_http::request::header_room;
-use seawall_http::{Framing, Limits, Parsed, parse_request};
-use seawall_load::request::{Request, Style};
-use seawall_load::target::{Defaults, Format, Reader, Target};
+use seawall_http::request::header_buffer;
+use seawall_http::{Framing, HeadLimits, Parsed, parse_request};
+use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
 
 /// Heads of any size: what a server would accept is not the question.
-const LIMITS: Limits = Limits { head: 1 << 20, target: 1 << 20 };
+const LIMITS: HeadLimits = HeadLimits { head: 1 << 20, target: 1 << 20 };
 
 /// The first byte chooses the format, the rest is the file.
 pub fn check(input: &[u8]) {
     let Some((&choice, file)) = input.split_first() else { return };
-    let format = if choice & 1 == 0 { Format::Http } else { Format::Json };
+    let format = if choice & 1 == 0 { TargetFormat::Http } else { TargetFormat::Json };
     // A body file may be a device without an end, or a pipe without a writer.
-    if format == Format::Http && file.contains(&b'@') {
+    if format == TargetFormat::Http && file.contains(&b'@') {
         return;
     }
-    let style = Style { chunked: choice & 2 != 0, close: choice & 4 != 0, http2: true, ..Style::default() };
-    let mut reader = Reader::new("input", Box::new(Cursor::new(file.to_vec())), format, Defaults::default());
+    let style = RequestFraming {
+        chunked: choice & 2 != 0,
+        close: choice & 4 != 0,
+        http2: true,
+        ..RequestFraming::default()
+    };
+    let mut reader =
+        TargetReader::new("input", Box::new(Cursor::new(file.to_vec())), format, TargetDefaults::default());
     while let Ok(Some((target, line))) = reader.next_target() {
         assert!(line >= 1 && line <= reader.line());
-        if let Ok(request) = Request::new(&target, &style) {
+        if let Ok(request) = PreparedRequest::new(&target, &style) {
             reads_back(&request, &target, &style);
         }
     }
 }
 
-fn reads_back(request: &Request, target: &Target, style: &Style) {
-    let mut room = header_room();
+fn reads_back(request: &PreparedRequest, target: &Target, style: &RequestFraming) {
+    let mut room = header_buffer();
     // More headers than a reader has room for, or a Host that the user made up, are the user's to answer for.
     let Ok(parsed) = parse_request(request.bytes(), &mut room, &LIMITS) else { return };
     let Parsed::Complete(head, taken) = parsed else { unreachable!("half a head: {:?}", request.bytes()) };

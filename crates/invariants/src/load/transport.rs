@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 
-use seawall_http::{Body, BodyDecoder, Header, Limits, Parsed, parse_response};
-use seawall_load::rehearsal::{Answered, News, Rehearsal, What};
+use seawall_http::{BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, parse_response};
+use seawall_load::rehearsal::{HarnessEvent, HarnessEventKind, HarnessResponse, TransportHarness};
 
 /// What is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Protocol {
 }
 
 /// The heads that the transport takes (`load/src/transport/exchange.rs`).
-const LIMITS: Limits = Limits { head: 256 * 1024, target: 0 };
+const LIMITS: HeadLimits = HeadLimits { head: 256 * 1024, target: 0 };
 
 /// Lines of such a head.
 const LINES: usize = 1024;
@@ -72,7 +72,7 @@ impl<'i> Script<'i> {
 /// The client, and what is known of it.
 struct Stage {
     protocol: Protocol,
-    client: Rehearsal,
+    client: TransportHarness,
     hits: Vec<Hit>,
     streams: Vec<Stream>,
 }
@@ -101,7 +101,7 @@ struct Stream {
 
 impl Stage {
     fn new(protocol: Protocol) -> Self {
-        let client = Rehearsal::new(protocol == Protocol::Http2).expect("a client");
+        let client = TransportHarness::new(protocol == Protocol::Http2).expect("a client");
         Self { protocol, client, hits: Vec::new(), streams: Vec::new() }
     }
 
@@ -160,8 +160,8 @@ impl Stage {
     }
 
     fn pass(&mut self, span: u64) {
-        self.client.pass(span);
-        self.client.look_after();
+        self.client.advance_time(span);
+        self.client.expire_attempts();
     }
 
     /// As the loop does it: what is ready, then what is left.
@@ -182,7 +182,7 @@ impl Stage {
     fn say(&mut self, stream: usize, bytes: &[u8]) {
         let said = &mut self.stream(stream).said;
         let bytes = &bytes[..bytes.len().min(MOST_SAID - said.len())];
-        if self.client.say(stream, bytes) {
+        if self.client.send_from_server(stream, bytes) {
             self.stream(stream).said.extend_from_slice(bytes);
         }
     }
@@ -223,31 +223,31 @@ impl Stage {
 
     /// Looks at all that has been told, and at what is held.
     fn heed(&mut self) {
-        while let Some(news) = self.client.news() {
+        while let Some(news) = self.client.next_event() {
             self.note(&news);
         }
-        let held = self.client.held();
-        assert!(held.connections <= Rehearsal::CONNECTIONS, "{held:?}");
+        let held = self.client.counts();
+        assert!(held.connections <= TransportHarness::CONNECTIONS, "{held:?}");
         assert_eq!(held.streams, held.connections, "no stream is open that no connection has");
-        let each = if self.protocol == Protocol::Http1 { 1 } else { Rehearsal::STREAMS };
+        let each = if self.protocol == Protocol::Http1 { 1 } else { TransportHarness::STREAMS };
         assert!(held.carried <= each * held.connections, "{held:?}");
         let under_way = self.client.under_way().count();
         assert_eq!(held.carried + held.waiting, under_way, "whatever is under way is somewhere: {held:?}");
         assert_eq!(self.hits.iter().filter(|hit| !hit.ended).count(), under_way);
     }
 
-    fn note(&mut self, news: &News) {
+    fn note(&mut self, news: &HarnessEvent) {
         let number = news.hit.expect("nothing is told of a hit after its end");
         let hit = &mut self.hits[number as usize];
         assert!(!hit.ended && news.at >= hit.at, "{news:?} of {hit:?}");
         hit.at = news.at;
         match &news.what {
-            What::Sent => assert!(!std::mem::replace(&mut hit.sent, true)),
-            What::Wrote => assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true)),
-            What::Head => assert!(hit.sent && !std::mem::replace(&mut hit.head, true)),
-            What::Again => *hit = Hit { at: news.at, ..Hit::default() },
-            What::Failed => hit.ended = true,
-            What::Answered(answered) => {
+            HarnessEventKind::Sent => assert!(!std::mem::replace(&mut hit.sent, true)),
+            HarnessEventKind::Wrote => assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true)),
+            HarnessEventKind::Head => assert!(hit.sent && !std::mem::replace(&mut hit.head, true)),
+            HarnessEventKind::Again => *hit = Hit { at: news.at, ..Hit::default() },
+            HarnessEventKind::Failed => hit.ended = true,
+            HarnessEventKind::Answered(answered) => {
                 assert!(hit.head);
                 hit.ended = true;
                 self.answered(answered);
@@ -255,8 +255,8 @@ impl Stage {
         }
     }
 
-    fn answered(&mut self, answered: &Answered) {
-        assert!(answered.kept <= Rehearsal::KEPT && answered.kept as u64 <= answered.bytes);
+    fn answered(&mut self, answered: &HarnessResponse) {
+        assert!(answered.kept <= TransportHarness::KEPT && answered.kept as u64 <= answered.bytes);
         let unread = self.client.unread(answered.stream);
         let protocol = self.protocol;
         let stream = self.stream(answered.stream);
@@ -277,10 +277,10 @@ impl Stage {
             }
             self.turn();
             self.heed();
-            if self.client.under_way().next().is_none() && self.client.held().connections == 0 {
+            if self.client.under_way().next().is_none() && self.client.counts().connections == 0 {
                 return;
             }
-            assert!(round < ROUNDS, "it never comes to rest: {:?}", self.client.held());
+            assert!(round < ROUNDS, "it never comes to rest: {:?}", self.client.counts());
         }
     }
 
@@ -297,7 +297,7 @@ impl Stage {
 
 impl Stream {
     /// Over HTTP/1.1: the next bytes that were read are this answer, whole, and say what it says.
-    fn brought(&mut self, answered: &Answered, unread: usize) {
+    fn brought(&mut self, answered: &HarnessResponse, unread: usize) {
         let read = &self.said[..self.said.len() - unread];
         let over = self.over && unread == 0;
         let (status, bytes, taken) =
@@ -308,7 +308,7 @@ impl Stream {
     }
 
     /// Over HTTP/2: no more answers than streams that ended, no more bytes than came.
-    fn may_have_brought(&mut self, answered: &Answered, unread: usize) {
+    fn may_have_brought(&mut self, answered: &HarnessResponse, unread: usize) {
         let (ended, bytes) = frames(&self.said[..self.said.len() - unread]);
         self.answers += 1;
         self.bytes += answered.bytes;
@@ -334,12 +334,14 @@ fn answer(bytes: &[u8], method: &str, over: bool) -> Option<(u16, u64, usize)> {
     let (mut decoder, mut length) = (BodyDecoder::new(framing), 0);
     loop {
         match decoder.decode(&bytes[at..]).ok()? {
-            Body::Data(data, taken) => {
+            BodyEvent::Data(data, taken) => {
                 length += data.len() as u64;
                 at += taken;
             }
-            Body::End(taken) => return Some((status, length, at + taken)),
-            Body::More(taken) => return (over && decoder.finish()).then_some((status, length, at + taken)),
+            BodyEvent::End(taken) => return Some((status, length, at + taken)),
+            BodyEvent::More(taken) => {
+                return (over && decoder.is_complete_at_eof()).then_some((status, length, at + taken));
+            }
         }
     }
 }

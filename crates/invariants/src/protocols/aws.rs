@@ -8,12 +8,15 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use seawall_core::{PodUid, Secret};
-use seawall_http::{Frame, Header, Limits, Parsed, Refusal, RequestHead, parse_request, request};
+use seawall_http::{
+    HeadLimits, Header, Parsed, Refusal, RequestHead, ResponseContext, parse_request, request,
+};
 use seawall_protocols::aws::imds::respond::{self, RoleInfo};
-use seawall_protocols::aws::imds::{NO_ROLE, same_role};
+use seawall_protocols::aws::imds::{NO_ROLE, check_role};
 use seawall_protocols::aws::{
-    Asked, Bearer, Containers, Credentials, Grant, Imds, Keys, Longest, Node, Pattern, Query, RoleName,
-    Sessions, Stamp, Tokens, UnixTime, Visitor, What, containers, session,
+    ContainerEndpoint, CredentialsDocument, GrantedToken, Imds, ImdsQuery, ImdsRequest, ImdsResource,
+    InstanceMetadata, Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement, TokenRules,
+    TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers, session,
 };
 
 use super::{check_response, head, percent_decoded};
@@ -60,8 +63,8 @@ pub fn check(input: &[u8]) -> Seen {
         check_head(&head(text, &[]));
         let _ = Pattern::new(text).map(|pattern| pattern.matches(text));
     }
-    let mut room = request::header_room();
-    match parse_request(input, &mut room, &Limits::default()) {
+    let mut room = request::header_buffer();
+    match parse_request(input, &mut room, &HeadLimits::default()) {
         Ok(Parsed::Complete(head, _)) => Seen { request: true, ..check_head(&head) },
         _ => Seen::default(),
     }
@@ -69,7 +72,7 @@ pub fn check(input: &[u8]) -> Seen {
 
 /// Keys that are read are those that were written.
 fn check_keys(input: &[u8]) {
-    if let Ok(keys) = Keys::from_bytes(input) {
+    if let Ok(keys) = TokenSigningKeys::from_bytes(input) {
         assert_eq!(keys.to_bytes().expose(), input);
     }
 }
@@ -77,53 +80,57 @@ fn check_keys(input: &[u8]) {
 /// A service and by which rules it is asked.
 struct Scene {
     imds: Imds,
-    tokens: Tokens,
-    visitor: Visitor,
+    tokens: TokenRequirement,
+    visitor: TokenClient,
     /// Whether it is not known which pod asks.
     is_unsettled: bool,
     /// Whether everything passes that an expression can name.
     passes: bool,
 }
 
-static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::new(Secret::new(KEY), NOW));
+static KEYS: LazyLock<TokenSigningKeys> = LazyLock::new(|| TokenSigningKeys::new(Secret::new(KEY), NOW));
 
 static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
-    let unsettled = scene(Tokens::Optional, Visitor::unsettled(ADDRESS), &[]);
+    let unsettled = scene(TokenRequirement::Optional, TokenClient::unknown(ADDRESS), &[]);
     [
-        scene(Tokens::Optional, pod(POD), &["(?s).*"]),
-        scene(Tokens::Required, pod(POD), &[]),
+        scene(TokenRequirement::Optional, pod(POD), &["(?s).*"]),
+        scene(TokenRequirement::Required, pod(POD), &[]),
         Scene { is_unsettled: true, ..unsettled },
     ]
 });
 
-fn pod(uid: &str) -> Visitor {
-    Visitor::pod(Bearer::pod(&PodUid(uid.into())), ADDRESS)
+fn pod(uid: &str) -> TokenClient {
+    TokenClient::pod(TokenSubject::pod(&PodUid(uid.into())), ADDRESS)
 }
 
-fn scene(tokens: Tokens, visitor: Visitor, passed: &[&str]) -> Scene {
-    let node = Node { region: Some("eu-central-1".to_owned()), ..Node::default() };
+fn scene(tokens: TokenRequirement, visitor: TokenClient, passed: &[&str]) -> Scene {
+    let node = InstanceMetadata { region: Some("eu-central-1".to_owned()), ..InstanceMetadata::default() };
     let pattern = |expression: &&str| Pattern::new(expression).expect("an expression");
     let imds = Imds::new(&node, passed.iter().map(pattern).collect());
     Scene { imds, tokens, visitor, is_unsettled: false, passes: !passed.is_empty() }
 }
 
 impl Scene {
-    fn ask<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<Asked<'_, 'b>, Refusal> {
+    fn ask<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ImdsRequest<'_, 'b>, Refusal> {
         self.ask_as(head, &self.visitor)
     }
 
-    fn ask_as<'b>(&self, head: &RequestHead<'_, 'b>, visitor: &Visitor) -> Result<Asked<'_, 'b>, Refusal> {
-        let sessions = Sessions { keys: &KEYS, tokens: self.tokens, longest: Longest::default() };
+    fn ask_as<'b>(
+        &self,
+        head: &RequestHead<'_, 'b>,
+        visitor: &TokenClient,
+    ) -> Result<ImdsRequest<'_, 'b>, Refusal> {
+        let sessions = TokenRules { keys: &KEYS, requirement: self.tokens, ttl_limit: TtlLimit::default() };
         self.imds.query(head, &sessions, visitor, NOW)
     }
 
     /// A token that would be refused from then on, for this visitor.
-    fn token_until(&self, end: UnixTime, visitor: &Visitor) -> Option<Grant> {
+    fn token_until(&self, end: UnixTime, visitor: &TokenClient) -> Option<GrantedToken> {
         let ttl = (end.since(NOW).as_secs() - 1).to_string();
         let headers = [Header { name: "X-aws-ec2-metadata-token-ttl-seconds", value: ttl.as_bytes() }];
         let head = RequestHead { method: "PUT", ..head("/latest/api/token", &headers) };
         match self.ask_as(&head, visitor) {
-            Ok(Asked::Token(grant)) => Some(grant),
+            Ok(ImdsRequest::Token(grant)) => Some(grant),
             _ => None,
         }
     }
@@ -134,14 +141,14 @@ fn check_head(head: &RequestHead<'_, '_>) -> Seen {
     for scene in &*SCENES {
         let asked = scene.ask(head);
         match &asked {
-            Ok(Asked::Token(grant)) => {
+            Ok(ImdsRequest::Token(grant)) => {
                 check_grant(head, grant);
                 seen.token = true;
             }
-            Ok(Asked::Read(query)) => {
+            Ok(ImdsRequest::Read(query)) => {
                 check_query(scene, head, query);
                 seen.session |= query.session.is_some();
-                seen.passed |= matches!(query.what, What::Pass(_));
+                seen.passed |= matches!(query.resource, ImdsResource::Passthrough(_));
             }
             Err(refusal) => assert!((400..500).contains(&refusal.status), "{refusal:?}"),
         }
@@ -165,7 +172,7 @@ fn check_direct(head: &RequestHead<'_, '_>) {
 }
 
 /// A token is given to who asked with PUT for a life that it can have, and for no more of it.
-fn check_grant(head: &RequestHead<'_, '_>, grant: &Grant) {
+fn check_grant(head: &RequestHead<'_, '_>, grant: &GrantedToken) {
     check_direct(head);
     assert_eq!(head.method, "PUT");
     let [asked] = header(head, "x-aws-ec2-metadata-token-ttl-seconds")[..] else {
@@ -176,14 +183,14 @@ fn check_grant(head: &RequestHead<'_, '_>, grant: &Grant) {
     assert!(grant.ttl >= Duration::from_secs(asked.min(300)), "{head:?}");
 }
 
-fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &Query<'_, '_>) {
+fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &ImdsQuery<'_, '_>) {
     check_direct(head);
     assert!(matches!(head.method, "GET" | "HEAD"), "{head:?}");
     check_session(scene, head, query.session);
-    match &query.what {
-        What::Role { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
-        What::Pass(path) => check_pass(scene, head, path),
-        What::Roles(_) | What::RoleInfo | What::Known(_) => {}
+    match &query.resource {
+        ImdsResource::Role { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
+        ImdsResource::Passthrough(path) => check_pass(scene, head, path),
+        ImdsResource::Roles(_) | ImdsResource::RoleInfo | ImdsResource::Text(_) => {}
     }
 }
 
@@ -191,13 +198,13 @@ fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &Query<'_, '_>)
 fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<UnixTime>) {
     let shown = header(head, "x-aws-ec2-metadata-token");
     let Some(end) = session else {
-        return assert!(shown.is_empty() && scene.tokens == Tokens::Optional, "{head:?}");
+        return assert!(shown.is_empty() && scene.tokens == TokenRequirement::Optional, "{head:?}");
     };
     assert!(end > NOW && end <= NOW.after(session::MAX_TTL + Duration::from_secs(1)), "{end:?}");
     let [token] = shown[..] else { unreachable!("one token: {head:?}") };
     let is_of =
-        |visitor: &Visitor| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
-    let early = Visitor::unsettled(ADDRESS);
+        |visitor: &TokenClient| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
+    let early = TokenClient::unknown(ADDRESS);
     // While it is not known which pod asks, each pod's is let be.
     let is_unsettled = is_of(&pod(OTHER_POD)) && scene.is_unsettled;
     assert!(is_of(&pod(POD)) || is_of(&early) || is_unsettled, "{head:?}");
@@ -216,7 +223,7 @@ fn check_pass(scene: &Scene, head: &RequestHead<'_, '_>, path: &str) {
         reading = percent_decoded(&reading).to_ascii_lowercase();
     }
     let again = scene.ask(&RequestHead { target: path, ..*head });
-    let Ok(Asked::Read(Query { what: What::Pass(again), .. })) = again else {
+    let Ok(ImdsRequest::Read(ImdsQuery { resource: ImdsResource::Passthrough(again), .. })) = again else {
         unreachable!("passed once, passed again: {path}")
     };
     assert_eq!(again, path);
@@ -224,8 +231,8 @@ fn check_pass(scene: &Scene, head: &RequestHead<'_, '_>, path: &str) {
 
 /// The container endpoint takes one path at its own hosts, and gives back the token as it was sent.
 fn check_container(head: &RequestHead<'_, '_>) -> bool {
-    let asked = Containers::new(containers::ADDRESSES).query(head);
-    let frame = Frame::of(head, DATE);
+    let asked = ContainerEndpoint::new(containers::ADDRESSES).query(head);
+    let frame = ResponseContext::of(head, DATE);
     let mut out = Vec::new();
     match &asked {
         Ok(query) => {
@@ -246,8 +253,8 @@ fn check_container(head: &RequestHead<'_, '_>) -> bool {
 
 /// Whatever is asked, the answer is one response with no header that the request brought. Credentials are in it if the pod's own
 /// role was asked for, the life of a token if one is.
-fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Asked<'_, '_>, Refusal>) -> bool {
-    let frame = Frame::of(head, DATE);
+fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, Refusal>) -> bool {
+    let frame = ResponseContext::of(head, DATE);
     let mut out = Vec::new();
     let role = RoleName::new(POD);
     let answered = match asked {
@@ -258,9 +265,9 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Asked<'_, '_>, Refusa
         respond::refusal(&mut out, &frame, refusal, 1);
     }
     check_response(head, &frame, &out, &WRITTEN);
-    let is_token = matches!(asked, Ok(Asked::Token(_)));
+    let is_token = matches!(asked, Ok(ImdsRequest::Token(_)));
     assert_eq!(holds(&out, "ttl-seconds: "), is_token, "{}", out.escape_ascii());
-    let own = |asked: &Asked<'_, '_>| matches!(asked, Asked::Read(Query { what: What::Role { name, .. }, .. }) if name == POD);
+    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::Role { name, .. }, .. }) if name == POD);
     let is_own = asked.as_ref().is_ok_and(own);
     assert_eq!(holds(&out, SECRET), is_own && !frame.head_only, "{}", out.escape_ascii());
     is_own
@@ -287,13 +294,13 @@ const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
 const SECRET: &str = "c2VjcmV0/+";
 
-fn credentials() -> Credentials<'static> {
-    Credentials {
+fn credentials() -> CredentialsDocument<'static> {
+    CredentialsDocument {
         access_key_id: "ASIAEXAMPLE",
         secret_access_key: SECRET,
         session_token: "t",
-        expiration: Stamp::of(NOW.after(Duration::from_secs(3600))),
-        last_updated: Stamp::of(NOW),
+        expiration: Iso8601Time::of(NOW.after(Duration::from_secs(3600))),
+        last_updated: Iso8601Time::of(NOW),
         account_id: Some("123456789012"),
         role_arn: None,
     }
@@ -301,32 +308,33 @@ fn credentials() -> Credentials<'static> {
 
 fn answer(
     out: &mut Vec<u8>,
-    frame: &Frame<'_>,
-    asked: &Asked<'_, '_>,
+    frame: &ResponseContext<'_>,
+    asked: &ImdsRequest<'_, '_>,
     role: Option<&RoleName>,
 ) -> Result<(), Refusal> {
     let query = match asked {
-        Asked::Token(grant) => {
+        ImdsRequest::Token(grant) => {
             respond::token(out, frame, grant);
             return Ok(());
         }
-        Asked::Read(query) => query,
+        ImdsRequest::Read(query) => query,
     };
-    match &query.what {
-        What::Known(known) => respond::known(out, frame, known),
-        What::Roles(_) => respond::role_name(out, frame, role.ok_or(NO_ROLE)?),
-        What::Role { name, shape } => {
-            same_role(name, role.map(RoleName::as_str))?;
+    match &query.resource {
+        ImdsResource::Text(known) => respond::text(out, frame, known),
+        ImdsResource::Roles(_) => respond::role_name(out, frame, role.ok_or(NO_ROLE)?),
+        ImdsResource::Role { name, shape } => {
+            check_role(name, role.map(RoleName::as_str))?;
             respond::document(out, frame, &credentials(), *shape);
         }
-        What::RoleInfo => {
-            let info = RoleInfo { profile_arn: "a", profile_id: Some("b"), last_updated: Stamp::of(NOW) };
+        ImdsResource::RoleInfo => {
+            let info =
+                RoleInfo { profile_arn: "a", profile_id: Some("b"), last_updated: Iso8601Time::of(NOW) };
             respond::role_info(out, frame, &info);
         }
-        What::Pass(path) => {
+        ImdsResource::Passthrough(path) => {
             let headers: [(&str, &[u8]); 2] =
                 [("ETag", b"\"a\""), ("X-aws-ec2-metadata-token-ttl-seconds", b"5")];
-            respond::passed(out, frame, 200, headers, path.as_bytes());
+            respond::passthrough(out, frame, 200, headers, path.as_bytes());
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use crate::segment::{Design, Segment};
-use crate::slot::{Cell, Slot};
+use crate::slot::{Cell, CellStats};
 
 /// How a path is disturbed. Deviations are of logarithms of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,7 +60,7 @@ pub struct Effect {
 
 /// A path with its variants, the reference first.
 #[derive(Debug)]
-pub struct Path {
+pub struct SimulatedPath {
     noise: Noise,
     effects: Vec<Effect>,
     rate: f64,
@@ -72,7 +72,7 @@ pub struct Path {
     stalled_until: f64,
 }
 
-impl Path {
+impl SimulatedPath {
     /// At so many requests a second.
     #[must_use]
     pub fn new(noise: Noise, effects: Vec<Effect>, rate: f64, seed: u64) -> Self {
@@ -131,7 +131,7 @@ impl Path {
             if self.random.f64() < self.effects[member].failing { *failed += 1 } else { times.push(time) }
         }
         let slot =
-            |(times, requests, failed)| (requests > 0).then(|| Slot::of(times, requests, failed, false));
+            |(times, requests, failed)| (requests > 0).then(|| CellStats::of(times, requests, failed, false));
         times.into_iter().map(slot).collect()
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::path::{Effect, Noise, Path};
-use crate::finding::{Finding, Verdict};
-use crate::segment::{Design, Times};
-use crate::study::{Asked, Study};
+use super::path::{Effect, Noise, SimulatedPath};
+use crate::finding::{MeasureVerdict, VariantFinding};
+use crate::segment::{Design, SegmentTimes};
+use crate::study::{Study, StudyConfig};
 
 /// Experiments of one kind.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct SimulatedStudies {
     /// The path.
     pub noise: Noise,
     /// Of the variants beside the reference.
@@ -24,7 +24,7 @@ pub struct Setting {
     pub tail: bool,
 }
 
-impl Setting {
+impl SimulatedStudies {
     /// One variant that is so much slower, interleaved, with a budget of two minutes.
     #[must_use]
     pub fn slower(noise: Noise, rate: f64, share: f64) -> Self {
@@ -35,38 +35,38 @@ impl Setting {
 
     /// What one experiment says.
     #[must_use]
-    pub fn carried_out(&self, seed: u64) -> Study {
-        let asked = Asked {
+    pub fn run(&self, seed: u64) -> Study {
+        let asked = StudyConfig {
             designs: vec![self.design; self.effects.len()],
             rate: self.rate,
             margin: 0.05,
             tail: self.tail,
             budget: self.budget,
-            times: Times::USUAL,
+            times: SegmentTimes::USUAL,
             seed,
         };
         let effects = std::iter::once(Effect::default()).chain(self.effects.iter().copied()).collect();
-        let mut path = Path::new(self.noise, effects, self.rate, seed ^ 0x7ea1);
+        let mut path = SimulatedPath::new(self.noise, effects, self.rate, seed ^ 0x7ea1);
         let mut study = Study::new(asked);
         while let Some(segment) = study.next_segment() {
             let cells = path.carry_out(&segment);
-            study.saw(&segment, cells, segment.lasts());
+            study.record_segment(&segment, cells, segment.duration());
         }
         study
     }
 
     /// What so many say, each with a seed of its own.
     #[must_use]
-    pub fn score(&self, experiments: u64, seed: u64) -> Score {
-        let mut score = Score::default();
-        (0..experiments).for_each(|nth| score.add(&self.carried_out(seed.wrapping_add(nth << 20)), self));
+    pub fn score(&self, experiments: u64, seed: u64) -> StudyScore {
+        let mut score = StudyScore::default();
+        (0..experiments).for_each(|nth| score.add(&self.run(seed.wrapping_add(nth << 20)), self));
         score
     }
 }
 
 /// What experiments came to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Score {
+pub struct StudyScore {
     /// How many there were.
     pub experiments: usize,
     /// Of them told a difference at the median, of whichever variant.
@@ -91,23 +91,24 @@ pub struct Score {
     pub would_take: Vec<f64>,
 }
 
-impl Score {
-    fn add(&mut self, study: &Study, setting: &Setting) {
+impl StudyScore {
+    fn add(&mut self, study: &Study, setting: &SimulatedStudies) {
         let findings = study.findings();
-        let any = |of: &dyn Fn(&Finding) -> bool| usize::from(findings.iter().any(of));
+        let any = |of: &dyn Fn(&VariantFinding) -> bool| usize::from(findings.iter().any(of));
         self.experiments += 1;
-        self.differs += any(&|finding| finding.middle.verdict == Verdict::Differs);
-        self.equal += any(&|finding| finding.middle.verdict == Verdict::Equal);
-        self.tail_differs += any(&|finding| finding.tail.verdict == Verdict::Differs);
-        self.claimed +=
-            any(&|finding| [finding.middle, finding.tail].iter().any(|one| one.verdict == Verdict::Differs));
-        self.tail_equal += any(&|finding| finding.tail.verdict == Verdict::Equal);
+        self.differs += any(&|finding| finding.middle.verdict == MeasureVerdict::Differs);
+        self.equal += any(&|finding| finding.middle.verdict == MeasureVerdict::Equal);
+        self.tail_differs += any(&|finding| finding.tail.verdict == MeasureVerdict::Differs);
+        self.claimed += any(&|finding| {
+            [finding.middle, finding.tail].iter().any(|one| one.verdict == MeasureVerdict::Differs)
+        });
+        self.tail_equal += any(&|finding| finding.tail.verdict == MeasureVerdict::Equal);
         let pairs = || findings.iter().zip(&setting.effects);
         self.found += usize::from(pairs().all(|(finding, effect)| is_right(finding, effect)));
         self.wrong += usize::from(pairs().any(|(finding, effect)| is_wrong(finding, effect)));
         self.held += usize::from(pairs().all(|(finding, effect)| holds(finding, effect.time.exp())));
         let undecided = findings.iter().find_map(|finding| match finding.middle.verdict {
-            Verdict::Undecided { more } => Some(more),
+            MeasureVerdict::Undecided { more } => Some(more),
             _ => None,
         });
         match undecided {
@@ -123,22 +124,22 @@ impl Score {
     }
 }
 
-fn differs(finding: &Finding) -> bool {
-    finding.middle.verdict == Verdict::Differs
+fn differs(finding: &VariantFinding) -> bool {
+    finding.middle.verdict == MeasureVerdict::Differs
 }
 
-fn is_right(finding: &Finding, effect: &Effect) -> bool {
+fn is_right(finding: &VariantFinding, effect: &Effect) -> bool {
     let has_effect = effect.time != 0.0 || effect.failing != 0.0;
     !has_effect || (differs(finding) && !is_wrong(finding, effect))
 }
 
-fn is_wrong(finding: &Finding, effect: &Effect) -> bool {
+fn is_wrong(finding: &VariantFinding, effect: &Effect) -> bool {
     let point = finding.middle.ratio.map_or(1.0, |ratio| ratio.point);
     let other_side = !finding.differs_in_failing && (point - 1.0) * effect.time <= 0.0;
     differs(finding) && other_side && effect.failing == 0.0
 }
 
-fn holds(finding: &Finding, ratio: f64) -> bool {
+fn holds(finding: &VariantFinding, ratio: f64) -> bool {
     finding.middle.ratio.is_some_and(|told| told.lower <= ratio && ratio <= told.upper)
 }
 

@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use super::path::{Effect, MEDIUM, NOISY, PATHS, Path, QUIET};
-use super::scores::{Setting, quantile};
-use crate::finding::Verdict;
-use crate::segment::{Design, Times};
-use crate::slot::{Cell, Slot};
-use crate::study::{Asked, End, Study};
+use super::path::{Effect, MEDIUM, NOISY, PATHS, QUIET, SimulatedPath};
+use super::scores::{SimulatedStudies, quantile};
+use crate::finding::MeasureVerdict;
+use crate::segment::{Design, SegmentTimes};
+use crate::slot::{Cell, CellStats};
+use crate::study::{Study, StudyConfig, StudyEnd};
 
 /// Each of these on each path.
 const RATES: [f64; 2] = [200.0, 1000.0];
 const EXPERIMENTS: u64 = 200;
 
-fn each(share: f64) -> impl Iterator<Item = Setting> {
-    PATHS.into_iter().flat_map(move |noise| RATES.map(|rate| Setting::slower(noise, rate, share)))
+fn each(share: f64) -> impl Iterator<Item = SimulatedStudies> {
+    PATHS.into_iter().flat_map(move |noise| RATES.map(|rate| SimulatedStudies::slower(noise, rate, share)))
 }
 
 #[test]
 fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_most() {
-    for setting in each(0.0).chain([Setting::slower(NOISY, 50.0, 0.0)]) {
+    for setting in each(0.0).chain([SimulatedStudies::slower(NOISY, 50.0, 0.0)]) {
         let score = setting.score(EXPERIMENTS, 1);
         assert!(score.percent(score.claimed) <= 3.0, "{setting:?}: {score:?}");
-        let blocks = Setting { design: Design::Blocks, ..setting };
+        let blocks = SimulatedStudies { design: Design::Blocks, ..setting };
         let score = blocks.score(EXPERIMENTS, 1);
         assert!(score.percent(score.differs) <= 3.0, "{blocks:?}: {score:?}");
     }
@@ -42,7 +42,7 @@ fn a_way_that_is_slower_by_5_percent_is_found_within_two_minutes_and_is_not_call
 #[test]
 fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
     let of = |noise, rate| {
-        let score = Setting::slower(noise, rate, 0.0).score(100, 3);
+        let score = SimulatedStudies::slower(noise, rate, 0.0).score(100, 3);
         (score.percent(score.equal), quantile(&score.seconds, 0.5).unwrap_or(f64::INFINITY))
     };
     let (equal, seconds) = of(QUIET, 200.0);
@@ -54,10 +54,10 @@ fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
 /// What a run that could not tell foretells is held against runs that went on.
 #[test]
 fn at_50_a_second_it_says_how_long_it_would_take() {
-    let short = Setting::slower(NOISY, 50.0, 0.0);
+    let short = SimulatedStudies::slower(NOISY, 50.0, 0.0);
     let foretold = short.score(100, 4).would_take;
     assert!(foretold.len() >= 50, "{foretold:?}");
-    let long = Setting { budget: Duration::from_secs(3600), ..short }.score(60, 4);
+    let long = SimulatedStudies { budget: Duration::from_secs(3600), ..short }.score(60, 4);
     assert!(long.seconds.len() >= 58, "{long:?}");
     let [foretold, took] = [&foretold, &long.seconds].map(|seconds| quantile(seconds, 0.5).unwrap());
     assert!((0.6..2.5).contains(&(foretold / took)), "{foretold} s foretold, {took} s taken");
@@ -65,7 +65,7 @@ fn at_50_a_second_it_says_how_long_it_would_take() {
 
 #[test]
 fn of_five_ways_the_one_that_differs_is_blamed_and_no_other() {
-    let mut setting = Setting::slower(MEDIUM, 1000.0, 0.0);
+    let mut setting = SimulatedStudies::slower(MEDIUM, 1000.0, 0.0);
     setting.effects = vec![Effect::default(); 5];
     setting.effects[2].time = -0.06;
     let score = setting.score(100, 5);
@@ -81,96 +81,103 @@ fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
     let effect = |time| Effect { time, ..Effect::default() };
     let effects = [effect(0.0), effect(0.2), effect(-0.2)];
     let designs = vec![Design::Interleaved, Design::Blocks, Design::Interleaved];
-    let mut path =
-        Path::new(QUIET, std::iter::once(effect(0.0)).chain(effects.iter().copied()).collect(), 300.0, 7);
-    let mut study = Study::new(Asked { designs, ..asked(300.0) });
+    let mut path = SimulatedPath::new(
+        QUIET,
+        std::iter::once(effect(0.0)).chain(effects.iter().copied()).collect(),
+        300.0,
+        7,
+    );
+    let mut study = Study::new(StudyConfig { designs, ..asked(300.0) });
     let mut seen = Vec::new();
     while let Some(segment) = study.next_segment() {
         seen.push((segment.design, segment.members.clone()));
-        study.saw(&segment, path.carry_out(&segment), segment.lasts());
+        study.record_segment(&segment, path.carry_out(&segment), segment.duration());
     }
-    assert_eq!(study.end(), Some(End::Decided));
+    assert_eq!(study.end(), Some(StudyEnd::Decided));
     let verdicts: Vec<_> = study.findings().iter().map(|finding| finding.middle.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Equal, Verdict::Differs, Verdict::Differs]);
+    assert_eq!(verdicts, [MeasureVerdict::Equal, MeasureVerdict::Differs, MeasureVerdict::Differs]);
     assert_eq!(seen[0], (Design::Interleaved, vec![0, 1, 3]));
     assert_eq!(seen[1], (Design::Blocks, vec![0, 2]));
 }
 
 #[test]
 fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
-    let mut setting = Setting::slower(QUIET, 200.0, 0.0);
+    let mut setting = SimulatedStudies::slower(QUIET, 200.0, 0.0);
     setting.effects[0].failing = 0.05;
-    let study = setting.carried_out(8);
+    let study = setting.run(8);
     let finding = &study.findings()[0];
-    assert_eq!((finding.middle.verdict, finding.differs_in_failing), (Verdict::Differs, true));
+    assert_eq!((finding.middle.verdict, finding.differs_in_failing), (MeasureVerdict::Differs, true));
     let failing = finding.failing.unwrap();
     assert!(failing.lower > 0.01 && failing.upper < 0.1, "{failing:?}");
     setting.effects[0].failing = 0.001;
-    let finding = &setting.carried_out(8).findings()[0];
-    assert_eq!(finding.middle.verdict, Verdict::Equal, "one in a thousand is within a hundredth");
+    let finding = &setting.run(8).findings()[0];
+    assert_eq!(finding.middle.verdict, MeasureVerdict::Equal, "one in a thousand is within a hundredth");
 }
 
 #[test]
 fn a_way_that_fails_more_is_not_called_faster_because_its_other_answers_are() {
-    let mut setting = Setting::slower(QUIET, 200.0, -0.3);
+    let mut setting = SimulatedStudies::slower(QUIET, 200.0, -0.3);
     setting.effects[0].failing = 0.3;
-    let finding = &setting.carried_out(8).findings()[0];
-    assert_eq!((finding.middle.verdict, finding.differs_in_failing), (Verdict::Differs, true));
+    let finding = &setting.run(8).findings()[0];
+    assert_eq!((finding.middle.verdict, finding.differs_in_failing), (MeasureVerdict::Differs, true));
 }
 
 #[test]
 fn a_tail_that_differs_is_found_where_there_are_answers_enough_and_asked_for() {
-    let mut setting = Setting::slower(QUIET, 1000.0, 0.0);
+    let mut setting = SimulatedStudies::slower(QUIET, 1000.0, 0.0);
     (setting.tail, setting.budget) = (true, Duration::from_secs(600));
     setting.effects[0].tail = 1.0;
-    let finding = &setting.carried_out(9).findings()[0];
-    assert_eq!((finding.middle.verdict, finding.tail.verdict), (Verdict::Equal, Verdict::Differs));
+    let finding = &setting.run(9).findings()[0];
+    assert_eq!(
+        (finding.middle.verdict, finding.tail.verdict),
+        (MeasureVerdict::Equal, MeasureVerdict::Differs)
+    );
     setting.rate = 50.0;
-    let finding = &setting.carried_out(9).findings()[0];
-    assert!(matches!(finding.tail.verdict, Verdict::Undecided { more: None }), "{finding:?}");
+    let finding = &setting.run(9).findings()[0];
+    assert!(matches!(finding.tail.verdict, MeasureVerdict::Undecided { more: None }), "{finding:?}");
 }
 
-fn asked(rate: f64) -> Asked {
-    Asked {
+fn asked(rate: f64) -> StudyConfig {
+    StudyConfig {
         designs: vec![Design::Interleaved],
         rate,
         margin: 0.05,
         tail: false,
         budget: Duration::from_secs(125),
-        times: Times::USUAL,
+        times: SegmentTimes::USUAL,
         seed: 1,
     }
 }
 
 /// Cells in which the variant takes twice as long, and in some of which this machine was the limit.
 fn slower_cells(count: usize, limited: usize) -> Vec<Cell> {
-    let slot = |time: f64, limited| Some(Slot::of(vec![time; 100], 100, 0, limited));
+    let slot = |time: f64, limited| Some(CellStats::of(vec![time; 100], 100, 0, limited));
     (0..count).map(|at| vec![slot(1.0 + at as f64 * 0.01, false), slot(2.0, at < limited)]).collect()
 }
 
-fn told(count: usize, limited: usize) -> (Study, Verdict) {
+fn told(count: usize, limited: usize) -> (Study, MeasureVerdict) {
     let mut study = Study::new(asked(200.0));
     let segment = study.next_segment().unwrap();
-    study.saw(&segment, slower_cells(count, limited), segment.lasts());
-    study.cut();
+    study.record_segment(&segment, slower_cells(count, limited), segment.duration());
+    study.stop();
     let verdict = study.findings()[0].middle.verdict;
     (study, verdict)
 }
 
 #[test]
 fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cells_are_left_out() {
-    assert_eq!(told(10, 0).1, Verdict::Differs);
-    assert_eq!(told(15, 3).1, Verdict::Differs);
-    assert_eq!(told(10, 3).1, Verdict::Invalid { limited: 0.3 });
+    assert_eq!(told(10, 0).1, MeasureVerdict::Differs);
+    assert_eq!(told(15, 3).1, MeasureVerdict::Differs);
+    assert_eq!(told(10, 3).1, MeasureVerdict::Invalid { limited: 0.3 });
     let goes_on = |count, limited| {
         let mut study = Study::new(asked(200.0));
         let segment = study.next_segment().unwrap();
-        study.saw(&segment, slower_cells(count, limited), segment.lasts());
+        study.record_segment(&segment, slower_cells(count, limited), segment.duration());
         study.next_segment().is_some()
     };
     assert!(goes_on(10, 9), "what held this machine up may pass");
     assert!(!goes_on(20, 11), "and if it does not, nobody waits for it");
-    assert_eq!(told(4, 4).1, Verdict::Invalid { limited: 1.0 }, "it says so although no look was due");
+    assert_eq!(told(4, 4).1, MeasureVerdict::Invalid { limited: 1.0 }, "it says so although no look was due");
 }
 
 /// One worker of a sidecar that is in both ways let through next to nothing: the other hop was "could not be told".
@@ -179,14 +186,14 @@ fn of_two_ways_that_both_hardly_answer_neither_is_the_cause_and_few_answers_alon
     let verdict = |reference: usize, variant: usize, requests: usize| {
         let mut study = Study::new(asked(200.0));
         let segment = study.next_segment().unwrap();
-        let slot = |failed| Some(Slot::of(vec![1.0; requests - failed], requests, failed, false));
-        study.saw(&segment, vec![vec![slot(reference), slot(variant)]; 10], segment.lasts());
-        study.cut();
+        let slot = |failed| Some(CellStats::of(vec![1.0; requests - failed], requests, failed, false));
+        study.record_segment(&segment, vec![vec![slot(reference), slot(variant)]; 10], segment.duration());
+        study.stop();
         study.findings()[0].middle.verdict
     };
-    assert_eq!([verdict(100, 100, 100), verdict(97, 95, 100)], [Verdict::Equal; 2]);
-    assert_eq!(verdict(97, 60, 100), Verdict::Differs);
-    assert!(matches!(verdict(0, 0, 5), Verdict::Undecided { .. }), "no times, and nothing failed");
+    assert_eq!([verdict(100, 100, 100), verdict(97, 95, 100)], [MeasureVerdict::Equal; 2]);
+    assert_eq!(verdict(97, 60, 100), MeasureVerdict::Differs);
+    assert!(matches!(verdict(0, 0, 5), MeasureVerdict::Undecided { .. }), "no times, and nothing failed");
 }
 
 /// One cell in which both answered, and 3 % of failures fewer were a difference in the place of none within the margin of 5 %.
@@ -195,39 +202,42 @@ fn a_cell_from_before_the_line_had_grown_makes_nobody_answer() {
     let verdict = |answered: usize| {
         let mut study = Study::new(asked(200.0));
         let segment = study.next_segment().unwrap();
-        let slot = |failed| Some(Slot::of(vec![1.0; 100 - failed], 100, failed, false));
+        let slot = |failed| Some(CellStats::of(vec![1.0; 100 - failed], 100, failed, false));
         let mut cells = vec![vec![slot(0), slot(0)]; answered];
         cells.resize(20, vec![slot(99), slot(96)]);
-        study.saw(&segment, cells, segment.lasts());
-        study.cut();
+        study.record_segment(&segment, cells, segment.duration());
+        study.stop();
         let finding = study.findings()[0];
         (finding.middle.verdict, finding.gain().is_some())
     };
-    assert_eq!([verdict(0), verdict(1), verdict(2)], [(Verdict::Equal, false); 3]);
-    assert_eq!(verdict(3).0, Verdict::Differs, "of which one of seven answers it is not said");
+    assert_eq!([verdict(0), verdict(1), verdict(2)], [(MeasureVerdict::Equal, false); 3]);
+    assert_eq!(verdict(3).0, MeasureVerdict::Differs, "of which one of seven answers it is not said");
 }
 
 #[test]
 fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells_than_a_look_has() {
     let (mut study, verdict) = told(9, 0);
-    assert!(matches!(verdict, Verdict::Undecided { more: Some(_) }), "{verdict:?}");
+    assert!(matches!(verdict, MeasureVerdict::Undecided { more: Some(_) }), "{verdict:?}");
     let finding = &study.findings()[0];
     assert_eq!(finding.middle.cells, 9);
     assert!((finding.gain().unwrap().point + 0.9).abs() < 0.1, "{finding:?}");
-    assert_eq!((study.end(), study.next_segment(), study.decided()), (Some(End::Cut), None, 0));
+    assert_eq!(
+        (study.end(), study.next_segment(), study.decided_count()),
+        (Some(StudyEnd::Stopped), None, 0)
+    );
 }
 
 /// The interleaved ones had their second look in the time that the others' first one was lacking.
 #[test]
 fn all_ways_have_their_first_look_before_any_has_its_second() {
     let designs = vec![Design::Interleaved, Design::Blocks];
-    let asked = Asked { designs, budget: Duration::from_secs(600), ..asked(50.0) };
-    let first_look = asked.first_look();
+    let asked = StudyConfig { designs, budget: Duration::from_secs(600), ..asked(50.0) };
+    let first_look = asked.first_look_time();
     let mut study = Study::new(asked);
-    let mut path = Path::new(NOISY, vec![Effect::default(); 3], 50.0, 7);
+    let mut path = SimulatedPath::new(NOISY, vec![Effect::default(); 3], 50.0, 7);
     while study.spent() < first_look {
         let segment = study.next_segment().unwrap();
-        study.saw(&segment, path.carry_out(&segment), segment.lasts());
+        study.record_segment(&segment, path.carry_out(&segment), segment.duration());
     }
     assert_eq!(study.spent(), first_look);
     assert!(
@@ -241,9 +251,9 @@ fn all_ways_have_their_first_look_before_any_has_its_second() {
 fn a_budget_is_kept() {
     for budget in [5, 25, 63] {
         let budget = Duration::from_secs(budget);
-        let setting = Setting { budget, ..Setting::slower(NOISY, 50.0, 0.01) };
-        let study = setting.carried_out(10);
+        let setting = SimulatedStudies { budget, ..SimulatedStudies::slower(NOISY, 50.0, 0.01) };
+        let study = setting.run(10);
         assert!(study.spent() <= budget, "{budget:?}: {:?}", study.spent());
-        assert_eq!(study.end(), Some(End::Budget), "{budget:?}");
+        assert_eq!(study.end(), Some(StudyEnd::Budget), "{budget:?}");
     }
 }

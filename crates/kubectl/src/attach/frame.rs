@@ -60,10 +60,10 @@ pub enum Message {
 
 /// How a server did not keep to the protocol. Nothing can be read after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum FrameError {
     /// Bits that no extension was agreed on for, or an opcode that there is not.
     #[error("a WebSocket frame of no known kind")]
-    Kind,
+    Opcode,
     /// Only clients mask.
     #[error("a WebSocket frame that is masked, from a server")]
     Masked,
@@ -72,15 +72,15 @@ pub enum Broken {
     TooLarge,
     /// In parts, or longer than it may be.
     #[error("a WebSocket control frame that is none")]
-    Control,
+    ControlFrame,
     /// More of nothing, or a message within another.
     #[error("WebSocket frames out of order")]
-    Order,
+    Fragmentation,
 }
 
 /// Bytes to messages.
 #[derive(Debug, Default)]
-pub struct Messages {
+pub struct MessageDecoder {
     unread: BytesMut,
     /// A message of which frames have come, if one has begun.
     begun: Option<BytesMut>,
@@ -93,14 +93,14 @@ struct Frame {
     payload: Bytes,
 }
 
-impl Messages {
+impl MessageDecoder {
     /// Takes what came, in pieces of any length.
-    pub fn take(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
     /// How many bytes are held.
-    pub fn held(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         self.unread.len() + self.begun.as_ref().map_or(0, BytesMut::len)
     }
 
@@ -108,14 +108,16 @@ impl Messages {
     ///
     /// # Errors
     /// The server does not keep to the protocol.
-    pub fn message(&mut self) -> Result<Option<Message>, Broken> {
+    pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
         while let Some(Frame { is_last, opcode, payload }) = self.frame()? {
             match opcode {
                 Opcode::Ping => return Ok(Some(Message::Ping(payload))),
                 Opcode::Pong => return Ok(Some(Message::Pong)),
                 Opcode::Close => return close(&payload).map(Some),
                 Opcode::Continuation => self.more(&payload)?,
-                Opcode::Text | Opcode::Binary if self.begun.is_some() => return Err(Broken::Order),
+                Opcode::Text | Opcode::Binary if self.begun.is_some() => {
+                    return Err(FrameError::Fragmentation);
+                }
                 Opcode::Text | Opcode::Binary if is_last => return Ok(Some(Message::Data(payload))),
                 Opcode::Text | Opcode::Binary => self.begun = Some(payload.into()),
             }
@@ -126,30 +128,30 @@ impl Messages {
         Ok(None)
     }
 
-    fn more(&mut self, payload: &[u8]) -> Result<(), Broken> {
-        let begun = self.begun.as_mut().ok_or(Broken::Order)?;
+    fn more(&mut self, payload: &[u8]) -> Result<(), FrameError> {
+        let begun = self.begun.as_mut().ok_or(FrameError::Fragmentation)?;
         if begun.len() + payload.len() > LARGEST {
-            return Err(Broken::TooLarge);
+            return Err(FrameError::TooLarge);
         }
         begun.extend_from_slice(payload);
         Ok(())
     }
 
     /// The next frame, once it is whole (section 5.2). What cannot be one is refused at its head.
-    fn frame(&mut self) -> Result<Option<Frame>, Broken> {
+    fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let [first, second, ..] = *self.unread else { return Ok(None) };
-        let opcode = Opcode::of(first & 0x0f).filter(|_| first & 0x70 == 0).ok_or(Broken::Kind)?;
+        let opcode = Opcode::of(first & 0x0f).filter(|_| first & 0x70 == 0).ok_or(FrameError::Opcode)?;
         if second & 0x80 != 0 {
-            return Err(Broken::Masked);
+            return Err(FrameError::Masked);
         }
         let is_last = first & 0x80 != 0;
         let short = usize::from(second & 0x7f);
         if opcode.is_control() && (!is_last || short > LARGEST_CONTROL) {
-            return Err(Broken::Control);
+            return Err(FrameError::ControlFrame);
         }
         let Some((head, length)) = self.length(short) else { return Ok(None) };
         let length =
-            usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or(Broken::TooLarge)?;
+            usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or(FrameError::TooLarge)?;
         if self.unread.len() < head + length {
             return Ok(None);
         }
@@ -173,10 +175,10 @@ impl Messages {
     }
 }
 
-fn close(payload: &[u8]) -> Result<Message, Broken> {
+fn close(payload: &[u8]) -> Result<Message, FrameError> {
     match payload {
         [] => Ok(Message::Close { code: 1005, reason: String::new() }),
-        [_] => Err(Broken::Control),
+        [_] => Err(FrameError::ControlFrame),
         [high, low, reason @ ..] => {
             let reason = String::from_utf8_lossy(reason).into_owned();
             Ok(Message::Close { code: u16::from_be_bytes([*high, *low]), reason })
@@ -188,7 +190,7 @@ fn close(payload: &[u8]) -> Result<Message, Broken> {
 ///
 /// The mask keeps what a page makes a browser send from reading like a request to a proxy on the way (section 10.3). What is sent here
 /// is our own, so any numbers will do.
-pub fn written(opcode: Opcode, payload: &[u8], mask: [u8; 4]) -> Bytes {
+pub fn encode(opcode: Opcode, payload: &[u8], mask: [u8; 4]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(payload.len() + 14);
     bytes.put_u8(0x80 | opcode as u8);
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
@@ -211,10 +213,10 @@ pub fn written(opcode: Opcode, payload: &[u8], mask: [u8; 4]) -> Bytes {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<Vec<Message>, Broken> {
-        let (mut messages, mut read) = (Messages::default(), Vec::new());
-        messages.take(bytes);
-        while let Some(message) = messages.message()? {
+    fn read(bytes: &[u8]) -> Result<Vec<Message>, FrameError> {
+        let (mut messages, mut read) = (MessageDecoder::default(), Vec::new());
+        messages.feed(bytes);
+        while let Some(message) = messages.next_message()? {
             read.push(message);
         }
         Ok(read)
@@ -231,7 +233,7 @@ mod tests {
         let parts = [&[0x01, 3][..], b"Hel", &[0x80, 2], b"lo"].concat();
         assert_eq!(read(&parts), Ok(vec![data("Hello")]));
         let masked = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
-        assert_eq!(*written(Opcode::Text, b"Hello", [0x37, 0xfa, 0x21, 0x3d]), masked);
+        assert_eq!(*encode(Opcode::Text, b"Hello", [0x37, 0xfa, 0x21, 0x3d]), masked);
         let long = [&[0x82, 0x7e, 1, 0][..], &[7; 256]].concat();
         assert_eq!(read(&long), Ok(vec![Message::Data(vec![7; 256].into())]));
         let longer = [&[0x82, 0x7f, 0, 0, 0, 0, 0, 1, 0, 0][..], &[7; 65536]].concat();
@@ -251,16 +253,16 @@ mod tests {
     #[test]
     fn what_no_server_may_send_is_refused_at_its_head() {
         for (bytes, broken) in [
-            (&[0x83, 0][..], Broken::Kind),
-            (&[0xc2, 0], Broken::Kind),
-            (&[0x82, 0x80], Broken::Masked),
-            (&[0x89, 126], Broken::Control),
-            (&[0x09, 0], Broken::Control),
-            (&[0x88, 1, 3], Broken::Control),
-            (&[0x80, 0], Broken::Order),
-            (&[0x02, 0, 0x82, 0], Broken::Order),
-            (&[0x82, 127, 0, 0, 0, 0, 0, 0x10, 0, 1], Broken::TooLarge),
-            (&[0x82, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Broken::TooLarge),
+            (&[0x83, 0][..], FrameError::Opcode),
+            (&[0xc2, 0], FrameError::Opcode),
+            (&[0x82, 0x80], FrameError::Masked),
+            (&[0x89, 126], FrameError::ControlFrame),
+            (&[0x09, 0], FrameError::ControlFrame),
+            (&[0x88, 1, 3], FrameError::ControlFrame),
+            (&[0x80, 0], FrameError::Fragmentation),
+            (&[0x02, 0, 0x82, 0], FrameError::Fragmentation),
+            (&[0x82, 127, 0, 0, 0, 0, 0, 0x10, 0, 1], FrameError::TooLarge),
+            (&[0x82, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], FrameError::TooLarge),
         ] {
             assert_eq!(read(bytes), Err(broken), "{bytes:x?}");
         }
@@ -271,6 +273,6 @@ mod tests {
         let half = (LARGEST as u64 / 2).to_be_bytes();
         let part = |first: u8| [&[first, 127][..], &half, &vec![0; LARGEST / 2]].concat();
         assert_eq!(read(&[part(0x02), part(0x80)].concat()).map(|read| read.len()), Ok(1));
-        assert_eq!(read(&[part(0x02), part(0x00), vec![0x80, 1, 0]].concat()), Err(Broken::TooLarge));
+        assert_eq!(read(&[part(0x02), part(0x00), vec![0x80, 1, 0]].concat()), Err(FrameError::TooLarge));
     }
 }

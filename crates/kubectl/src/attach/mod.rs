@@ -26,10 +26,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use frame::{Message, Messages, Opcode};
-use seawall_kube::request::Built;
-use seawall_kube::server::READ;
-use seawall_kube::{Failure, Status};
+use frame::{Message, MessageDecoder, Opcode};
+use seawall_kube::request::BuildRequestResult;
+use seawall_kube::transport::READ_BUFFER_SIZE;
+use seawall_kube::{KubeError, KubeStatus};
 
 /// The newest first. Version 5 can end the standard input alone.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -50,30 +50,30 @@ const CLOSE: u8 = 255;
 
 /// An open attachment.
 #[derive(Debug)]
-pub struct Attachment {
+pub struct AttachSession {
     /// What goes to the container.
-    pub stdin: Stdin,
+    pub stdin: ContainerStdin,
     /// What comes.
-    pub hearing: Hearing,
+    pub reader: AttachReader,
 }
 
 /// All that comes by an attachment; dropping it closes the connection without another word.
 #[derive(Debug)]
-pub struct Hearing {
-    heard: mpsc::Receiver<Heard>,
+pub struct AttachReader {
+    heard: mpsc::Receiver<AttachEvent>,
     /// Aborts what it holds when it is dropped.
     _task: JoinSet<()>,
 }
 
 /// What an attachment tells.
 #[derive(Debug)]
-pub enum Heard {
+pub enum AttachEvent {
     /// A piece of the container's standard output.
     Stdout(Bytes),
     /// A piece of its standard error.
     Stderr(Bytes),
     /// How it ended: the process did, or cannot be attached to.
-    Status(Box<Status>),
+    Status(Box<KubeStatus>),
     /// The server closed the connection in order.
     Closed {
         /// RFC 6455, section 7.4; 1005 for none.
@@ -82,17 +82,17 @@ pub enum Heard {
         reason: String,
     },
     /// The connection broke, or the server did not keep to the protocol.
-    Broken(Failure),
+    Broken(KubeError),
 }
 
 /// The container's standard input. When all clones are dropped it ends, if the server speaks version 5; version 4 has no
 /// word for that.
 #[derive(Clone, Debug)]
-pub struct Stdin(mpsc::Sender<Bytes>);
+pub struct ContainerStdin(mpsc::Sender<Bytes>);
 
 /// Why a piece was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsent {
+pub enum StdinError {
     /// So many wait already that the connection does not keep up.
     #[error("{WAITING} pieces wait to be sent")]
     Full,
@@ -101,27 +101,27 @@ pub enum Unsent {
     Ended,
 }
 
-impl Stdin {
+impl ContainerStdin {
     /// Takes a piece to be sent in its turn; does not wait.
     ///
     /// # Errors
     /// It was not taken.
-    pub fn send(&self, piece: Bytes) -> Result<(), Unsent> {
+    pub fn send(&self, piece: Bytes) -> Result<(), StdinError> {
         self.0.try_send(piece).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Unsent::Full,
-            mpsc::error::TrySendError::Closed(_) => Unsent::Ended,
+            mpsc::error::TrySendError::Full(_) => StdinError::Full,
+            mpsc::error::TrySendError::Closed(_) => StdinError::Ended,
         })
     }
 }
 
-impl Attachment {
-    /// Over an answer to [`request`].
+impl AttachSession {
+    /// Over an answer to [`upgrade_request`].
     ///
     /// # Errors
     /// It is no WebSocket of a protocol that we speak.
-    pub(crate) async fn over(answer: Response<Incoming>, key: &str) -> Result<Self, Failure> {
-        let version = agreed(answer.headers(), key).map_err(Failure::Unreadable)?;
-        let upgraded = hyper::upgrade::on(answer).await.map_err(|error| Failure::unreachable(&error))?;
+    pub(crate) async fn from_response(answer: Response<Incoming>, key: &str) -> Result<Self, KubeError> {
+        let version = agreed(answer.headers(), key).map_err(KubeError::Unreadable)?;
+        let upgraded = hyper::upgrade::on(answer).await.map_err(|error| KubeError::unreachable(&error))?;
         Ok(Self::carried(TokioIo::new(upgraded), version))
     }
 
@@ -134,13 +134,13 @@ impl Attachment {
             // Nobody listens any more, or this is told.
             let _ = tell.send(last).await;
         });
-        Self { stdin: Stdin(stdin), hearing: Hearing { heard, _task: task } }
+        Self { stdin: ContainerStdin(stdin), reader: AttachReader { heard, _task: task } }
     }
 }
 
-impl Hearing {
-    /// What comes next; `None` after the last, which is [`Heard::Closed`] or [`Heard::Broken`]. Nothing is lost by who gives up waiting.
-    pub async fn next(&mut self) -> Option<Heard> {
+impl AttachReader {
+    /// What comes next; `None` after the last, which is [`AttachEvent::Closed`] or [`AttachEvent::Broken`]. Nothing is lost by who gives up waiting.
+    pub async fn next(&mut self) -> Option<AttachEvent> {
         self.heard.recv().await
     }
 }
@@ -153,7 +153,7 @@ enum Version {
 }
 
 /// A request for a WebSocket, and its key.
-pub(crate) fn request(path: &str) -> (Built, String) {
+pub(crate) fn upgrade_request(path: &str) -> (BuildRequestResult, String) {
     // Neither is a secret: both tell a server that speaks WebSocket from one that repeats an old answer.
     let key = BASE64_STANDARD.encode(fastrand::u128(..).to_be_bytes());
     let request = Request::get(path)
@@ -190,15 +190,15 @@ async fn carry<S: AsyncRead + AsyncWrite>(
     stream: S,
     version: Version,
     mut pieces: mpsc::Receiver<Bytes>,
-    tell: &mpsc::Sender<Heard>,
-) -> Heard {
+    tell: &mpsc::Sender<AttachEvent>,
+) -> AttachEvent {
     let (read, write) = tokio::io::split(stream);
     let (answers, mut answering) = mpsc::channel(WAITING);
     let mut hearing = pin!(hear(read, tell, &answers));
     let mut saying = pin!(say(write, version, &mut pieces, &mut answering));
     let last = tokio::select! {
         last = &mut hearing => last,
-        Err(failure) = &mut saying => return Heard::Broken(failure),
+        Err(failure) = &mut saying => return AttachEvent::Broken(failure),
     };
     // One more turn, in which a close is answered if the connection takes it.
     tokio::select! {
@@ -212,14 +212,14 @@ async fn carry<S: AsyncRead + AsyncWrite>(
 /// Tells what comes, until the last of it; pings and the close are to be answered with `answers`.
 async fn hear<R: AsyncRead>(
     mut read: ReadHalf<R>,
-    tell: &mpsc::Sender<Heard>,
+    tell: &mpsc::Sender<AttachEvent>,
     answers: &mpsc::Sender<(Opcode, Bytes)>,
-) -> Heard {
-    let mut messages = Messages::default();
+) -> AttachEvent {
+    let mut messages = MessageDecoder::default();
     loop {
         let message = match next(&mut messages, &mut read).await {
             Ok(message) => message,
-            Err(failure) => return Heard::Broken(failure),
+            Err(failure) => return AttachEvent::Broken(failure),
         };
         match message {
             // A server that pings faster than we can write is answered later, or not at all.
@@ -228,14 +228,14 @@ async fn hear<R: AsyncRead>(
             Message::Close { code, reason } => {
                 let echo = if code == NO_CODE { Bytes::new() } else { code.to_be_bytes().to_vec().into() };
                 drop(answers.try_send((Opcode::Close, echo)));
-                return Heard::Closed { code, reason };
+                return AttachEvent::Closed { code, reason };
             }
             Message::Data(bytes) => {
                 if let Some(heard) = told(bytes)
                     && tell.send(heard).await.is_err()
                 {
                     // Nobody listens any more.
-                    return Heard::Broken(ended());
+                    return AttachEvent::Broken(ended());
                 }
             }
         }
@@ -243,28 +243,31 @@ async fn hear<R: AsyncRead>(
 }
 
 /// The next message of the connection.
-async fn next<R: AsyncRead>(messages: &mut Messages, read: &mut ReadHalf<R>) -> Result<Message, Failure> {
+async fn next<R: AsyncRead>(
+    messages: &mut MessageDecoder,
+    read: &mut ReadHalf<R>,
+) -> Result<Message, KubeError> {
     loop {
-        match messages.message() {
+        match messages.next_message() {
             Ok(Some(message)) => return Ok(message),
             Ok(None) => {}
-            Err(broken) => return Err(Failure::Unreadable(broken.to_string())),
+            Err(broken) => return Err(KubeError::Unreadable(broken.to_string())),
         }
-        let mut buffer = BytesMut::with_capacity(READ);
+        let mut buffer = BytesMut::with_capacity(READ_BUFFER_SIZE);
         match read.read_buf(&mut buffer).await {
             Ok(0) => return Err(ended()),
-            Ok(_) => messages.take(&buffer),
-            Err(error) => return Err(Failure::unreachable(&error)),
+            Ok(_) => messages.feed(&buffer),
+            Err(error) => return Err(KubeError::unreachable(&error)),
         }
     }
 }
 
-fn ended() -> Failure {
-    Failure::Unreachable("the connection of an attachment ended".into())
+fn ended() -> KubeError {
+    KubeError::Unreachable("the connection of an attachment ended".into())
 }
 
 /// What a message tells; `None` for one that says nothing, or for a stream that we do not know.
-fn told(mut message: Bytes) -> Option<Heard> {
+fn told(mut message: Bytes) -> Option<AttachEvent> {
     if message.is_empty() {
         return None;
     }
@@ -272,12 +275,12 @@ fn told(mut message: Bytes) -> Option<Heard> {
     match channel {
         // A server says so that a stream is open, before anything is in it.
         STDOUT | STDERR if message.is_empty() => None,
-        STDOUT => Some(Heard::Stdout(message)),
-        STDERR => Some(Heard::Stderr(message)),
+        STDOUT => Some(AttachEvent::Stdout(message)),
+        STDERR => Some(AttachEvent::Stderr(message)),
         ERROR if message.is_empty() => None,
         ERROR => Some(match serde_json::from_slice(&message) {
-            Ok(status) => Heard::Status(Box::new(status)),
-            Err(error) => Heard::Broken(error.into()),
+            Ok(status) => AttachEvent::Status(Box::new(status)),
+            Err(error) => AttachEvent::Broken(error.into()),
         }),
         _ => None,
     }
@@ -289,7 +292,7 @@ async fn say<W: AsyncWrite>(
     version: Version,
     pieces: &mut mpsc::Receiver<Bytes>,
     answering: &mut mpsc::Receiver<(Opcode, Bytes)>,
-) -> Result<(), Failure> {
+) -> Result<(), KubeError> {
     let mut is_open = true;
     loop {
         let (opcode, payload) = tokio::select! {
@@ -305,13 +308,13 @@ async fn say<W: AsyncWrite>(
                 }
             },
         };
-        let bytes = frame::written(opcode, &payload, fastrand::u32(..).to_be_bytes());
-        write.write_all(&bytes).await.map_err(|error| Failure::unreachable(&error))?;
-        write.flush().await.map_err(|error| Failure::unreachable(&error))?;
+        let bytes = frame::encode(opcode, &payload, fastrand::u32(..).to_be_bytes());
+        write.write_all(&bytes).await.map_err(|error| KubeError::unreachable(&error))?;
+        write.flush().await.map_err(|error| KubeError::unreachable(&error))?;
     }
 }
 
-impl fmt::Display for Heard {
+impl fmt::Display for AttachEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stdout(bytes) => write!(f, "{} bytes of standard output", bytes.len()),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use seawall_kube::{Failure, Status};
-use seawall_kubectl::attach::{Attachment, Heard, Unsent};
+use seawall_kube::{KubeError, KubeStatus};
+use seawall_kubectl::attach::{AttachEvent, AttachSession, StdinError};
 use seawall_testkit::server::Peer;
 use serde_json::json;
 
@@ -67,12 +67,12 @@ fn playing<T: Send + 'static>(
     (world, told)
 }
 
-async fn attached(world: &World) -> Attachment {
+async fn attached(world: &World) -> AttachSession {
     world.open().await.attach("shop", "p", "seawall").await.unwrap()
 }
 
-async fn heard(attachment: &mut Attachment) -> String {
-    attachment.hearing.next().await.map_or_else(|| "nothing".into(), |heard| format!("{heard:?}"))
+async fn heard(attachment: &mut AttachSession) -> String {
+    attachment.reader.next().await.map_or_else(|| "nothing".into(), |heard| format!("{heard:?}"))
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn what_is_sent_comes_to_the_container_in_its_order() {
         attachment.stdin.send(Bytes::copy_from_slice(piece)).unwrap();
     }
     drop(attachment.stdin);
-    let mut hearing = attachment.hearing;
+    let mut hearing = attachment.reader;
     while hearing.next().await.is_some() {}
     let end = (0x82, vec![255, 0]);
     assert_eq!(told.recv().unwrap(), [(0x82, b"\0one\n".to_vec()), (0x82, [&[0], &*long].concat()), end]);
@@ -118,16 +118,16 @@ async fn what_comes_is_told_by_its_stream_and_pings_are_answered() {
     let mut attachment = attached(&world).await;
     assert_eq!(heard(&mut attachment).await, r#"Stderr(b"trouble")"#);
     assert_eq!(heard(&mut attachment).await, r#"Stdout(b"hello")"#);
-    let Some(Heard::Status(status)) = attachment.hearing.next().await else { panic!("a status") };
+    let Some(AttachEvent::Status(status)) = attachment.reader.next().await else { panic!("a status") };
     let expected =
-        Status { status: "Failure".into(), message: "exit code 3".into(), code: 500, details: None };
+        KubeStatus { status: "Failure".into(), message: "exit code 3".into(), code: 500, details: None };
     assert_eq!(*status, expected);
     assert_eq!(heard(&mut attachment).await, r#"Closed { code: 1000, reason: "bye" }"#);
     assert_eq!(heard(&mut attachment).await, "nothing");
     let [pong, close] = told.recv().unwrap();
     assert_eq!(pong, (0x8a, b"are you there".to_vec()));
     assert_eq!(close, (0x88, 1000_u16.to_be_bytes().to_vec()));
-    assert_eq!(attachment.stdin.send(Bytes::from_static(b"late")), Err(Unsent::Ended));
+    assert_eq!(attachment.stdin.send(Bytes::from_static(b"late")), Err(StdinError::Ended));
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn who_does_not_keep_up_is_given_no_more_than_a_bounded_queue() {
         tokio::task::yield_now().await;
         assert!(sent < 10_000, "gigabytes wait");
     }
-    assert_eq!(attachment.stdin.send(piece), Err(Unsent::Full));
+    assert_eq!(attachment.stdin.send(piece), Err(StdinError::Full));
     drop(go);
 }
 
@@ -156,8 +156,8 @@ async fn a_connection_that_breaks_is_told() {
     let (world, _told) = playing(V5, |peer| peer.send(&written(0x82, b"\x02last words")));
     let mut attachment = attached(&world).await;
     assert_eq!(heard(&mut attachment).await, r#"Stderr(b"last words")"#);
-    let Some(Heard::Broken(failure)) = attachment.hearing.next().await else { panic!("broken") };
-    assert!(failure.is_absence(), "{failure}");
+    let Some(AttachEvent::Broken(failure)) = attachment.reader.next().await else { panic!("broken") };
+    assert!(failure.is_unreachable(), "{failure}");
     assert_eq!(heard(&mut attachment).await, "nothing");
 }
 
@@ -168,7 +168,7 @@ async fn a_server_that_does_not_keep_to_the_protocol_is_left() {
         peer.wait_for_close()
     });
     let mut attachment = attached(&world).await;
-    let Some(Heard::Broken(Failure::Unreadable(reason))) = attachment.hearing.next().await else {
+    let Some(AttachEvent::Broken(KubeError::Unreadable(reason))) = attachment.reader.next().await else {
         panic!("broken")
     };
     assert!(reason.contains("masked"), "{reason}");
@@ -178,7 +178,7 @@ async fn a_server_that_does_not_keep_to_the_protocol_is_left() {
 async fn what_is_no_websocket_is_refused_with_its_reason() {
     let refusing = World::answering(|_| said("403 Forbidden", &json!({"message": "cannot attach"})));
     let failure = refusing.open().await.attach("shop", "p", "c").await.unwrap_err();
-    assert_eq!(failure, Failure::Forbidden("cannot attach".into()));
+    assert_eq!(failure, KubeError::Forbidden("cannot attach".into()));
     let answer = |accept: &'static str, protocol: &'static str| {
         let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
         format!("{head}Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n")

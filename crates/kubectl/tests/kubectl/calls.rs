@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_kube::Failure;
-use seawall_kubectl::{Api, Change, Deed, Log, Run};
+use seawall_kube::KubeError;
+use seawall_kubectl::{Api, LogOptions, ObjectChange, ResourceAttributes, WriteMode};
 use seawall_testkit::server::Server;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn guarded() -> World {
     })
 }
 
-async fn ask(api: &Api) -> Result<Value, Failure> {
+async fn ask(api: &Api) -> Result<Value, KubeError> {
     api.get("/api").await
 }
 
@@ -35,7 +35,7 @@ async fn a_collection_is_read_page_by_page() {
         said("200 OK", &json!({"metadata": {"resourceVersion": "7", "continue": next}, "items": items}))
     });
     let listed = world.open().await.list("/api/v1/pods", Some("app=sea,tier!=a b")).await.unwrap();
-    assert_eq!((json!(listed.items), &*listed.version), (json!(["a", "b", "c"]), "7"));
+    assert_eq!((json!(listed.items), &*listed.resource_version), (json!(["a", "b", "c"]), "7"));
     let first = "GET /api/v1/pods?labelSelector=app%3Dsea%2Ctier%21%3Da+b&limit=250 HTTP/1.1";
     assert_eq!(line(&world.asked()[0]), first);
     assert_eq!(header(&world.asked()[1], "authorization"), Some("Bearer good"));
@@ -46,10 +46,10 @@ async fn what_is_written_is_checked_to_the_letter_and_may_be_tried_without_being
     let world = World::answering(|_| said("200 OK", &json!({"kind": "Job"})));
     let api = world.open().await;
     let jobs = "/apis/batch/v1/namespaces/shop/jobs";
-    assert_eq!(api.create(jobs, &json!({"a": 1}), Run::Dry).await.unwrap(), json!({"kind": "Job"}));
-    api.merge(&format!("{jobs}/x"), &json!({"b": 2}), Run::Real).await.unwrap();
-    api.delete(&format!("{jobs}/x"), Run::Real).await.unwrap();
-    api.delete(&format!("{jobs}/x"), Run::Dry).await.unwrap();
+    assert_eq!(api.create(jobs, &json!({"a": 1}), WriteMode::DryRun).await.unwrap(), json!({"kind": "Job"}));
+    api.merge_patch(&format!("{jobs}/x"), &json!({"b": 2}), WriteMode::Apply).await.unwrap();
+    api.delete(&format!("{jobs}/x"), WriteMode::Apply).await.unwrap();
+    api.delete(&format!("{jobs}/x"), WriteMode::DryRun).await.unwrap();
     let asked = world.asked();
     let lines: Vec<&str> = asked.iter().map(|request| line(request)).collect();
     let query = "fieldManager=seawall&fieldValidation=Strict";
@@ -74,10 +74,15 @@ async fn whether_something_may_be_done_is_asked_before_it_is_tried() {
         said("201 Created", &json!({"status": {"allowed": allowed, "reason": "RBAC"}}))
     });
     let api = world.open().await;
-    let attach =
-        Deed { verb: "get", resource: "pods", subresource: "attach", namespace: "shop", ..Deed::default() };
-    assert!(api.may(&attach).await.unwrap().is_allowed);
-    let verdict = api.may(&Deed { subresource: "", ..attach }).await.unwrap();
+    let attach = ResourceAttributes {
+        verb: "get",
+        resource: "pods",
+        subresource: "attach",
+        namespace: "shop",
+        ..ResourceAttributes::default()
+    };
+    assert!(api.review_access(&attach).await.unwrap().is_allowed);
+    let verdict = api.review_access(&ResourceAttributes { subresource: "", ..attach }).await.unwrap();
     assert_eq!((verdict.is_allowed, &*verdict.reason), (false, "RBAC"));
     assert!(world.asked()[0].contains(r#""namespace":"shop""#));
 }
@@ -107,14 +112,14 @@ async fn a_watch_tells_what_is_there_what_has_gone_and_how_far_it_is() {
     let mut told = Vec::new();
     let end = loop {
         match watching.next().await {
-            Ok(Some(Change::Now(object))) => told.push(format!("now {object}")),
-            Ok(Some(Change::Gone(object))) => told.push(format!("gone {object}")),
-            Ok(Some(Change::Until(version))) => told.push(format!("until {version}")),
+            Ok(Some(ObjectChange::Changed(object))) => told.push(format!("now {object}")),
+            Ok(Some(ObjectChange::Deleted(object))) => told.push(format!("gone {object}")),
+            Ok(Some(ObjectChange::Bookmark(version))) => told.push(format!("until {version}")),
             end => break end.map(|_| ()),
         }
     };
     assert_eq!(told, [r#"now {"n":1}"#, r#"now {"n":2}"#, "until 9", r#"gone {"n":3}"#]);
-    assert_eq!(end, Err(Failure::Expired));
+    assert_eq!(end, Err(KubeError::Expired));
     let query = "watch=true&allowWatchBookmarks=true&labelSelector=a%3Db&resourceVersion=7";
     assert_eq!(line(&world.asked()[0]), format!("GET /api/v1/pods?{query} HTTP/1.1"));
 }
@@ -126,7 +131,7 @@ async fn a_log_is_read_line_by_line_and_none_is_longer_than_a_mebibyte() {
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     });
     let api = world.open().await;
-    let log = Log { container: "seawall", is_followed: true, tail: Some(9), ..Log::default() };
+    let log = LogOptions { container: "seawall", is_followed: true, tail: Some(9), ..LogOptions::default() };
     let mut lines = api.log("shop", "p", log).await.unwrap();
     let mut read = Vec::new();
     while let Some(line) = lines.next(|| {}).await.unwrap() {
@@ -135,8 +140,8 @@ async fn a_log_is_read_line_by_line_and_none_is_longer_than_a_mebibyte() {
     assert_eq!(read, [&b"one\n"[..], b"\n", b"two"]);
     let asked = "GET /api/v1/namespaces/shop/pods/p/log?container=seawall&follow=true&tailLines=9 HTTP/1.1";
     assert_eq!(line(&world.asked()[0]), asked);
-    let mut lines = api.log("shop", "long", Log::default()).await.unwrap();
-    assert_eq!(lines.next(|| {}).await, Err(Failure::TooLarge(1024 * 1024)));
+    let mut lines = api.log("shop", "long", LogOptions::default()).await.unwrap();
+    assert_eq!(lines.next(|| {}).await, Err(KubeError::TooLarge(1024 * 1024)));
 }
 
 #[tokio::test]
@@ -144,7 +149,7 @@ async fn a_token_is_read_again_at_once_when_it_is_refused() {
     let world = guarded();
     world.write("token", "bad");
     let api = world.open().await;
-    assert!(matches!(ask(&api).await, Err(Failure::Forbidden(_))));
+    assert!(matches!(ask(&api).await, Err(KubeError::Forbidden(_))));
     world.write("token", "good\n");
     assert_eq!(ask(&api).await, Ok(json!({})));
 }
@@ -166,7 +171,7 @@ async fn a_server_is_believed_unverified_only_if_the_file_says_so() {
     let user = json!({"tokenFile": "token"});
     let (api, opened) = world.open_with(json!({}), &user, Clock::system()).await.unwrap();
     let failure = ask(&api).await.unwrap_err();
-    assert!(failure.is_absence() && failure.to_string().contains("certificate"), "{failure}");
+    assert!(failure.is_unreachable() && failure.to_string().contains("certificate"), "{failure}");
     assert!(!opened.is_unverified);
     let anyone = json!({"insecure-skip-tls-verify": true});
     let (api, opened) = world.open_with(anyone, &user, Clock::system()).await.unwrap();
@@ -286,7 +291,7 @@ async fn a_program_is_run_again_when_its_word_has_expired_or_is_refused() {
     hand.advance(Duration::from_secs(1));
     world.write("until", "2027-01-01T00:00:00+01:00");
     world.write("token", "bad");
-    assert!(matches!(ask(&api).await, Err(Failure::Forbidden(_))));
+    assert!(matches!(ask(&api).await, Err(KubeError::Forbidden(_))));
     assert_eq!(runs(&world), 3, "for it had expired, and for the refusal");
     world.write("token", "good");
     assert_eq!(ask(&api).await, Ok(json!({})));
@@ -386,7 +391,10 @@ async fn a_program_that_must_ask_a_person_is_not_run_without_one() {
 #[tokio::test]
 async fn a_context_that_is_not_there_opens_nothing() {
     let world = guarded();
-    let choice = seawall_kubectl::Choice { context: Some("x".into()), ..world.choice(json!({}), &json!({})) };
+    let choice = seawall_kubectl::KubeconfigSelection {
+        context: Some("x".into()),
+        ..world.choice(json!({}), &json!({}))
+    };
     let reason = Api::open(&choice, provider(), Clock::system()).await.unwrap_err().to_string();
     assert!(reason.ends_with("contexts[\"x\"]: found nothing; there are: c"), "{reason}");
 }

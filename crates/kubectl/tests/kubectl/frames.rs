@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use seawall_invariants::kubectl;
-use seawall_kubectl::attach::frame::{Message, Opcode, written};
+use seawall_kubectl::attach::frame::{Message, Opcode, encode};
 
 #[test]
 fn the_corpus_of_frames_holds() {
@@ -70,7 +70,7 @@ proptest! {
     #[test]
     fn what_is_written_is_masked_and_whole(length in 0..70_000_usize, seed: u8, mask: [u8; 4]) {
         let payload: Vec<u8> = (0..length).map(|at| seed ^ at.to_le_bytes()[0]).collect();
-        let bytes = written(Opcode::Binary, &payload, mask);
+        let bytes = encode(Opcode::Binary, &payload, mask);
         let head = match payload.len() {
             0..126 => 2,
             126..0x1_0000 => 4,

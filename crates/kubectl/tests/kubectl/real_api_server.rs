@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use seawall_core::Clock;
-use seawall_kube::Failure;
-use seawall_kubectl::{Api, Change, Choice, Deed, Log, Run};
+use seawall_kube::KubeError;
+use seawall_kubectl::{Api, KubeconfigSelection, LogOptions, ObjectChange, ResourceAttributes, WriteMode};
 use seawall_testkit::control_plane::{ADMIN, ControlPlane, KUBELET};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ impl World {
                 if is_there
                     && matches!(
                         world.admin().await.get::<Value>("/readyz").await,
-                        Err(Failure::Unreadable(_))
+                        Err(KubeError::Unreadable(_))
                     )
                 {
                     break;
@@ -48,8 +48,10 @@ impl World {
     }
 
     async fn open(&self, token: &str) -> Api {
-        let choice =
-            Choice { context: Some("test".into()), kubeconfig: Some(self.plane.kubeconfig_of(token)) };
+        let choice = KubeconfigSelection {
+            context: Some("test".into()),
+            kubeconfig: Some(self.plane.kubeconfig_of(token)),
+        };
         Api::open(&choice, Arc::new(aws_lc_rs::default_provider()), Clock::system()).await.unwrap().0
     }
 
@@ -69,26 +71,26 @@ fn map(name: &str, label: &str) -> Value {
 async fn what_is_made_is_found_followed_changed_and_taken_away() {
     let world = World::start().await;
     let api = world.admin().await;
-    api.create(MAPS, &map("dry", "reef"), Run::Dry).await.unwrap();
+    api.create(MAPS, &map("dry", "reef"), WriteMode::DryRun).await.unwrap();
     for number in 0..260 {
-        api.create(MAPS, &map(&format!("a{number}"), "reef"), Run::Real).await.unwrap();
+        api.create(MAPS, &map(&format!("a{number}"), "reef"), WriteMode::Apply).await.unwrap();
     }
-    api.create(MAPS, &map("other", "shore"), Run::Real).await.unwrap();
-    let again = api.create(MAPS, &map("a0", "reef"), Run::Real).await.unwrap_err();
-    assert!(matches!(again, Failure::Conflict(_)), "{again}");
+    api.create(MAPS, &map("other", "shore"), WriteMode::Apply).await.unwrap();
+    let again = api.create(MAPS, &map("a0", "reef"), WriteMode::Apply).await.unwrap_err();
+    assert!(matches!(again, KubeError::Conflict(_)), "{again}");
     let listed = api.list(MAPS, Some("of=reef")).await.unwrap();
     assert_eq!(listed.items.len(), 260, "of two pages");
-    let mut watching = api.watch(MAPS, Some("of=reef"), &listed.version).await.unwrap();
+    let mut watching = api.watch(MAPS, Some("of=reef"), &listed.resource_version).await.unwrap();
     let one = format!("{MAPS}/a7");
-    api.merge(&one, &json!({"data": {"key": "value"}}), Run::Real).await.unwrap();
-    api.delete(&one, Run::Dry).await.unwrap();
-    api.delete(&one, Run::Real).await.unwrap();
-    let Some(Change::Now(now)) = watching.next().await.unwrap() else { panic!("a change") };
+    api.merge_patch(&one, &json!({"data": {"key": "value"}}), WriteMode::Apply).await.unwrap();
+    api.delete(&one, WriteMode::DryRun).await.unwrap();
+    api.delete(&one, WriteMode::Apply).await.unwrap();
+    let Some(ObjectChange::Changed(now)) = watching.next().await.unwrap() else { panic!("a change") };
     assert_eq!((&now["metadata"]["name"], &now["data"]["key"]), (&json!("a7"), &json!("value")));
-    let Some(Change::Gone(gone)) = watching.next().await.unwrap() else { panic!("an end") };
+    let Some(ObjectChange::Deleted(gone)) = watching.next().await.unwrap() else { panic!("an end") };
     assert_eq!(gone["metadata"]["name"], json!("a7"));
     let failure = api.get::<Value>(&one).await.unwrap_err();
-    assert!(matches!(failure, Failure::NotFound { .. }), "{failure}");
+    assert!(matches!(failure, KubeError::NotFound { .. }), "{failure}");
     drop(world.folder);
 }
 
@@ -99,25 +101,33 @@ async fn what_the_server_does_not_know_permit_or_have_is_told_in_its_words() {
     let api = world.admin().await;
     let mut unknown = map("a", "reef");
     unknown["sailing"] = json!(true);
-    let failure = api.create(MAPS, &unknown, Run::Dry).await.unwrap_err();
-    assert!(matches!(failure, Failure::Refused { code: 400, .. }) && failure.to_string().contains("sailing"));
-    let jobs =
-        Deed { verb: "create", group: "batch", resource: "jobs", namespace: "default", ..Deed::default() };
-    assert!(api.may(&jobs).await.unwrap().is_allowed);
-    let kubelet = world.open(KUBELET).await;
-    assert!(!kubelet.may(&jobs).await.unwrap().is_allowed);
-    let failure = kubelet.create(MAPS, &map("a", "reef"), Run::Dry).await.unwrap_err();
+    let failure = api.create(MAPS, &unknown, WriteMode::DryRun).await.unwrap_err();
     assert!(
-        matches!(failure, Failure::Forbidden(_)) && failure.to_string().contains("configmaps"),
+        matches!(failure, KubeError::Refused { code: 400, .. }) && failure.to_string().contains("sailing")
+    );
+    let jobs = ResourceAttributes {
+        verb: "create",
+        group: "batch",
+        resource: "jobs",
+        namespace: "default",
+        ..ResourceAttributes::default()
+    };
+    assert!(api.review_access(&jobs).await.unwrap().is_allowed);
+    let kubelet = world.open(KUBELET).await;
+    assert!(!kubelet.review_access(&jobs).await.unwrap().is_allowed);
+    let failure = kubelet.create(MAPS, &map("a", "reef"), WriteMode::DryRun).await.unwrap_err();
+    assert!(
+        matches!(failure, KubeError::Forbidden(_)) && failure.to_string().contains("configmaps"),
         "{failure}"
     );
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i", "stdin": true}], "automountServiceAccountToken": false}});
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    api.create("/api/v1/namespaces/default/serviceaccounts", &account, Run::Real).await.unwrap();
-    api.create("/api/v1/namespaces/default/pods", &pod, Run::Real).await.unwrap();
+    api.create("/api/v1/namespaces/default/serviceaccounts", &account, WriteMode::Apply).await.unwrap();
+    api.create("/api/v1/namespaces/default/pods", &pod, WriteMode::Apply).await.unwrap();
     // No node has it yet.
-    let mut log = api.log("default", "p", Log { is_followed: true, ..Log::default() }).await.unwrap();
+    let mut log =
+        api.log("default", "p", LogOptions { is_followed: true, ..LogOptions::default() }).await.unwrap();
     assert_eq!(log.next(|| {}).await, Ok(None));
     let failure = api.attach("default", "p", "c").await.unwrap_err();
     assert!(failure.to_string().contains("does not have a host assigned"), "{failure}");

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use seawall_core::Clock;
-use seawall_kube::StartError;
-use seawall_kubectl::{Api, Choice, Opened};
+use seawall_kube::KubeAccessError;
+use seawall_kubectl::{Api, ContextInfo, KubeconfigSelection};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::Authority;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ impl World {
     }
 
     /// A kubeconfig with this in its cluster, beside the URL, and this as its user.
-    pub(crate) fn choice(&self, cluster: Value, user: &Value) -> Choice {
+    pub(crate) fn choice(&self, cluster: Value, user: &Value) -> KubeconfigSelection {
         let mut entry = json!({"server": format!("https://{}", self.stub.address())});
         let Value::Object(cluster) = cluster else { panic!("a table") };
         cluster.into_iter().for_each(|(key, value)| entry[key] = value);
@@ -75,7 +75,7 @@ impl World {
             "clusters": [{"name": "c", "cluster": entry}], "users": [{"name": "c", "user": user}],
         });
         self.write("config", &text.to_string());
-        Choice { context: None, kubeconfig: Some(self.path("config")) }
+        KubeconfigSelection { context: None, kubeconfig: Some(self.path("config")) }
     }
 
     pub(crate) async fn open_with(
@@ -83,12 +83,12 @@ impl World {
         cluster: Value,
         user: &Value,
         clock: Clock,
-    ) -> Result<(Api, Opened), StartError> {
+    ) -> Result<(Api, ContextInfo), KubeAccessError> {
         Api::open(&self.choice(cluster, user), provider(), clock).await
     }
 
     /// By its certificate authority, as this user.
-    pub(crate) async fn open_as(&self, user: &Value) -> Result<Api, StartError> {
+    pub(crate) async fn open_as(&self, user: &Value) -> Result<Api, KubeAccessError> {
         let trusted = json!({"certificate-authority": "ca.crt"});
         Ok(self.open_with(trusted, user, Clock::system()).await?.0)
     }

@@ -13,61 +13,61 @@ pub const SCHEMA: u32 = 1;
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
+pub struct FindReport {
     /// [`SCHEMA`].
     pub schema: u32,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: FindOutcome,
     /// What ended it before it had done all that it wanted to; none: nothing.
-    pub cut: Option<Cut>,
+    pub cut: Option<FindStopReason>,
     /// What there was no time left for, in words, where the budget ended it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// What was asked, and of whom.
-    pub asked: Asked,
+    pub asked: FindConfig,
     /// What the generator can do.
-    pub generator: Generator,
+    pub generator: GeneratorCapacity,
     /// Where errors are too many or what is in flight grows.
-    pub cliff: Limit,
+    pub cliff: ReportedLimit,
     /// Where answers are too late; nothing in it where nothing was said of latency.
-    pub knee: Limit,
+    pub knee: ReportedLimit,
     /// How it fails above the cliff.
-    pub fails: Option<Failing>,
+    pub fails: Option<ReportedFailureMode>,
     /// Good answers a second in overload.
     pub goodput: Option<f64>,
     /// An allowance that was spent before the trials that count: requests beyond the fill.
     pub burst: Option<f64>,
     /// What it could do at first and then no more.
-    pub depletion: Option<Depletion>,
+    pub depletion: Option<ReportedQuotaExhaustion>,
     /// What the lengths of the trials do not exclude.
-    pub allowance: Option<Allowance>,
+    pub allowance: Option<ReportedUnexcludedBurst>,
     /// After overload.
-    pub recovery: Recovery,
+    pub recovery: ReportedRecovery,
     /// What a search for a number of clients found, in place of cliff and knee; none: rates were searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub closed: Option<Closed>,
+    pub closed: Option<ClosedLoopResult>,
     /// The likeliest cause; none: nobody looked for it.
-    pub cause: Option<Cause>,
+    pub cause: Option<ReportedCause>,
     /// Causes that hold at the same time.
-    pub also: Vec<Cause>,
+    pub also: Vec<ReportedCause>,
     /// Causes that fit as well, and what would tell.
-    pub ties: Vec<Tie>,
+    pub ties: Vec<ReportedTie>,
     /// Causes that do not hold, and how that was found out.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<ReportedExcludedCause>,
     /// Causes of which nothing can be said, and why.
-    pub untested: Vec<Untested>,
+    pub untested: Vec<ReportedUndecidedCause>,
     /// The last experiment of which anything was answered, where the target answers nothing any more; none: it does, or nobody has looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<String>,
     /// What was tried for the cause, in order.
-    pub experiments: Vec<Tried>,
+    pub experiments: Vec<ReportedExperiment>,
     /// What the target said of itself while clients missed something, in order; what is read may be from before it was asked.
     #[serde(default)]
-    pub server_side: Vec<Window>,
+    pub server_side: Vec<ServerSideWindow>,
     /// All trials of rates and what was sent between them, in order.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<ReportedTrial>,
     /// Time that the search was granted, in order: what a continued run must grant it again.
-    pub grants: Vec<Grant>,
+    pub grants: Vec<BudgetGrant>,
     /// Everything together, rests and causes included; in a continued run that of all its parts.
     pub took: f64,
 }
@@ -75,33 +75,33 @@ pub struct Answer {
 /// What was asked, and of whom: runs of which this differs are not continued.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct FindConfig {
     /// The first target without user, password and query.
     pub target: String,
     /// How many there are.
     pub targets: usize,
     /// What it is held to.
-    pub goal: Goal,
+    pub goal: ReportedGoal,
     /// `quick` or `thorough`.
     pub profile: String,
     /// How requests are spaced.
-    pub arrivals: Arrivals,
+    pub arrivals: ReportedArrivals,
     /// Highest rate that might be offered.
     pub max_rate: Option<f64>,
     /// What becomes of connections.
-    pub connections: Connections,
+    pub connections: ConnectionPolicy,
     /// How long an answer may take; none: for ever.
     pub timeout: Option<f64>,
     /// What was sent, and which way; none: it was written by a version that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sent: Option<Sent>,
+    pub sent: Option<RequestFingerprint>,
 }
 
 /// What decides who answers and what is asked of them, beside the URL. Digests are short on purpose: they tell a change, and are no good for
 /// finding out a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sent {
+pub struct RequestFingerprint {
     /// Where connections go in place of the first target's own address: "at /run/app.sock", "through the proxy a:3128"; none: there.
     pub by: Option<String>,
     /// A digest of the client certificate; none: there is none.
@@ -115,17 +115,17 @@ pub struct Sent {
 /// What the target is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Goal {
+pub struct ReportedGoal {
     /// Greatest share of errors.
     pub errors: f64,
     /// Greatest share of late answers; none: nothing is said of latency.
-    pub late: Option<Lateness>,
+    pub late: Option<ReportedLatencyGoal>,
 }
 
 /// Who may be late.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lateness {
+pub struct ReportedLatencyGoal {
     /// Of all requests that were due.
     pub share: f64,
     /// From the intended instant.
@@ -135,7 +135,7 @@ pub struct Lateness {
 /// How requests are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Arrivals {
+pub enum ReportedArrivals {
     /// At equal distances.
     Even,
     /// As those of many users who know nothing of each other.
@@ -145,7 +145,7 @@ pub enum Arrivals {
 /// What becomes of connections: a limit is that of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Connections {
+pub struct ConnectionPolicy {
     /// They are used again.
     pub keep_alive: bool,
     /// Most of them; none: no bound.
@@ -159,7 +159,7 @@ pub struct Connections {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum FindOutcome {
     /// The cliff is between two rates that were tested.
     Found,
     /// It is, and after overload the target stays weaker than before.
@@ -179,7 +179,7 @@ pub enum Outcome {
 /// What ended a run early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cut {
+pub enum FindStopReason {
     /// Somebody.
     Signal,
     /// Its time was over.
@@ -189,7 +189,7 @@ pub enum Cut {
 /// What the generator can do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Generator {
+pub struct GeneratorCapacity {
     /// Highest rate; none: each trial is judged by itself.
     pub most: Option<f64>,
     /// How that was found out, in words.
@@ -199,7 +199,7 @@ pub struct Generator {
 /// What is known of a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limit {
+pub struct ReportedLimit {
     /// The limit is above it, with 97 % credibility for both bounds together; none: trials do not carry a bracket.
     pub lower: Option<f64>,
     /// The limit is below it.
@@ -217,21 +217,21 @@ pub struct Limit {
 /// What is known of clients, each of which waits for its answer before it asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Closed {
+pub struct ClosedLoopResult {
     /// Most of them that there might be.
     pub most: u32,
     /// Mean response time of a single one; none: it has had no answer.
     pub service: Option<f64>,
     /// The most at which the goal holds.
-    pub limit: Clients,
+    pub limit: ReportedClientLimit,
     /// The rate that more of them do not raise; none before any trial.
-    pub saturation: Option<Saturation>,
+    pub saturation: Option<ReportedSaturationPoint>,
 }
 
 /// What is known of the greatest number of clients at which the goal holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Clients {
+pub struct ReportedClientLimit {
     /// The limit is no less, with 97 % credibility for both bounds together; none: trials do not carry a bracket. 0: not one is borne.
     pub lower: Option<u32>,
     /// The limit is no more.
@@ -249,7 +249,7 @@ pub struct Clients {
 /// The rate that more clients do not raise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Saturation {
+pub struct ReportedSaturationPoint {
     /// Good answers a second.
     pub rate: f64,
     /// Its standard deviation.
@@ -267,7 +267,7 @@ pub struct Saturation {
 /// How a target fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Failing {
+pub enum ReportedFailureMode {
     /// Answers are as quick as ever, and some are errors.
     Rejecting,
     /// Answers are as quick as ever, and some do not come.
@@ -283,7 +283,7 @@ pub enum Failing {
 /// The target could do more for a while, and then no more.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Depletion {
+pub struct ReportedQuotaExhaustion {
     /// Requests before it did less.
     pub after: f64,
     /// Good answers a second from then on.
@@ -293,7 +293,7 @@ pub struct Depletion {
 /// What a run cannot exclude, because it did not last.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Allowance {
+pub struct ReportedUnexcludedBurst {
     /// The rate that was held.
     pub rate: f64,
     /// How long without a rest.
@@ -305,7 +305,7 @@ pub struct Allowance {
 /// How the target comes back from overload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recovery {
+pub struct ReportedRecovery {
     /// The longest that single requests took to be quick again.
     pub calm: Option<f64>,
     /// Whether a rate that held before overload holds after it; none: not tested.
@@ -315,21 +315,21 @@ pub struct Recovery {
 /// A cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cause {
+pub struct ReportedCause {
     /// Its slug.
     pub class: String,
     /// Its probability.
     pub confidence: f64,
     /// What speaks for it, the strongest first.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<ReportedEvidence>,
     /// What is known of its size.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<ReportedFigure>,
 }
 
 /// A sign.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Evidence {
+pub struct ReportedEvidence {
     /// What was seen, in words.
     pub seen: String,
     /// By which experiment.
@@ -341,7 +341,7 @@ pub struct Evidence {
 /// A figure of a cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figure {
+pub struct ReportedFigure {
     /// What.
     pub name: String,
     /// How much; none: it is no number.
@@ -353,7 +353,7 @@ pub struct Figure {
 /// Causes that cannot be told apart from here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tie {
+pub struct ReportedTie {
     /// Their slugs.
     pub between: Vec<String>,
     /// What would tell.
@@ -363,7 +363,7 @@ pub struct Tie {
 /// A cause that does not hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Excluded {
+pub struct ReportedExcludedCause {
     /// Its slug.
     pub class: String,
     /// How that was found out.
@@ -373,7 +373,7 @@ pub struct Excluded {
 /// A cause of which nothing can be said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Untested {
+pub struct ReportedUndecidedCause {
     /// Its slug.
     pub class: String,
     /// Why.
@@ -383,7 +383,7 @@ pub struct Untested {
 /// An experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tried {
+pub struct ReportedExperiment {
     /// What it is called.
     pub name: String,
     /// What it says.
@@ -393,7 +393,7 @@ pub struct Tried {
 /// Time in which the target was looked at from its own side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Window {
+pub struct ServerSideWindow {
     /// When the first look began, since this part of the run did.
     pub from: f64,
     /// When the last one had ended.
@@ -401,7 +401,7 @@ pub struct Window {
     /// What was sent meanwhile, in words.
     pub during: String,
     /// What was seen.
-    pub facts: Vec<Said>,
+    pub facts: Vec<ServerSideFact>,
     /// What could not be looked at, and why.
     pub untested: Vec<String>,
 }
@@ -409,7 +409,7 @@ pub struct Window {
 /// What a target said of itself, once for each class that it tells something of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Said {
+pub struct ServerSideFact {
     /// In words.
     pub says: String,
     /// The slug of a class of causes; none: it is only worth knowing.
@@ -421,7 +421,7 @@ pub struct Said {
 /// Which way a trial points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Vote {
+pub enum ReportedVerdict {
     /// It does not grow, and errors are few enough.
     Good,
     /// It grows, or errors are too many.
@@ -435,7 +435,7 @@ pub enum Vote {
 /// What was offered, and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Trial {
+pub struct ReportedTrial {
     /// What for: `baseline`, `ladder`, `arm`, `narrow`, `confirm`, `retest`, `probe`, `again`, `cold`, `knee` or `recovery`.
     pub purpose: String,
     /// As offered; of clients, the requests a second that they came to.
@@ -448,11 +448,11 @@ pub struct Trial {
     /// How long it took, with the wait for what was outstanding.
     pub took: f64,
     /// Which way it points by itself.
-    pub vote: Vote,
+    pub vote: ReportedVerdict,
     /// Why, in words.
     pub why: String,
     /// How the target failed, where it did.
-    pub fails: Option<Failing>,
+    pub fails: Option<ReportedFailureMode>,
     /// How much it counts for the cliff.
     pub weight: f64,
     /// Good answers a second, once it had settled.
@@ -479,7 +479,7 @@ pub struct Trial {
     pub interrupted: bool,
     /// What was seen, a fifteenth of a second in each: sent, good, errors, timely, late, in flight at its end; response times of the
     /// good answers, summed; the longest of them.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ReportedBlock>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
@@ -488,12 +488,12 @@ fn is_none(count: &u64) -> bool {
 }
 
 /// One stretch of a trial.
-pub type Block = (u32, u32, u32, u32, u32, u32, f64, f64);
+pub type ReportedBlock = (u32, u32, u32, u32, u32, u32, f64, f64);
 
 /// Time that a search is granted from a trial on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Grant {
+pub struct BudgetGrant {
     /// So many trials had been made.
     pub after: usize,
     /// For the cliff, since the search began.
@@ -502,7 +502,7 @@ pub struct Grant {
     pub knee: f64,
 }
 
-impl Answer {
+impl FindReport {
     /// As it stands in a file, with a line break at its end.
     ///
     /// # Errors
@@ -513,18 +513,18 @@ impl Answer {
 
     /// Whether nothing broke, and what was found is the rate from which answers are late.
     #[must_use]
-    pub fn is_only_late(&self) -> bool {
+    pub fn is_latency_limit(&self) -> bool {
         self.is_found() && self.closed.is_none() && self.cliff.bad.is_none() && self.knee.bad.is_some()
     }
 
     /// Whether a limit was between two rates that were tested, so that a bracket may be shown.
     #[must_use]
     pub fn is_found(&self) -> bool {
-        matches!(self.outcome, Outcome::Found | Outcome::Metastable)
+        matches!(self.outcome, FindOutcome::Found | FindOutcome::Metastable)
     }
 }
 
-impl Trial {
+impl ReportedTrial {
     /// Mean response time of its good answers; none without any.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
@@ -543,8 +543,8 @@ impl Trial {
 
     /// How long it was sent, in seconds.
     #[must_use]
-    pub fn lasted(&self) -> f64 {
-        self.blocks.len() as f64 * seawall_search::seen::BLOCK
+    pub fn duration_seconds(&self) -> f64 {
+        self.blocks.len() as f64 * seawall_search::seen::BLOCK_SECONDS
     }
 
     /// Most requests in flight at the end of a stretch.
@@ -555,13 +555,13 @@ impl Trial {
 
     /// Whether it was to see what becomes of a rate, and neither spent what was saved up nor asked whether the target is quick again.
     #[must_use]
-    pub fn is_of_a_rate(&self) -> bool {
+    pub fn tests_rate(&self) -> bool {
         !matches!(self.purpose.as_str(), "arm" | "probe") && !self.blocks.is_empty()
     }
 
     /// Whether it says something of the rate that was offered.
     #[must_use]
-    pub fn counts(&self) -> bool {
+    pub fn has_weight(&self) -> bool {
         self.weight > 0.1
     }
 }

@@ -6,15 +6,15 @@
 use std::fmt;
 
 use seawall_search::belief::Bracket;
-use seawall_search::compare::{self as search, Run};
+use seawall_search::compare::{self as search, ComparedRun};
 use seawall_search::report;
 
-use super::answer::{Answer, Outcome};
-use super::resume::{Diverged, way};
+use super::answer::{FindOutcome, FindReport};
+use super::resume::{ResumeError, route};
 
 /// What a comparison says of the cliff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum ComparisonVerdict {
     /// It is higher.
     Better,
     /// The whole interval of its change is within a tenth.
@@ -29,19 +29,19 @@ pub enum Change {
 
 /// A change, and by how much.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Compared {
+pub struct RunComparison {
     /// What it is.
-    pub change: Change,
+    pub change: ComparisonVerdict,
     /// Cliff after over cliff before. Without a cliff after it has no upper bound (infinity), without one before no lower (0).
     pub ratio: Bracket,
 }
 
 /// Why two runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unlike {
+pub enum RunComparisonError {
     /// Something else was asked.
     #[error("they were made with another {0}, and a limit is that of what was asked")]
-    Asked(&'static str),
+    Config(&'static str),
     /// Numbers of clients.
     #[error("they searched for a number of clients (--closed), and only rates are compared")]
     Clients,
@@ -53,7 +53,7 @@ pub enum Unlike {
     Depleted,
     /// A figure that is none.
     #[error(transparent)]
-    Figure(#[from] Diverged),
+    InvalidValue(#[from] ResumeError),
 }
 
 /// Changes that are called the same: the interval of the ratio lies within a tenth.
@@ -62,12 +62,12 @@ const SAME: (f64, f64) = (0.9, 1.0 / 0.9);
 /// Holds the later run beside the earlier.
 ///
 /// # Errors
-/// [`Unlike`].
-pub fn compare(before: &Answer, after: &Answer) -> Result<Compared, Unlike> {
+/// [`RunComparisonError`].
+pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison, RunComparisonError> {
     match (before.closed.is_some(), after.closed.is_some()) {
         (false, false) => {}
-        (true, true) => return Err(Unlike::Clients),
-        _ => return Err(Unlike::Asked("kind of search (one of them with --closed)")),
+        (true, true) => return Err(RunComparisonError::Clients),
+        _ => return Err(RunComparisonError::Config("kind of search (one of them with --closed)")),
     }
     compared(before, after, &run(after)?)
 }
@@ -75,61 +75,71 @@ pub fn compare(before: &Answer, after: &Answer) -> Result<Compared, Unlike> {
 /// Holds a way to a target beside another: how each keeps its connections is what is compared.
 ///
 /// # Errors
-/// [`Unlike`].
-pub fn ways(reference: &Answer, way: &Answer) -> Result<Compared, Unlike> {
+/// [`RunComparisonError`].
+pub fn compare_variants(
+    reference: &FindReport,
+    way: &FindReport,
+) -> Result<RunComparison, RunComparisonError> {
     let connections = run(reference)?.connections;
-    compared(reference, way, &Run { connections, ..run(way)? })
+    compared(reference, way, &ComparedRun { connections, ..run(way)? })
 }
 
-fn compared(before: &Answer, after: &Answer, is: &Run) -> Result<Compared, Unlike> {
-    let search::Comparison { change, ratio } = search::compare(&run(before)?, is).map_err(Unlike::from)?;
-    Ok(match (held(before), held(after)) {
+fn compared(
+    before: &FindReport,
+    after: &FindReport,
+    is: &ComparedRun,
+) -> Result<RunComparison, RunComparisonError> {
+    let search::Comparison { change, ratio } =
+        search::compare(&run(before)?, is).map_err(RunComparisonError::from)?;
+    Ok(match (highest_held_rate(before), highest_held_rate(after)) {
         (None, None) => closed_interval(change, ratio),
         (before, after) => open_interval(ratio, before.is_some(), after.is_some()),
     })
 }
 
 /// Of two cliffs.
-fn closed_interval(change: search::Change, ratio: Bracket) -> Compared {
+fn closed_interval(change: search::LimitChange, ratio: Bracket) -> RunComparison {
     let change = match change {
-        search::Change::Better => Change::Better,
-        search::Change::Worse => Change::Worse,
-        search::Change::CannotTell if ratio.lower >= SAME.0 && ratio.upper <= SAME.1 => Change::Same,
-        search::Change::CannotTell => Change::CannotTell,
+        search::LimitChange::Better => ComparisonVerdict::Better,
+        search::LimitChange::Worse => ComparisonVerdict::Worse,
+        search::LimitChange::CannotTell if ratio.lower >= SAME.0 && ratio.upper <= SAME.1 => {
+            ComparisonVerdict::Same
+        }
+        search::LimitChange::CannotTell => ComparisonVerdict::CannotTell,
     };
-    Compared { change, ratio }
+    RunComparison { change, ratio }
 }
 
 /// The same where a cliff is only known to be no lower than what was held: what is better or worse then is so at least.
-fn open_interval(ratio: Bracket, before: bool, after: bool) -> Compared {
+fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
     let change = match (before, after) {
-        (false, true) if ratio.lower > 1.0 => Change::Better,
-        (true, false) if ratio.upper < 1.0 => Change::Worse,
-        (false, true) if ratio.lower >= SAME.0 => Change::NotWorse,
+        (false, true) if ratio.lower > 1.0 => ComparisonVerdict::Better,
+        (true, false) if ratio.upper < 1.0 => ComparisonVerdict::Worse,
+        (false, true) if ratio.lower >= SAME.0 => ComparisonVerdict::NotWorse,
         // Of what is not known of either nothing is promised: a gate asks whether what was held is held still.
-        (true, true) if ratio.point >= SAME.0 => Change::NotWorse,
-        _ => Change::CannotTell,
+        (true, true) if ratio.estimate >= SAME.0 => ComparisonVerdict::NotWorse,
+        _ => ComparisonVerdict::CannotTell,
     };
     let ratio = Bracket {
         lower: if before { 0.0 } else { ratio.lower },
         upper: if after { f64::INFINITY } else { ratio.upper },
         ..ratio
     };
-    Compared { change, ratio }
+    RunComparison { change, ratio }
 }
 
 /// The highest rate that a run held, requests a second, where a cap or the generator ended it and nothing broke; none: it found a cliff, or
 /// ended otherwise. Where the goal takes more answers to tell than there were, the rate that broke nothing is what it held.
 #[must_use]
-pub fn held(answer: &Answer) -> Option<f64> {
-    let untold = answer.allowance.map(|held| held.rate).filter(|_| answer.outcome == Outcome::Capped);
-    let is_ended = matches!(answer.outcome, Outcome::Capped | Outcome::GeneratorLimited);
+pub fn highest_held_rate(answer: &FindReport) -> Option<f64> {
+    let untold = answer.allowance.map(|held| held.rate).filter(|_| answer.outcome == FindOutcome::Capped);
+    let is_ended = matches!(answer.outcome, FindOutcome::Capped | FindOutcome::GeneratorLimited);
     answer.cliff.good.or(untold).filter(|rate| is_ended && rate.is_normal() && *rate > 0.0)
 }
 
 /// What differs of two runs that may be compared all the same: a comparison of staging and production is one of two targets.
 #[must_use]
-pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
+pub fn differences(before: &FindReport, after: &FindReport) -> Vec<String> {
     let (before, after) = (&before.asked, &after.asked);
     let is_one_target = before.target == after.target && before.targets == after.targets;
     let mut differences = Vec::new();
@@ -145,7 +155,7 @@ pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
         |timeout: Option<f64>| timeout.map_or_else(|| "none".to_owned(), |time| format!("{time} s"));
     differ("--timeout", &seconds(before.timeout), &seconds(after.timeout));
     if let Some((before, after)) = before.sent.as_ref().zip(after.sent.as_ref()) {
-        differ("way to it", &way(before), &way(after));
+        differ("way to it", &route(before), &route(after));
         differ("way of connections", &before.settings, &after.settings);
         // Requests have their target in them: of another one they always differ.
         if is_one_target {
@@ -155,36 +165,37 @@ pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
     differences
 }
 
-impl From<search::Unlike> for Unlike {
-    fn from(unlike: search::Unlike) -> Self {
+impl From<search::IncomparableRuns> for RunComparisonError {
+    fn from(unlike: search::IncomparableRuns) -> Self {
         match unlike {
-            search::Unlike::Goal => Self::Asked("--slo"),
-            search::Unlike::Profile => Self::Asked("profile (--quick or --thorough)"),
-            search::Unlike::MaxRate => Self::Asked("--max-rate"),
-            search::Unlike::Arrivals => Self::Asked("--arrivals"),
-            search::Unlike::Connections => Self::Asked("policy of connections"),
-            search::Unlike::NotFound => Self::NotFound,
-            search::Unlike::Depleted => Self::Depleted,
+            search::IncomparableRuns::Goal => Self::Config("--slo"),
+            search::IncomparableRuns::Profile => Self::Config("profile (--quick or --thorough)"),
+            search::IncomparableRuns::MaxRate => Self::Config("--max-rate"),
+            search::IncomparableRuns::Arrivals => Self::Config("--arrivals"),
+            search::IncomparableRuns::Connections => Self::Config("policy of connections"),
+            search::IncomparableRuns::NotFound => Self::NotFound,
+            search::IncomparableRuns::Depleted => Self::Depleted,
         }
     }
 }
 
 /// What the search compares: of a run that found no cliff what it held stands in its place.
-fn run(answer: &Answer) -> Result<Run, Diverged> {
+fn run(answer: &FindReport) -> Result<ComparedRun, ResumeError> {
     let asked = &answer.asked;
     let limit = answer.cliff;
     let bracket = limit.lower.zip(limit.upper).zip(limit.point);
-    let found =
-        answer.is_found().then(|| bracket.map(|((lower, upper), point)| Bracket { lower, point, upper }));
-    let held = held(answer).map(|rate| Bracket { lower: rate, point: rate, upper: rate });
+    let found = answer
+        .is_found()
+        .then(|| bracket.map(|((lower, upper), point)| Bracket { lower, estimate: point, upper }));
+    let held = highest_held_rate(answer).map(|rate| Bracket { lower: rate, estimate: rate, upper: rate });
     let cliff = found.flatten().or(held);
-    Ok(Run {
+    Ok(ComparedRun {
         goal: asked.goal.searched()?,
         profile: asked.profile.clone(),
         max_rate: asked.max_rate,
         arrivals: format!("{:?}", asked.arrivals),
         connections: format!("{:?}", asked.connections),
-        outcome: cliff.map(|_| report::Outcome::Found),
+        outcome: cliff.map(|_| report::SearchOutcome::Found),
         depleted: answer.depletion.is_some(),
         cliff,
     })

@@ -3,66 +3,66 @@
 use std::time::Duration;
 
 use seawall_search::closed;
-use seawall_search::offer::Offer;
+use seawall_search::offer::TrialSpec;
 
-use super::answer::{Answer, Trial};
+use super::answer::{FindReport, ReportedTrial};
 
 /// Is told of each step when it begins and when it has ended. Called by the thread that runs the search: whoever takes long
 /// here keeps the target waiting.
-pub trait Watcher {
+pub trait FindWatcher {
     /// A step begins.
-    fn begins(&mut self, step: &Step<'_>, time: Time);
+    fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus);
 
     /// It has ended, and this came of it; none where there is nothing to tell.
-    fn ended(&mut self, step: &Step<'_>, came: Option<&Trial>, time: Time);
+    fn step_finished(&mut self, step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus);
 
     /// More is known than before. Who wants all of it asks for it, which takes a moment; of what the run came to it has neither the cause nor
     /// what the generator can do.
-    fn knows(&mut self, _so_far: &dyn Fn() -> Answer) {}
+    fn report_changed(&mut self, _so_far: &dyn Fn() -> FindReport) {}
 }
 
 /// Two that hear the same, one after the other.
-impl<A: Watcher, B: Watcher> Watcher for (A, B) {
-    fn begins(&mut self, step: &Step<'_>, time: Time) {
-        self.0.begins(step, time);
-        self.1.begins(step, time);
+impl<A: FindWatcher, B: FindWatcher> FindWatcher for (A, B) {
+    fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus) {
+        self.0.step_started(step, time);
+        self.1.step_started(step, time);
     }
 
-    fn ended(&mut self, step: &Step<'_>, came: Option<&Trial>, time: Time) {
-        self.0.ended(step, came, time);
-        self.1.ended(step, came, time);
+    fn step_finished(&mut self, step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus) {
+        self.0.step_finished(step, came, time);
+        self.1.step_finished(step, came, time);
     }
 
-    fn knows(&mut self, so_far: &dyn Fn() -> Answer) {
-        self.0.knows(so_far);
-        self.1.knows(so_far);
+    fn report_changed(&mut self, so_far: &dyn Fn() -> FindReport) {
+        self.0.report_changed(so_far);
+        self.1.report_changed(so_far);
     }
 }
 
 /// One who may not be there.
-impl<W: Watcher> Watcher for Option<W> {
-    fn begins(&mut self, step: &Step<'_>, time: Time) {
-        self.iter_mut().for_each(|watcher| watcher.begins(step, time));
+impl<W: FindWatcher> FindWatcher for Option<W> {
+    fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus) {
+        self.iter_mut().for_each(|watcher| watcher.step_started(step, time));
     }
 
-    fn ended(&mut self, step: &Step<'_>, came: Option<&Trial>, time: Time) {
-        self.iter_mut().for_each(|watcher| watcher.ended(step, came, time));
+    fn step_finished(&mut self, step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus) {
+        self.iter_mut().for_each(|watcher| watcher.step_finished(step, came, time));
     }
 
-    fn knows(&mut self, so_far: &dyn Fn() -> Answer) {
-        self.iter_mut().for_each(|watcher| watcher.knows(so_far));
+    fn report_changed(&mut self, so_far: &dyn Fn() -> FindReport) {
+        self.iter_mut().for_each(|watcher| watcher.report_changed(so_far));
     }
 }
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Step<'a> {
+pub enum FindStep<'a> {
     /// The generator is looked at.
     Calibrate,
     /// This is offered.
-    Offer(&'a Offer),
+    Offer(&'a TrialSpec),
     /// So many clients are kept busy.
-    Clients(&'a closed::Offer),
+    Clients(&'a closed::ClosedTrialSpec),
     /// Nothing is sent for so long.
     Rest(Duration),
     /// This experiment is carried out.
@@ -71,7 +71,7 @@ pub enum Step<'a> {
 
 /// How much is gone, and how much is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Time {
+pub struct BudgetStatus {
     /// Since the begin.
     pub spent: Duration,
     /// Of the budget; none: there is none.
@@ -80,10 +80,10 @@ pub struct Time {
 
 /// Wants to know nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Nobody;
+pub struct NoopWatcher;
 
-impl Watcher for Nobody {
-    fn begins(&mut self, _: &Step<'_>, _: Time) {}
+impl FindWatcher for NoopWatcher {
+    fn step_started(&mut self, _: &FindStep<'_>, _: BudgetStatus) {}
 
-    fn ended(&mut self, _: &Step<'_>, _: Option<&Trial>, _: Time) {}
+    fn step_finished(&mut self, _: &FindStep<'_>, _: Option<&ReportedTrial>, _: BudgetStatus) {}
 }

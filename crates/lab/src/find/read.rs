@@ -1,12 +1,15 @@
-//! Reads an [`Answer`] back: strictly, and no more of a file than a run can have written.
+//! Reads an [`FindReport`] back: strictly, and no more of a file than a run can have written.
 
 use std::io::Read;
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 use seawall_search::profile::Profile;
 use serde::Deserialize;
 
-use super::answer::{Answer, Block, Clients, Closed, Limit, SCHEMA, Trial, Window};
+use super::answer::{
+    ClosedLoopResult, FindReport, ReportedBlock, ReportedClientLimit, ReportedLimit, ReportedTrial, SCHEMA,
+    ServerSideWindow,
+};
 use super::witness;
 
 /// Bytes of a file: some hundred times those of a thorough run.
@@ -18,33 +21,33 @@ const BEYOND: f64 = 1e12;
 
 /// Why a file is no run's.
 #[derive(Debug, thiserror::Error)]
-pub enum BadAnswer {
+pub enum FindReportError {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Io(std::io::Error),
     /// It is longer than any run's.
     #[error("is longer than {MOST} bytes, and so nothing that find --json has written")]
-    Long,
+    TooLong,
     /// It has another form.
     #[error("is nothing that find --json has written: {0}")]
-    Form(serde_json::Error),
+    Json(serde_json::Error),
     /// Another version wrote it.
     #[error("is of schema {0}, and this version reads schema {SCHEMA}")]
     Schema(u32),
     /// It says what no run says.
     #[error("is nothing that find --json has written: {0}")]
-    Says(&'static str),
+    InvalidValue(&'static str),
 }
 
 /// Reads a run to its end.
 ///
 /// # Errors
-/// [`BadAnswer`].
-pub fn read(from: impl Read) -> Result<Answer, BadAnswer> {
+/// [`FindReportError`].
+pub fn read(from: impl Read) -> Result<FindReport, FindReportError> {
     let mut text = Vec::new();
-    from.take(MOST + 1).read_to_end(&mut text).map_err(BadAnswer::Io)?;
+    from.take(MOST + 1).read_to_end(&mut text).map_err(FindReportError::Io)?;
     if text.len() as u64 > MOST {
-        return Err(BadAnswer::Long);
+        return Err(FindReportError::TooLong);
     }
     parse(&text)
 }
@@ -52,13 +55,13 @@ pub fn read(from: impl Read) -> Result<Answer, BadAnswer> {
 /// Of bytes.
 ///
 /// # Errors
-/// [`BadAnswer`].
-pub fn parse(text: &[u8]) -> Result<Answer, BadAnswer> {
-    let Versioned { schema } = serde_json::from_slice(text).map_err(BadAnswer::Form)?;
+/// [`FindReportError`].
+pub fn parse(text: &[u8]) -> Result<FindReport, FindReportError> {
+    let Versioned { schema } = serde_json::from_slice(text).map_err(FindReportError::Json)?;
     if schema != SCHEMA {
-        return Err(BadAnswer::Schema(schema));
+        return Err(FindReportError::Schema(schema));
     }
-    let answer: Answer = serde_json::from_slice(text).map_err(BadAnswer::Form)?;
+    let answer: FindReport = serde_json::from_slice(text).map_err(FindReportError::Json)?;
     check(&answer)?;
     Ok(answer)
 }
@@ -69,8 +72,8 @@ struct Versioned {
     schema: u32,
 }
 
-fn check(answer: &Answer) -> Result<(), BadAnswer> {
-    let says = |wrong: bool, what| if wrong { Err(BadAnswer::Says(what)) } else { Ok(()) };
+fn check(answer: &FindReport) -> Result<(), FindReportError> {
+    let says = |wrong: bool, what| if wrong { Err(FindReportError::InvalidValue(what)) } else { Ok(()) };
     let asked = &answer.asked;
     let profiles = [Profile::QUICK, Profile::THOROUGH];
     says(!profiles.iter().any(|profile| profile.name == asked.profile), "there is no such profile")?;
@@ -80,7 +83,7 @@ fn check(answer: &Answer) -> Result<(), BadAnswer> {
     says(!rates.into_iter().all(is_rate), "a rate is above 0")?;
     says(![answer.cliff, answer.knee].iter().all(is_limit), "a limit has its bounds in order")?;
     says(answer.closed.is_some_and(|closed| !is_closed(&closed)), "clients have their bounds in order")?;
-    let is_alike = |trial: &Trial| trial.clients.is_some() == answer.closed.is_some();
+    let is_alike = |trial: &ReportedTrial| trial.clients.is_some() == answer.closed.is_some();
     says(!answer.trials.iter().all(is_alike), "a trial is of a rate or of clients, as the others are")?;
     says(answer.trials.len() > TRIALS, "there are too many trials")?;
     says(!answer.trials.iter().all(is_trial), "a trial has a rate, times and counts")?;
@@ -89,7 +92,7 @@ fn check(answer: &Answer) -> Result<(), BadAnswer> {
         "a time is no less than 0",
     )?;
     says(!is_figure(answer.took), "a time is no less than 0")?;
-    says(answer.server_side.len() > witness::MOST, "there are too many looks at the target itself")?;
+    says(answer.server_side.len() > witness::MAX_WINDOWS, "there are too many looks at the target itself")?;
     says(!answer.server_side.iter().all(is_window), "a look at the target itself has times and ratios")?;
     says(!classes(answer).all(is_class), "there is no such class of causes")
 }
@@ -107,8 +110,8 @@ fn is_share(share: f64) -> bool {
     share > 0.0 && share < 1.0
 }
 
-fn is_limit(limit: &Limit) -> bool {
-    let Limit { lower, upper, point, good, good_for, bad } = *limit;
+fn is_limit(limit: &ReportedLimit) -> bool {
+    let ReportedLimit { lower, upper, point, good, good_for, bad } = *limit;
     let figures = [lower, upper, point, good, good_for, bad]
         .into_iter()
         .flatten()
@@ -120,8 +123,8 @@ fn is_limit(limit: &Limit) -> bool {
     }
 }
 
-fn is_closed(closed: &Closed) -> bool {
-    let Clients { lower, upper, point, good_for, .. } = closed.limit;
+fn is_closed(closed: &ClosedLoopResult) -> bool {
+    let ReportedClientLimit { lower, upper, point, good_for, .. } = closed.limit;
     let saturation = closed.saturation.iter();
     let figures = saturation.flat_map(|found| [found.rate, found.deviation, found.little]);
     let in_order = match (lower, point, upper) {
@@ -131,7 +134,7 @@ fn is_closed(closed: &Closed) -> bool {
     in_order && figures.chain(closed.service).chain(good_for).all(is_figure)
 }
 
-fn is_trial(trial: &Trial) -> bool {
+fn is_trial(trial: &ReportedTrial) -> bool {
     let figures = [trial.began, trial.took, trial.goodput, trial.weight, trial.errors];
     // Clients that hang come to no rate at all.
     (trial.rate > 0.0 || trial.clients.is_some())
@@ -141,19 +144,19 @@ fn is_trial(trial: &Trial) -> bool {
 }
 
 /// No two counts of a fifteenth of a second add up to more than there is room for.
-fn is_block(&(sent, good, errors, timely, late, in_flight, latency, slowest): &Block) -> bool {
+fn is_block(&(sent, good, errors, timely, late, in_flight, latency, slowest): &ReportedBlock) -> bool {
     let counts = [sent, good, errors, timely, late, in_flight];
     counts.into_iter().all(|count| count < 1 << 30) && is_figure(latency) && is_figure(slowest)
 }
 
-fn is_window(window: &Window) -> bool {
+fn is_window(window: &ServerSideWindow) -> bool {
     let ratios = window.facts.iter().filter_map(|said| said.ratio);
     is_figure(window.from)
         && is_figure(window.to)
         && ratios.into_iter().all(|ratio| ratio > 0.0 && is_figure(ratio))
 }
 
-fn classes(answer: &Answer) -> impl Iterator<Item = &str> {
+fn classes(answer: &FindReport) -> impl Iterator<Item = &str> {
     let causes = answer.cause.iter().chain(&answer.also).map(|cause| cause.class.as_str());
     let ties = answer.ties.iter().flat_map(|tie| &tie.between).map(String::as_str);
     let out = answer.excluded.iter().map(|out| out.class.as_str());
@@ -163,5 +166,5 @@ fn classes(answer: &Answer) -> impl Iterator<Item = &str> {
 }
 
 fn is_class(slug: &str) -> bool {
-    Class::ALL.iter().any(|class| class.slug() == slug)
+    CauseClass::ALL.iter().any(|class| class.slug() == slug)
 }

@@ -6,23 +6,23 @@
 
 use std::time::Duration;
 
-use seawall_search::offer::Offer;
-use seawall_search::search::{Search, Step};
-use seawall_search::seen::{Beside, Block, Seen};
+use seawall_search::offer::TrialSpec;
+use seawall_search::search::{RateSearch, SearchStep};
+use seawall_search::seen::{BlockCounts, TrialDetails, TrialObservation};
 
-use super::answer::{Answer, Asked, Grant, Sent, Trial};
-use super::plan::Plan;
+use super::answer::{BudgetGrant, FindConfig, FindReport, ReportedTrial, RequestFingerprint};
+use super::plan::FindPlan;
 use super::told;
 
 /// Why a run cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Diverged {
+pub enum ResumeError {
     /// Something else was asked.
     #[error("it was asked with another {0}: a run is continued as it was begun")]
-    Asked(&'static str),
+    Config(&'static str),
     /// Somebody else would answer.
     #[error("its requests went {before}, and these would go {now}: a run is continued as it was begun")]
-    Elsewhere {
+    Route {
         /// Where they went.
         before: String,
         /// Where they would go.
@@ -30,15 +30,15 @@ pub enum Diverged {
     },
     /// Its trials are no rates.
     #[error("it searched for a number of clients (--closed): such a run is not continued")]
-    Clients,
+    ClosedLoop,
     /// The search goes another way than it went.
     #[error(
         "trial {0} is not what this version would have offered: it was made by another version, or changed by hand"
     )]
-    Way(usize),
+    Trial(usize),
     /// A time that is none.
     #[error("{0} is no number of seconds")]
-    Time(String),
+    InvalidTime(String),
 }
 
 /// How far the same rate may be off, for decimal digits that were cut.
@@ -47,18 +47,19 @@ const SAME: f64 = 1e-6;
 /// A search that knows what the earlier run knew.
 ///
 /// # Errors
-/// [`Diverged`].
-pub fn search(plan: &Plan, before: &Answer) -> Result<Search, Diverged> {
-    compatible(plan, before)?;
-    let mut search = Search::new(plan.goal, plan.profile, plan.bounds(before.generator.most));
+/// [`ResumeError`].
+pub fn search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, ResumeError> {
+    check_compatible(plan, before)?;
+    let mut search = RateSearch::new(plan.goal, plan.profile, plan.bounds(before.generator.most));
     let mut grants = before.grants.iter().peekable();
     for (at, trial) in before.trials.iter().filter(|trial| !trial.interrupted).enumerate() {
         while let Some(grant) = grants.next_if(|grant| grant.after <= at) {
             allow(&mut search, grant)?;
         }
-        let offer =
-            next_offer(&mut search).filter(|offer| is_same(offer, trial)).ok_or(Diverged::Way(at + 1))?;
-        search.saw(&offer, seen(trial)?);
+        let offer = next_offer(&mut search)
+            .filter(|offer| is_same(offer, trial))
+            .ok_or(ResumeError::Trial(at + 1))?;
+        search.record_trial(&offer, seen(trial)?);
     }
     Ok(search)
 }
@@ -66,16 +67,16 @@ pub fn search(plan: &Plan, before: &Answer) -> Result<Search, Diverged> {
 /// Whether an earlier run asked for the same, so that it may be continued: what can be said before its trials are looked at.
 ///
 /// # Errors
-/// [`Diverged`]: the first thing that differs.
-pub fn compatible(plan: &Plan, before: &Answer) -> Result<(), Diverged> {
+/// [`ResumeError`]: the first thing that differs.
+pub fn check_compatible(plan: &FindPlan, before: &FindReport) -> Result<(), ResumeError> {
     if before.closed.is_some() {
-        return Err(Diverged::Clients);
+        return Err(ResumeError::ClosedLoop);
     }
-    alike(&plan.asked(), &before.asked)
+    alike(&plan.config(), &before.asked)
 }
 
 /// The first thing that differs.
-fn alike(now: &Asked, before: &Asked) -> Result<(), Diverged> {
+fn alike(now: &FindConfig, before: &FindConfig) -> Result<(), ResumeError> {
     let differences = [
         (now.goal != before.goal, "--slo"),
         (now.profile != before.profile, "profile (--quick or --thorough)"),
@@ -91,10 +92,10 @@ fn alike(now: &Asked, before: &Asked) -> Result<(), Diverged> {
 }
 
 /// The first thing that differs of who answers, and of what they are asked.
-fn sent_alike(now: &Sent, before: &Sent) -> Result<(), Diverged> {
+fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(), ResumeError> {
     if now.by != before.by {
-        let [before, now] = [before, now].map(|sent| way(sent).to_owned());
-        return Err(Diverged::Elsewhere { before, now });
+        let [before, now] = [before, now].map(|sent| route(sent).to_owned());
+        return Err(ResumeError::Route { before, now });
     }
     refuse_first(&[
         (now.certificate != before.certificate, "client certificate (--cert)"),
@@ -106,42 +107,42 @@ fn sent_alike(now: &Sent, before: &Sent) -> Result<(), Diverged> {
     ])
 }
 
-/// What [`Sent::settings`] are of.
+/// What [`RequestFingerprint::settings`] are of.
 const SETTINGS: &str = "way of connections (--connect-to, --laddr, --resolvers, --redirects, --retries, --connection-age, --streams \
                         or --http2-connections)";
 
 /// Where requests go, in words.
-pub(super) fn way(sent: &Sent) -> &str {
+pub(super) fn route(sent: &RequestFingerprint) -> &str {
     sent.by.as_deref().unwrap_or("to the target itself")
 }
 
-fn refuse_first(differences: &[(bool, &'static str)]) -> Result<(), Diverged> {
+fn refuse_first(differences: &[(bool, &'static str)]) -> Result<(), ResumeError> {
     let first = differences.iter().find(|(differs, _)| *differs);
-    first.map_or(Ok(()), |(_, what)| Err(Diverged::Asked(what)))
+    first.map_or(Ok(()), |(_, what)| Err(ResumeError::Config(what)))
 }
 
-fn allow(search: &mut Search, grant: &Grant) -> Result<(), Diverged> {
-    search.grant(seconds(grant.cliff)?, seconds(grant.knee)?);
+fn allow(search: &mut RateSearch, grant: &BudgetGrant) -> Result<(), ResumeError> {
+    search.set_budgets(seconds(grant.cliff)?, seconds(grant.knee)?);
     Ok(())
 }
 
 /// What it wants offered, with its rests behind it; none if it wants nothing.
-fn next_offer(search: &mut Search) -> Option<Offer> {
+fn next_offer(search: &mut RateSearch) -> Option<TrialSpec> {
     loop {
         match search.next_step() {
-            Step::Offer(offer) => return Some(offer),
-            Step::Rest(time) => search.rested(time, true),
-            Step::Over => return None,
+            SearchStep::RunTrial(offer) => return Some(offer),
+            SearchStep::Pause(time) => search.record_pause(time, true),
+            SearchStep::Finished => return None,
         }
     }
 }
 
-fn is_same(offer: &Offer, trial: &Trial) -> bool {
-    told::purpose(offer.purpose) == trial.purpose && (offer.rate / trial.rate - 1.0).abs() < SAME
+fn is_same(offer: &TrialSpec, trial: &ReportedTrial) -> bool {
+    told::purpose_name(offer.purpose) == trial.purpose && (offer.rate / trial.rate - 1.0).abs() < SAME
 }
 
-fn seen(trial: &Trial) -> Result<Seen, Diverged> {
-    let block = |&(sent, good, errors, timely, late, in_flight, latency, slowest): &_| Block {
+fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
+    let block = |&(sent, good, errors, timely, late, in_flight, latency, slowest): &_| BlockCounts {
         sent,
         good,
         errors,
@@ -151,19 +152,19 @@ fn seen(trial: &Trial) -> Result<Seen, Diverged> {
         latency,
         slowest,
     };
-    Ok(Seen {
+    Ok(TrialObservation {
         blocks: trial.blocks.iter().map(block).collect(),
         took: seconds(trial.took)?,
         invalid: trial.invalid.clone(),
         no_port: trial.no_port,
-        away: trial.away,
+        target_is_down: trial.away,
         interrupted: false,
-        beside: Beside { failing: trial.failing.clone(), quantiles: trial.quantiles },
+        details: TrialDetails { failing: trial.failing.clone(), quantiles: trial.quantiles },
     })
 }
 
 /// # Errors
-/// [`Diverged::Time`].
-pub(super) fn seconds(seconds: f64) -> Result<Duration, Diverged> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| Diverged::Time(seconds.to_string()))
+/// [`ResumeError::InvalidTime`].
+pub(super) fn seconds(seconds: f64) -> Result<Duration, ResumeError> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| ResumeError::InvalidTime(seconds.to_string()))
 }

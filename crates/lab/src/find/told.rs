@@ -1,57 +1,73 @@
-//! Makes an [`Answer`] of what a search and an inquiry know, and puts into words why a trial points where it does.
+//! Makes an [`FindReport`] of what a search and an inquiry know, and puts into words why a trial points where it does.
 
 use std::time::Duration;
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 use seawall_cause::report as cause;
 use seawall_search::belief::Bracket;
-use seawall_search::evidence::Share;
-use seawall_search::offer::Purpose;
-use seawall_search::report::{self, Report};
-use seawall_search::search::Search;
-use seawall_search::seen::{Beside, Block, mean_latency};
+use seawall_search::evidence::Proportion;
+use seawall_search::offer::TrialPurpose;
+use seawall_search::report::{self, SearchReport};
+use seawall_search::search::RateSearch;
+use seawall_search::seen::{BlockCounts, TrialDetails, mean_latency};
 use seawall_search::vote;
 
-use super::answer::{self, Answer, Cut, Generator, Limit, Outcome, SCHEMA, Trial, Vote};
-use super::plan::Plan;
+use super::answer::{
+    self, FindOutcome, FindReport, FindStopReason, GeneratorCapacity, ReportedLimit, ReportedTrial,
+    ReportedVerdict, SCHEMA,
+};
+use super::plan::FindPlan;
 
 /// A run that was ended before it had begun.
-pub(super) fn nothing(plan: &Plan, generator: Generator, took: Duration) -> Answer {
-    let report = Search::new(plan.goal, plan.profile, plan.bounds(None)).report();
-    let answer = search(plan, &report, Some(Cut::Signal));
-    Answer { generator, took: took.as_secs_f64(), ..answer }
+pub(super) fn unstarted_report(plan: &FindPlan, generator: GeneratorCapacity, took: Duration) -> FindReport {
+    let report = RateSearch::new(plan.goal, plan.profile, plan.bounds(None)).report();
+    let answer = search_report(plan, &report, Some(FindStopReason::Signal));
+    FindReport { generator, took: took.as_secs_f64(), ..answer }
 }
 
 /// What is known without the cause.
-pub(crate) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
+pub(crate) fn search_report(
+    plan: &FindPlan,
+    report: &SearchReport,
+    cut: Option<FindStopReason>,
+) -> FindReport {
     let outcome = outcome(report);
     let is_between = !matches!(
         outcome,
-        Outcome::Capped | Outcome::GeneratorLimited | Outcome::UnstableBaseline | Outcome::Gone
+        FindOutcome::Capped
+            | FindOutcome::GeneratorLimited
+            | FindOutcome::UnstableBaseline
+            | FindOutcome::Gone
     );
-    let limit = |limit: &report::Limit| self::limit(limit, report, is_between);
-    Answer {
+    let limit = |limit: &report::LimitEstimate| self::limit(limit, report, is_between);
+    FindReport {
         schema: SCHEMA,
         outcome,
         cut,
-        left_out: cut.filter(|cut| *cut == Cut::Budget).map(|_| TRIALS.to_owned()).into_iter().collect(),
-        asked: plan.asked(),
-        generator: Generator::default(),
+        left_out: cut
+            .filter(|cut| *cut == FindStopReason::Budget)
+            .map(|_| TRIALS.to_owned())
+            .into_iter()
+            .collect(),
+        asked: plan.config(),
+        generator: GeneratorCapacity::default(),
         cliff: limit(&report.cliff),
         knee: report.knee.map(|knee| limit(&kept(knee, report))).unwrap_or_default(),
-        fails: report.kind.map(Into::into),
-        goodput: report.goodput.filter(|_| report.cliff.bad.is_some()),
+        fails: report.failure_mode.map(Into::into),
+        goodput: report.goodput.filter(|_| report.cliff.lowest_bad.is_some()),
         burst: report.burst,
         depletion: report
-            .depletion
-            .map(|found| answer::Depletion { after: found.after, goodput: found.goodput }),
-        allowance: report.allowance.filter(|held| held.held >= HELD).map(|held| answer::Allowance {
-            rate: held.rate,
-            held: held.held.as_secs_f64(),
-            requests: held.requests,
+            .quota_exhaustion
+            .map(|found| answer::ReportedQuotaExhaustion { after: found.after, goodput: found.goodput }),
+        allowance: report.unexcluded_burst.filter(|held| held.held >= HELD).map(|held| {
+            answer::ReportedUnexcludedBurst {
+                rate: held.rate,
+                held: held.held.as_secs_f64(),
+                requests: held.requests,
+            }
         }),
         closed: None,
-        recovery: answer::Recovery {
+        recovery: answer::ReportedRecovery {
             calm: report.recovery.calm.map(|calm| calm.as_secs_f64()),
             holds: report.recovery.holds,
         },
@@ -63,7 +79,7 @@ pub(crate) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         experiments: Vec::new(),
         gone: None,
         server_side: Vec::new(),
-        trials: report.trials.iter().map(trial).collect(),
+        trials: report.trials.iter().map(reported_trial).collect(),
         grants: Vec::new(),
         took: report.took.as_secs_f64(),
     }
@@ -73,54 +89,53 @@ pub(crate) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
 const TRIALS: &str = "trials that the search still wanted";
 
 /// Adds the experiment that an inquiry had no time left for.
-pub(super) fn left_out(answer: &mut Answer, experiment: Option<&str>) {
+pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
     let first = experiment.map(|name| format!("the experiment \"{name}\" and what follows it"));
     answer.left_out.push(first.unwrap_or_else(|| "experiments on the cause".to_owned()));
 }
 
 /// Whether there is a limit to ask the cause of.
-pub(super) fn is_found(report: &Report) -> bool {
-    matches!(outcome(report), Outcome::Found | Outcome::Metastable)
+pub(super) fn is_found(report: &SearchReport) -> bool {
+    matches!(outcome(report), FindOutcome::Found | FindOutcome::Metastable)
 }
 
 /// A search that had no more time has found what was between two rates that were tested.
-fn outcome(report: &Report) -> Outcome {
+fn outcome(report: &SearchReport) -> FindOutcome {
     match report.outcome {
-        Some(report::Outcome::Found) => Outcome::Found,
-        Some(report::Outcome::Metastable) => Outcome::Metastable,
-        Some(report::Outcome::Capped) => Outcome::Capped,
-        Some(report::Outcome::GeneratorLimited) => Outcome::GeneratorLimited,
-        Some(report::Outcome::UnstableBaseline) => Outcome::UnstableBaseline,
-        Some(report::Outcome::Gone) => Outcome::Gone,
-        None if report.cliff.is_told() => Outcome::Found,
-        Some(report::Outcome::Interrupted) | None => Outcome::Interrupted,
+        Some(report::SearchOutcome::Found) => FindOutcome::Found,
+        Some(report::SearchOutcome::Metastable) => FindOutcome::Metastable,
+        Some(report::SearchOutcome::Capped) => FindOutcome::Capped,
+        Some(report::SearchOutcome::GeneratorLimited) => FindOutcome::GeneratorLimited,
+        Some(report::SearchOutcome::UnstableBaseline) => FindOutcome::UnstableBaseline,
+        Some(report::SearchOutcome::Gone) => FindOutcome::Gone,
+        None if report.cliff.is_bracketed() => FindOutcome::Found,
+        Some(report::SearchOutcome::Interrupted) | None => FindOutcome::Interrupted,
     }
 }
 
 /// What ended a search that is over.
-pub(super) fn ended_by(search: &Search) -> Option<Cut> {
+pub(super) fn stop_reason(search: &RateSearch) -> Option<FindStopReason> {
     match search.report().outcome {
-        Some(report::Outcome::Interrupted) => Some(Cut::Signal),
-        None => Some(Cut::Budget),
+        Some(report::SearchOutcome::Interrupted) => Some(FindStopReason::Signal),
+        None => Some(FindStopReason::Budget),
         Some(_) => None,
     }
 }
 
 /// A bracket is stated where rates to both sides of the limit were offered; else the rates tested are all that is known.
-fn limit(limit: &report::Limit, report: &Report, is_between: bool) -> Limit {
-    let bracket = limit.bracket.filter(|_| is_between && limit.bad.is_some());
+fn limit(limit: &report::LimitEstimate, report: &SearchReport, is_between: bool) -> ReportedLimit {
+    let bracket = limit.bracket.filter(|_| is_between && limit.lowest_bad.is_some());
     let at = |of: fn(Bracket) -> f64| bracket.map(of);
-    let held = report
-        .trials
-        .iter()
-        .filter(|trial| Some(trial.offer.rate) == limit.good && trial.vote != vote::Vote::Bad);
-    Limit {
+    let held = report.trials.iter().filter(|trial| {
+        Some(trial.spec.rate) == limit.highest_good && trial.verdict != vote::TrialVerdict::Bad
+    });
+    ReportedLimit {
         lower: at(|bracket| bracket.lower),
         upper: at(|bracket| bracket.upper),
-        point: at(|bracket| bracket.point),
-        good: limit.good,
-        good_for: held.map(|held| trial(held).lasted()).reduce(f64::max),
-        bad: limit.bad,
+        point: at(|bracket| bracket.estimate),
+        good: limit.highest_good,
+        good_for: held.map(|held| reported_trial(held).duration_seconds()).reduce(f64::max),
+        bad: limit.lowest_bad,
     }
 }
 
@@ -128,34 +143,34 @@ fn limit(limit: &report::Limit, report: &Report, is_between: bool) -> Limit {
 const HELD: Duration = Duration::from_secs(1);
 
 /// The knee with the highest rate at which a trial was good in every respect.
-fn kept(knee: report::Limit, report: &Report) -> report::Limit {
+fn kept(knee: report::LimitEstimate, report: &SearchReport) -> report::LimitEstimate {
     let share = report.goal.late_share();
-    let is_good = |trial: &&report::Trial| {
-        trial.vote == vote::Vote::Good
+    let is_good = |trial: &&report::RateTrial| {
+        trial.verdict == vote::TrialVerdict::Good
             && trial.weight > 0.1
             && trial.evidence.late.value() <= share
-            && knee.bad.is_none_or(|bad| trial.offer.rate < bad)
+            && knee.lowest_bad.is_none_or(|bad| trial.spec.rate < bad)
     };
-    let good = report.trials.iter().filter(is_good).map(|trial| trial.offer.rate).reduce(f64::max);
-    report::Limit { good, ..knee }
+    let good = report.trials.iter().filter(is_good).map(|trial| trial.spec.rate).reduce(f64::max);
+    report::LimitEstimate { highest_good: good, ..knee }
 }
 
 /// Mean response time of the baseline, in seconds.
-pub(super) fn service(report: &Report) -> Option<f64> {
-    let baseline = report.trials.iter().rfind(|trial| trial.offer.purpose == Purpose::Baseline)?;
+pub(super) fn baseline_response_time(report: &SearchReport) -> Option<f64> {
+    let baseline = report.trials.iter().rfind(|trial| trial.spec.purpose == TrialPurpose::Baseline)?;
     mean_latency(&baseline.seen.blocks)
 }
 
 /// The highest rate that was offered and is believed, if anything was ever answered well.
-pub(super) fn highest(report: &Report) -> Option<f64> {
-    let believed = || report.trials.iter().filter(|trial| trial.vote != vote::Vote::Invalid);
-    let answered = |trial: &report::Trial| trial.seen.blocks.iter().any(|block| block.good > 0);
-    believed().any(answered).then(|| believed().map(|trial| trial.offer.rate).reduce(f64::max)).flatten()
+pub(super) fn highest_offered_rate(report: &SearchReport) -> Option<f64> {
+    let believed = || report.trials.iter().filter(|trial| trial.verdict != vote::TrialVerdict::Invalid);
+    let answered = |trial: &report::RateTrial| trial.seen.blocks.iter().any(|block| block.good > 0);
+    believed().any(answered).then(|| believed().map(|trial| trial.spec.rate).reduce(f64::max)).flatten()
 }
 
 /// The share of requests that fails at any rate; 0 where errors have a rate from which on they are, or are none.
-pub(super) fn failing(report: &Report) -> f64 {
-    if report.outcome != Some(report::Outcome::UnstableBaseline) {
+pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
+    if report.outcome != Some(report::SearchOutcome::UnstableBaseline) {
         return 0.0;
     }
     let counting =
@@ -165,51 +180,51 @@ pub(super) fn failing(report: &Report) -> f64 {
 }
 
 /// One trial.
-pub(super) fn trial(trial: &report::Trial) -> Trial {
+pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
     let evidence = &trial.evidence;
-    Trial {
-        purpose: purpose(trial.offer.purpose).to_owned(),
-        rate: trial.offer.rate,
+    ReportedTrial {
+        purpose: purpose_name(trial.spec.purpose).to_owned(),
+        rate: trial.spec.rate,
         clients: None,
         began: trial.began.as_secs_f64(),
         took: trial.seen.took.as_secs_f64(),
-        vote: trial.vote.into(),
+        vote: trial.verdict.into(),
         why: why(trial),
-        fails: trial.kind.map(Into::into),
+        fails: trial.failure_mode.map(Into::into),
         weight: trial.weight,
         goodput: evidence.goodput,
         errors: evidence.errors.value(),
-        failing: trial.seen.beside.failing.clone(),
-        quantiles: trial.seen.beside.quantiles,
+        failing: trial.seen.details.failing.clone(),
+        quantiles: trial.seen.details.quantiles,
         late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
         no_port: trial.seen.no_port,
-        away: trial.seen.away,
+        away: trial.seen.target_is_down,
         interrupted: trial.seen.interrupted,
-        blocks: trial.seen.blocks.iter().map(block).collect(),
+        blocks: trial.seen.blocks.iter().map(reported_block).collect(),
     }
 }
 
-pub(super) fn block(block: &Block) -> answer::Block {
-    let Block { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
+pub(super) fn reported_block(block: &BlockCounts) -> answer::ReportedBlock {
+    let BlockCounts { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
     (sent, good, errors, timely, late, in_flight, latency, slowest)
 }
 
 /// As in the JSON form.
 #[must_use]
-pub fn purpose(purpose: Purpose) -> &'static str {
+pub fn purpose_name(purpose: TrialPurpose) -> &'static str {
     match purpose {
-        Purpose::Baseline => "baseline",
-        Purpose::Ladder => "ladder",
-        Purpose::Arm => "arm",
-        Purpose::Narrow => "narrow",
-        Purpose::Confirm => "confirm",
-        Purpose::Retest => "retest",
-        Purpose::Probe => "probe",
-        Purpose::Again => "again",
-        Purpose::Cold => "cold",
-        Purpose::Knee => "knee",
-        Purpose::Recovery => "recovery",
+        TrialPurpose::Baseline => "baseline",
+        TrialPurpose::Ladder => "ladder",
+        TrialPurpose::Arm => "arm",
+        TrialPurpose::Narrow => "narrow",
+        TrialPurpose::Confirm => "confirm",
+        TrialPurpose::Retest => "retest",
+        TrialPurpose::Probe => "probe",
+        TrialPurpose::Again => "again",
+        TrialPurpose::Cold => "cold",
+        TrialPurpose::Knee => "knee",
+        TrialPurpose::Recovery => "recovery",
     }
 }
 
@@ -217,35 +232,35 @@ pub fn purpose(purpose: Purpose) -> &'static str {
 const MOSTLY: f64 = 0.95;
 
 /// Why a trial points where it does.
-fn why(trial: &report::Trial) -> String {
+fn why(trial: &report::RateTrial) -> String {
     if let Some(invalid) = &trial.seen.invalid {
         return invalid.clone();
     }
     let evidence = &trial.evidence;
-    let errors = errors(evidence.errors, &trial.seen.beside);
+    let errors = describe_errors(evidence.errors, &trial.seen.details);
     let flight = format!("in flight {:.0} to {:.0}", evidence.from, evidence.to);
-    match (trial.vote, trial.kind) {
-        (vote::Vote::Bad, Some(vote::Kind::Rejecting)) => errors,
-        (vote::Vote::Bad, Some(vote::Kind::BoundedQueue)) => format!("{errors}, {flight}"),
-        (vote::Vote::Bad, _) => flight,
-        (vote::Vote::Good, _) if evidence.errors.count > 0.0 => format!("held, {errors}"),
-        (vote::Vote::Good, _) => "held".to_owned(),
+    match (trial.verdict, trial.failure_mode) {
+        (vote::TrialVerdict::Bad, Some(vote::FailureMode::Rejecting)) => errors,
+        (vote::TrialVerdict::Bad, Some(vote::FailureMode::BoundedQueue)) => format!("{errors}, {flight}"),
+        (vote::TrialVerdict::Bad, _) => flight,
+        (vote::TrialVerdict::Good, _) if evidence.errors.count > 0.0 => format!("held, {errors}"),
+        (vote::TrialVerdict::Good, _) => "held".to_owned(),
         _ => format!("{errors}, {flight}"),
     }
 }
 
 /// How many failed, and how.
-pub(super) fn errors(share: Share, beside: &Beside) -> String {
+pub(super) fn describe_errors(share: Proportion, beside: &TrialDetails) -> String {
     let of = match &beside.failing {
-        Some((way, part)) if *part < MOSTLY => format!(" ({} of them {way})", percent(*part)),
+        Some((way, part)) if *part < MOSTLY => format!(" ({} of them {way})", format_percent(*part)),
         Some((way, _)) => format!(" ({way})"),
         None => String::new(),
     };
-    format!("{} errors{}", percent(share.value()), if share.count > 0.0 { &of } else { "" })
+    format!("{} errors{}", format_percent(share.value()), if share.count > 0.0 { &of } else { "" })
 }
 
 /// With as many digits as it takes to tell it from nothing.
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn format_percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
         10.0.. => format!("{percent:.0} %"),
@@ -256,20 +271,21 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// The highest rate at which this machine lacked ports, where that is why nothing more could be offered.
-pub(super) fn lacked_ports(answer: &Answer) -> Option<f64> {
+pub(super) fn rate_without_ports(answer: &FindReport) -> Option<f64> {
     let last = answer.trials.iter().rev().find(|trial| trial.invalid.is_some());
-    let short = last.is_some_and(|last| last.no_port > 0) && answer.outcome == Outcome::GeneratorLimited;
+    let short = last.is_some_and(|last| last.no_port > 0) && answer.outcome == FindOutcome::GeneratorLimited;
     let without = answer.trials.iter().filter(|trial| trial.no_port > 0).map(|trial| trial.rate);
     without.reduce(f64::max).filter(|_| short)
 }
 
 /// The generator's limit is nothing of the target's: it had no ports, or could not send more.
-pub(super) fn blame_generator(answer: &mut Answer) {
+pub(super) fn blame_generator(answer: &mut FindReport) {
     let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid.clone());
     let seen = invalid.unwrap_or_else(|| answer.generator.how.clone());
-    let evidence = answer::Evidence { seen, by: "the machine beside the trials".to_owned(), ratio: None };
-    let class = if lacked_ports(answer).is_some() { Class::Ports } else { Class::Generator };
-    answer.cause = Some(answer::Cause {
+    let evidence =
+        answer::ReportedEvidence { seen, by: "the machine beside the trials".to_owned(), ratio: None };
+    let class = if rate_without_ports(answer).is_some() { CauseClass::Ports } else { CauseClass::Generator };
+    answer.cause = Some(answer::ReportedCause {
         class: class.slug().to_owned(),
         confidence: 1.0,
         evidence: vec![evidence],
@@ -278,10 +294,10 @@ pub(super) fn blame_generator(answer: &mut Answer) {
 }
 
 /// Adds what an inquiry found out about the ports that are the cause: of the target it says nothing without them.
-pub(super) fn ports(answer: &mut Answer, report: &cause::Report) {
+pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::DiagnosisReport) {
     let mut asked = answer.clone();
-    cause(&mut asked, report);
-    let is_ports = |class: &str| class == Class::Ports.slug();
+    add_cause(&mut asked, report);
+    let is_ports = |class: &str| class == CauseClass::Ports.slug();
     let told = asked.cause.into_iter().chain(asked.also).find(|cause| is_ports(&cause.class));
     if let (Some(cause), Some(told)) = (&mut answer.cause, told) {
         cause.evidence.extend(told.evidence);
@@ -292,11 +308,11 @@ pub(super) fn ports(answer: &mut Answer, report: &cause::Report) {
 }
 
 /// Adds what an inquiry found out.
-pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
-    let blamed = answer.outcome == Outcome::GeneratorLimited;
+pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport) {
+    let blamed = answer.outcome == FindOutcome::GeneratorLimited;
     let mut causes = report.causes.iter().map(|cause| excuse(one(cause), blamed));
-    let unknown = || answer::Cause {
-        class: Class::Unknown.slug().to_owned(),
+    let unknown = || answer::ReportedCause {
+        class: CauseClass::Unknown.slug().to_owned(),
         confidence: 0.0,
         evidence: Vec::new(),
         figures: Vec::new(),
@@ -304,32 +320,38 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
     answer.cause = Some(causes.next().unwrap_or_else(unknown));
     answer.also = causes.collect();
     answer.ties = report.ties.iter().map(tie).collect();
-    let slug = |class: Class| class.slug().to_owned();
-    let excluded = |out: &cause::Excluded| answer::Excluded { class: slug(out.class), how: out.how.clone() };
+    let slug = |class: CauseClass| class.slug().to_owned();
+    let excluded = |out: &cause::ExcludedCause| answer::ReportedExcludedCause {
+        class: slug(out.class),
+        how: out.reason.clone(),
+    };
     answer.excluded = report.excluded.iter().map(excluded).collect();
-    let untested = |not: &cause::Untested| answer::Untested { class: slug(not.class), why: not.why.clone() };
+    let untested = |not: &cause::UndecidedCause| answer::ReportedUndecidedCause {
+        class: slug(not.class),
+        why: not.reason.clone(),
+    };
     answer.untested = report.untested.iter().map(untested).collect();
-    answer.gone = report.gone.map(str::to_owned);
+    answer.gone = report.down_since.map(str::to_owned);
     answer.experiments = experiments(report);
     suspect_targets(answer);
 }
 
 /// Adds what was tried while more is to be: which cause it is may be another after that.
-pub(super) fn tried(answer: Answer, report: &cause::Report) -> Answer {
-    Answer { experiments: experiments(report), ..answer }
+pub(super) fn with_experiments(answer: FindReport, report: &cause::DiagnosisReport) -> FindReport {
+    FindReport { experiments: experiments(report), ..answer }
 }
 
-fn experiments(report: &cause::Report) -> Vec<answer::Tried> {
-    let tried = |tried: &cause::Tried| answer::Tried {
+fn experiments(report: &cause::DiagnosisReport) -> Vec<answer::ReportedExperiment> {
+    let tried = |tried: &cause::ExperimentRecord| answer::ReportedExperiment {
         name: tried.experiment.name.to_owned(),
-        says: tried.says.clone(),
+        says: tried.summary.clone(),
     };
-    report.tried.iter().map(tried).collect()
+    report.experiments.iter().map(tried).collect()
 }
 
 /// Of several targets that were given one may refuse while another delays: that is as uneven as a balancer, and no balancer's doing.
-fn suspect_targets(answer: &mut Answer) {
-    let (targets, uneven) = (answer.asked.targets, Class::UnevenBalancing.slug());
+fn suspect_targets(answer: &mut FindReport) {
+    let (targets, uneven) = (answer.asked.targets, CauseClass::UnevenBalancing.slug());
     if targets < 2 {
         return;
     }
@@ -339,7 +361,7 @@ fn suspect_targets(answer: &mut Answer) {
             "{targets} targets were given, and they may differ by themselves: search each alone first"
         );
         let by = "the list of targets".to_owned();
-        cause.evidence.insert(0, answer::Evidence { seen, by, ratio: None });
+        cause.evidence.insert(0, answer::ReportedEvidence { seen, by, ratio: None });
     }
     for tie in answer.ties.iter_mut().filter(|tie| tie.between.iter().any(|class| class == uneven)) {
         tie.tell =
@@ -348,25 +370,29 @@ fn suspect_targets(answer: &mut Answer) {
 }
 
 /// Where trials that were believed say how the target is, that this machine could not send what an inquiry asked for is no word on why.
-fn excuse(cause: answer::Cause, blamed: bool) -> answer::Cause {
-    if !blamed && cause.class == Class::Generator.slug() {
-        return answer::Cause { class: Class::Unknown.slug().to_owned(), confidence: 0.0, ..cause };
+fn excuse(cause: answer::ReportedCause, blamed: bool) -> answer::ReportedCause {
+    if !blamed && cause.class == CauseClass::Generator.slug() {
+        return answer::ReportedCause {
+            class: CauseClass::Unknown.slug().to_owned(),
+            confidence: 0.0,
+            ..cause
+        };
     }
     cause
 }
 
-fn one(cause: &cause::Cause) -> answer::Cause {
-    let sign = |sign: &cause::Evidence| answer::Evidence {
-        seen: sign.seen.clone(),
-        by: sign.by.to_owned(),
-        ratio: finite(sign.ratio),
+fn one(cause: &cause::DiagnosedCause) -> answer::ReportedCause {
+    let sign = |sign: &cause::CauseEvidence| answer::ReportedEvidence {
+        seen: sign.observation.clone(),
+        by: sign.experiment.to_owned(),
+        ratio: finite(sign.likelihood_ratio),
     };
-    let figure = |figure: &cause::Figure| answer::Figure {
+    let figure = |figure: &cause::CauseFigure| answer::ReportedFigure {
         name: figure.name.to_owned(),
         value: finite(figure.value),
         unit: figure.unit.to_owned(),
     };
-    answer::Cause {
+    answer::ReportedCause {
         class: cause.class.slug().to_owned(),
         confidence: finite(cause.confidence).unwrap_or(0.0),
         evidence: cause.evidence.iter().map(sign).collect(),
@@ -374,34 +400,34 @@ fn one(cause: &cause::Cause) -> answer::Cause {
     }
 }
 
-fn tie(tie: &cause::Tie) -> answer::Tie {
+fn tie(tie: &cause::CauseTie) -> answer::ReportedTie {
     let between = tie.between.iter().map(|class| class.slug().to_owned()).collect();
-    answer::Tie { between, tell: tie.tell.clone() }
+    answer::ReportedTie { between, tell: tie.how_to_tell.clone() }
 }
 
 fn finite(figure: f64) -> Option<f64> {
     Some(figure).filter(|figure| figure.is_finite())
 }
 
-impl From<vote::Vote> for Vote {
-    fn from(vote: vote::Vote) -> Self {
+impl From<vote::TrialVerdict> for ReportedVerdict {
+    fn from(vote: vote::TrialVerdict) -> Self {
         match vote {
-            vote::Vote::Good => Self::Good,
-            vote::Vote::Bad => Self::Bad,
-            vote::Vote::Undecided => Self::Undecided,
-            vote::Vote::Invalid => Self::Invalid,
+            vote::TrialVerdict::Good => Self::Good,
+            vote::TrialVerdict::Bad => Self::Bad,
+            vote::TrialVerdict::Undecided => Self::Undecided,
+            vote::TrialVerdict::Invalid => Self::Invalid,
         }
     }
 }
 
-impl From<vote::Kind> for answer::Failing {
-    fn from(kind: vote::Kind) -> Self {
+impl From<vote::FailureMode> for answer::ReportedFailureMode {
+    fn from(kind: vote::FailureMode) -> Self {
         match kind {
-            vote::Kind::Rejecting => Self::Rejecting,
-            vote::Kind::Hanging => Self::Hanging,
-            vote::Kind::BoundedQueue => Self::BoundedQueue,
-            vote::Kind::Queueing => Self::Queueing,
-            vote::Kind::Dying => Self::Dying,
+            vote::FailureMode::Rejecting => Self::Rejecting,
+            vote::FailureMode::Hanging => Self::Hanging,
+            vote::FailureMode::BoundedQueue => Self::BoundedQueue,
+            vote::FailureMode::Queueing => Self::Queueing,
+            vote::FailureMode::Dying => Self::Dying,
         }
     }
 }

@@ -1,84 +1,86 @@
 //! The server's own word: a ground beside which somebody looks at the target's metrics and at its control group.
 //!
-//! [`Witnessed`] is the ground that it is given, and looks around each load that may break the target ([`ServerSide::look`]); what was
-//! seen around those that did, and around an inquiry's overloads, becomes [`Window`]s of the answer, and [`weigh`] joins them with what
+//! [`InstrumentedDriver`] is the ground that it is given, and looks around each load that may break the target ([`ServerSide::snapshot`]); what was
+//! seen around those that did, and around an inquiry's overloads, becomes [`ServerSideWindow`]s of the answer, and [`apply_server_evidence`] joins them with what
 //! clients saw. Neither a search nor an inquiry knows of it: what they do is the same without. Knows no clock and no file but those that
 //! it is given. Called by the tool.
 
 use std::time::Duration;
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 use seawall_cause::experiment::Experiment;
-use seawall_cause::subject::Subject;
-use seawall_cause::watched::{Hit, How, Watched};
+use seawall_cause::subject::ExperimentTarget;
+use seawall_cause::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use seawall_search::closed;
-use seawall_search::evidence::Evidence;
-use seawall_search::offer::{Offer, Rule};
-use seawall_search::seen::{Block, Seen, sum};
-use seawall_search::target::Target;
-use seawall_search::vote::Vote;
+use seawall_search::evidence::TrialEvidence;
+use seawall_search::offer::{StopRule, TrialSpec};
+use seawall_search::seen::{BlockCounts, TrialObservation, sum};
+use seawall_search::target::SearchTarget;
+use seawall_search::vote::TrialVerdict;
 
-use super::answer::{self, Answer, Excluded, Said, Window};
-use super::told::purpose;
-use crate::ground::{Calibration, Ground};
-use crate::server_side::{Edge, Load, Look, Observation, ServerSide, observe};
-use seawall_probe::files::Files;
+use super::answer::{self, FindReport, ReportedExcludedCause, ServerSideFact, ServerSideWindow};
+use super::told::purpose_name;
+use crate::ground::{Calibration, TargetDriver};
+use crate::server_side::{
+    ClientLoad, ServerSide, ServerSideSnapshot, WindowEdge, WindowObservation, observe,
+};
+use seawall_probe::files::HostFiles;
 
 /// Most windows of a run: a thorough one has some hundred trials, of which half break.
-pub(super) const MOST: usize = 512;
+pub(super) const MAX_WINDOWS: usize = 512;
 
 /// A ground, and who looks at the target's own side.
-pub struct Witnessed<'g> {
-    ground: &'g mut dyn Ground,
+pub struct InstrumentedDriver<'g> {
+    ground: &'g mut dyn TargetDriver,
     bound: Option<Duration>,
-    sight: Sight,
-    windows: Vec<Window>,
+    sight: ServerSideSource,
+    windows: Vec<ServerSideWindow>,
 }
 
 /// What is looked at, where, and when.
-pub struct Sight {
+pub struct ServerSideSource {
     /// The target's side.
     pub side: ServerSide,
     /// This machine's files.
-    pub files: Box<dyn Files>,
+    pub files: Box<dyn HostFiles>,
     /// A clock that does not jump.
     pub now: Box<dyn Fn() -> Duration>,
 }
 
-impl Sight {
-    fn look(&mut self, edge: Edge) -> Look {
-        self.side.look(edge, &*self.files, &*self.now)
+impl ServerSideSource {
+    fn look(&mut self, edge: WindowEdge) -> ServerSideSnapshot {
+        self.side.snapshot(edge, &*self.files, &*self.now)
     }
 }
 
-impl<'g> Witnessed<'g> {
+impl<'g> InstrumentedDriver<'g> {
     /// Beside this ground. Answers later than the bound are missed as well as those that are none.
-    pub fn new(ground: &'g mut dyn Ground, sight: Sight, bound: Option<Duration>) -> Self {
+    pub fn new(ground: &'g mut dyn TargetDriver, sight: ServerSideSource, bound: Option<Duration>) -> Self {
         Self { ground, bound, sight, windows: Vec::new() }
     }
 
     /// Adds what was seen to the answer of the run, behind what an earlier part of it had seen, and joins it with what clients saw.
-    pub fn testify(self, answer: &mut Answer, before: Option<&Answer>) {
+    pub fn add_server_evidence(self, answer: &mut FindReport, before: Option<&FindReport>) {
         answer.server_side = before.map(|before| before.server_side.clone()).unwrap_or_default();
         answer.server_side.extend(self.windows);
-        answer.server_side.truncate(MOST);
-        weigh(answer);
+        answer.server_side.truncate(MAX_WINDOWS);
+        apply_server_evidence(answer);
     }
 
     /// Looks, has it done, and looks again if that is worth a window; says how long the looks took.
     fn around<T>(
         &mut self,
-        carry: impl FnOnce(&mut dyn Ground) -> T,
-        worth: impl FnOnce(&T, Option<Duration>) -> Option<(String, Load)>,
+        carry: impl FnOnce(&mut dyn TargetDriver) -> T,
+        worth: impl FnOnce(&T, Option<Duration>) -> Option<(String, ClientLoad)>,
     ) -> (T, Duration) {
         let asked = (self.sight.now)();
-        let begin = self.sight.look(Edge::Begin);
+        let begin = self.sight.look(WindowEdge::Begin);
         let begun = (self.sight.now)();
         let made = carry(self.ground);
         let over = (self.sight.now)();
         if let Some((during, load)) = worth(&made, self.bound) {
-            let end = self.sight.look(Edge::End);
-            let load = Some(load).filter(|load| load.troubled > 0);
+            let end = self.sight.look(WindowEdge::End);
+            let load = Some(load).filter(|load| load.failed_or_late > 0);
             self.keep(during, observe(&begin, &end, load));
         }
         let looks = begun.saturating_sub(asked) + (self.sight.now)().saturating_sub(over);
@@ -86,45 +88,45 @@ impl<'g> Witnessed<'g> {
     }
 
     /// Keeps what says something; that nothing could be seen is worth saying once.
-    fn keep(&mut self, during: String, seen: Observation) {
+    fn keep(&mut self, during: String, seen: WindowObservation) {
         let window = window(during, seen);
         let is_new = |untested: &Vec<String>| self.windows.iter().all(|window| window.untested != *untested);
         let says = !window.facts.is_empty() || !window.untested.is_empty() && is_new(&window.untested);
-        if says && self.windows.len() < MOST {
+        if says && self.windows.len() < MAX_WINDOWS {
             self.windows.push(window);
         }
     }
 }
 
-impl Target for Witnessed<'_> {
-    fn carry_out(&mut self, offer: &Offer) -> Seen {
-        if matches!(offer.rule, Rule::Calm(_)) {
-            return Target::carry_out(self.ground, offer);
+impl SearchTarget for InstrumentedDriver<'_> {
+    fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
+        if matches!(offer.rule, StopRule::Calm(_)) {
+            return SearchTarget::carry_out(self.ground, offer);
         }
-        let worth = |seen: &Seen, _| {
-            let during = || format!("{} at {:.1} requests/s", purpose(offer.purpose), offer.rate);
+        let worth = |seen: &TrialObservation, _| {
+            let during = || format!("{} at {:.1} requests/s", purpose_name(offer.purpose), offer.rate);
             broke(offer, seen).then(|| (during(), missed(&seen.blocks)))
         };
-        let (seen, looks) = self.around(|ground| Target::carry_out(ground, offer), worth);
-        Seen { took: seen.took + looks, ..seen }
+        let (seen, looks) = self.around(|ground| SearchTarget::carry_out(ground, offer), worth);
+        TrialObservation { took: seen.took + looks, ..seen }
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        Target::rest(self.ground, time)
+        SearchTarget::rest(self.ground, time)
     }
 }
 
-impl Subject for Witnessed<'_> {
-    fn watch(&mut self, experiment: &Experiment) -> Watched {
+impl ExperimentTarget for InstrumentedDriver<'_> {
+    fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation {
         if !OVERLOADS.contains(&experiment.name) {
-            return self.ground.watch(experiment);
+            return self.ground.run_experiment(experiment);
         }
-        let worth = |watched: &Watched, bound| {
-            let is_known = watched.invalid.is_none() && !watched.hits.is_empty();
-            is_known.then(|| (experiment.name.to_owned(), missed_hits(&watched.hits, bound)))
+        let worth = |watched: &ExperimentObservation, bound| {
+            let is_known = watched.invalid.is_none() && !watched.requests.is_empty();
+            is_known.then(|| (experiment.name.to_owned(), missed_hits(&watched.requests, bound)))
         };
-        let (watched, looks) = self.around(|ground| ground.watch(experiment), worth);
-        Watched { took: watched.took + looks, ..watched }
+        let (watched, looks) = self.around(|ground| ground.run_experiment(experiment), worth);
+        ExperimentObservation { took: watched.took + looks, ..watched }
     }
 
     fn pause(&mut self, time: Duration) -> bool {
@@ -132,28 +134,28 @@ impl Subject for Witnessed<'_> {
     }
 }
 
-impl Ground for Witnessed<'_> {
-    fn hang_up(&mut self) {
-        self.ground.hang_up();
+impl TargetDriver for InstrumentedDriver<'_> {
+    fn close_connections(&mut self) {
+        self.ground.close_connections();
     }
 
     fn calibrate(&mut self) -> Calibration {
         self.ground.calibrate()
     }
 
-    fn most_clients(&self) -> u32 {
-        self.ground.most_clients()
+    fn max_clients(&self) -> u32 {
+        self.ground.max_clients()
     }
 }
 
 /// Clients that wait for their answers: no cause is looked for, so nothing is asked.
-impl closed::Target for Witnessed<'_> {
-    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
-        closed::Target::carry_out(self.ground, offer)
+impl closed::ClosedTarget for InstrumentedDriver<'_> {
+    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
+        closed::ClosedTarget::carry_out(self.ground, offer)
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        closed::Target::rest(self.ground, time)
+        closed::ClosedTarget::rest(self.ground, time)
     }
 }
 
@@ -161,40 +163,45 @@ impl closed::Target for Witnessed<'_> {
 const OVERLOADS: [&str; 2] = ["over", "far over"];
 
 /// Whether clients missed what the goal gives them: the trial is bad by itself, or spent what was to be spent.
-fn broke(offer: &Offer, seen: &Seen) -> bool {
+fn broke(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     let is_bad = match offer.rule {
-        Rule::Whole(standard) | Rule::Decided(standard) => {
-            standard.vote(&Evidence::of(offer.rate, &seen.blocks, &standard)) == Vote::Bad
+        StopRule::Whole(standard) | StopRule::Decided(standard) => {
+            standard.judge(&TrialEvidence::of(offer.rate, &seen.blocks, &standard)) == TrialVerdict::Bad
         }
-        Rule::Fails(_) => offer.failed(&seen.blocks),
-        Rule::Calm(_) => false,
+        StopRule::Fails(_) => offer.has_drained_burst(&seen.blocks),
+        StopRule::Calm(_) => false,
     };
     is_bad && seen.invalid.is_none()
 }
 
 /// What was sent, and how much of it failed, was late, or had no answer at the end.
-fn missed(blocks: &[Block]) -> Load {
+fn missed(blocks: &[BlockCounts]) -> ClientLoad {
     let open = blocks.last().map_or(0, |block| block.in_flight);
     let failed = sum(blocks, |block| block.errors) + f64::from(open);
     let troubled = failed.max(sum(blocks, |block| block.late));
-    Load { requests: sum(blocks, |block| block.sent) as u64, troubled: troubled as u64 }
+    ClientLoad { requests: sum(blocks, |block| block.sent) as u64, failed_or_late: troubled as u64 }
 }
 
-fn missed_hits(hits: &[Hit], bound: Option<Duration>) -> Load {
-    let is_late = |hit: &Hit| bound.is_some_and(|bound| hit.response() > bound.as_secs_f64());
-    let troubled = hits.iter().filter(|hit| hit.how != How::Good || is_late(hit)).count();
-    Load { requests: hits.len() as u64, troubled: troubled as u64 }
+fn missed_hits(hits: &[ObservedRequest], bound: Option<Duration>) -> ClientLoad {
+    let is_late =
+        |hit: &ObservedRequest| bound.is_some_and(|bound| hit.response_time() > bound.as_secs_f64());
+    let troubled = hits.iter().filter(|hit| hit.outcome != ObservedOutcome::Good || is_late(hit)).count();
+    ClientLoad { requests: hits.len() as u64, failed_or_late: troubled as u64 }
 }
 
-fn window(during: String, seen: Observation) -> Window {
+fn window(during: String, seen: WindowObservation) -> ServerSideWindow {
     let facts = seen.facts.into_iter().flat_map(|fact| {
         let classes: Vec<_> = match fact.speaks_for.as_slice() {
             [] => vec![(None, None)],
             some => some.iter().map(|(class, ratio)| (Some(class.slug().to_owned()), Some(*ratio))).collect(),
         };
-        classes.into_iter().map(move |(class, ratio)| Said { says: fact.says.clone(), class, ratio })
+        classes.into_iter().map(move |(class, ratio)| ServerSideFact {
+            says: fact.text.clone(),
+            class,
+            ratio,
+        })
     });
-    Window {
+    ServerSideWindow {
         from: seen.from.as_secs_f64(),
         to: seen.to.as_secs_f64(),
         during,
@@ -205,13 +212,13 @@ fn window(during: String, seen: Observation) -> Window {
 
 /// The server's word on a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Word<'a> {
+pub struct ServerEvidence<'a> {
     /// The class's slug.
     pub class: &'a str,
     /// How much likelier the class is by it; below 1 it speaks against it.
     pub ratio: f64,
     /// What was seen.
-    pub says: &'a str,
+    pub text: &'a str,
 }
 
 /// No fact of the server's moves odds by more than this, up or down: ratios are judgements (`server_side::judge`).
@@ -222,7 +229,7 @@ const DECIDES: f64 = 5.0;
 /// What the server says of each class of which it says anything, the strongest first. Of a window the fact that says most counts, because
 /// facts of one window hang together; of several windows the one in the middle, because they repeat each other.
 #[must_use]
-pub fn words(windows: &[Window]) -> Vec<Word<'_>> {
+pub fn server_evidence(windows: &[ServerSideWindow]) -> Vec<ServerEvidence<'_>> {
     let on = |class: &'static str| {
         let mut each: Vec<_> = windows.iter().filter_map(|window| strongest(window, class)).collect();
         each.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
@@ -230,23 +237,24 @@ pub fn words(windows: &[Window]) -> Vec<Word<'_>> {
         let both = each.get(middle..=each.len() / 2)?;
         both.iter().copied().min_by(|one, other| one.strength().total_cmp(&other.strength()))
     };
-    let mut words: Vec<_> = Class::ALL.iter().filter_map(|class| on(class.slug())).collect();
+    let mut words: Vec<_> = CauseClass::ALL.iter().filter_map(|class| on(class.slug())).collect();
     words.sort_by(|one, other| other.strength().total_cmp(&one.strength()));
     words
 }
 
-fn strongest<'a>(window: &'a Window, class: &'static str) -> Option<Word<'a>> {
+fn strongest<'a>(window: &'a ServerSideWindow, class: &'static str) -> Option<ServerEvidence<'a>> {
     let said = window.facts.iter().filter(|said| said.class.as_deref() == Some(class));
-    let words = said
-        .filter_map(|said| Some(Word { class, ratio: said.ratio?.clamp(1.0 / CAP, CAP), says: &said.says }));
+    let words = said.filter_map(|said| {
+        Some(ServerEvidence { class, ratio: said.ratio?.clamp(1.0 / CAP, CAP), text: &said.says })
+    });
     words.max_by(|one, other| one.strength().total_cmp(&other.strength()))
 }
 
-impl Word<'_> {
+impl ServerEvidence<'_> {
     /// Whether it is of counters that would have told of the class and did not rise (`server_side::judge`): it only excludes.
     #[must_use]
-    pub fn is_silence(&self) -> bool {
-        self.says.starts_with("did not rise: ")
+    pub fn only_excludes(&self) -> bool {
+        self.text.starts_with("did not rise: ")
     }
 
     fn strength(&self) -> f64 {
@@ -257,9 +265,9 @@ impl Word<'_> {
 /// Joins the server's word with what its clients saw. A tie of the likeliest cause is decided by it where it says clearly more of one
 /// class than of the others: that one takes the place, and the odds, of the likeliest, since what clients saw fits it as well. Then the odds of
 /// each cause that is named are multiplied by the ratio of the word on its class, of [`CAP`] at most.
-pub fn weigh(answer: &mut Answer) {
+pub fn apply_server_evidence(answer: &mut FindReport) {
     let windows = std::mem::take(&mut answer.server_side);
-    let words = words(&windows);
+    let words = server_evidence(&windows);
     if !words.is_empty() {
         decide(answer, &words);
         for cause in answer.cause.iter_mut().chain(&mut answer.also) {
@@ -271,26 +279,26 @@ pub fn weigh(answer: &mut Answer) {
     answer.server_side = windows;
 }
 
-fn on<'w, 'a>(words: &'w [Word<'a>], class: &str) -> Option<&'w Word<'a>> {
+fn on<'w, 'a>(words: &'w [ServerEvidence<'a>], class: &str) -> Option<&'w ServerEvidence<'a>> {
     words.iter().find(|word| word.class == class)
 }
 
-fn reweigh(cause: &mut answer::Cause, word: &Word<'_>) {
+fn reweigh(cause: &mut answer::ReportedCause, word: &ServerEvidence<'_>) {
     let odds = word.ratio * cause.confidence;
     cause.confidence = odds / (odds + 1.0 - cause.confidence);
     if word.ratio > 1.0 {
-        let sign = evidence(word.says.to_owned(), word.ratio);
+        let sign = evidence(word.text.to_owned(), word.ratio);
         let at = cause.evidence.iter().position(|sign| sign.ratio.is_some_and(|ratio| ratio < word.ratio));
         cause.evidence.insert(at.unwrap_or(cause.evidence.len()), sign);
     }
 }
 
-fn evidence(seen: String, ratio: f64) -> answer::Evidence {
-    answer::Evidence { seen, by: "the server itself".to_owned(), ratio: Some(ratio) }
+fn evidence(seen: String, ratio: f64) -> answer::ReportedEvidence {
+    answer::ReportedEvidence { seen, by: "the server itself".to_owned(), ratio: Some(ratio) }
 }
 
 /// Decides the ties of the likeliest cause as far as the words go.
-fn decide(answer: &mut Answer, words: &[Word<'_>]) {
+fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
     let ratio = |class: &str| on(words, class).map_or(1.0, |word| word.ratio);
     let mut lost = Vec::new();
     for tie in std::mem::take(&mut answer.ties) {
@@ -320,11 +328,11 @@ fn decide(answer: &mut Answer, words: &[Word<'_>]) {
 }
 
 /// Why this one lost.
-fn excluded(loser: &str, winner: &str, words: &[Word<'_>]) -> Excluded {
+fn excluded(loser: &str, winner: &str, words: &[ServerEvidence<'_>]) -> ReportedExcludedCause {
     let against = on(words, loser).filter(|word| word.ratio < 1.0);
-    let says = against.or_else(|| on(words, winner)).map_or("", |word| word.says);
+    let says = against.or_else(|| on(words, winner)).map_or("", |word| word.text);
     let how = format!("told from {winner} by the server itself: {says}");
-    Excluded { class: loser.to_owned(), how }
+    ReportedExcludedCause { class: loser.to_owned(), how }
 }
 
 #[cfg(test)]
@@ -334,9 +342,9 @@ mod tests {
     use std::rc::Rc;
 
     use super::super::tests::{Field, plan, queue, searched};
-    use super::super::{find, progress::Nobody};
+    use super::super::{find, progress::NoopWatcher};
     use super::*;
-    use crate::server_side::Group;
+    use crate::server_side::ServerCgroup;
 
     /// A control group without a quota that uses so many cores all the time, and its clock.
     #[derive(Clone)]
@@ -345,7 +353,7 @@ mod tests {
         time: Rc<Cell<Duration>>,
     }
 
-    impl Files for Busy {
+    impl HostFiles for Busy {
         fn read(&self, path: &str) -> io::Result<String> {
             match path {
                 "/g/cpu.stat" => {
@@ -374,8 +382,8 @@ mod tests {
         }
     }
 
-    impl Target for Clocked {
-        fn carry_out(&mut self, offer: &Offer) -> Seen {
+    impl SearchTarget for Clocked {
+        fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
             let seen = self.0.carry_out(offer);
             self.passes(seen.took);
             seen
@@ -387,21 +395,25 @@ mod tests {
         }
     }
 
-    impl Subject for Clocked {
-        fn watch(&mut self, experiment: &Experiment) -> Watched {
+    impl ExperimentTarget for Clocked {
+        fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation {
             let lasts = Duration::from_secs(3);
             self.passes(lasts);
-            let hit = |at: u32| Hit {
+            let hit = |at: u32| ObservedRequest {
                 due: f64::from(at) / 100.0,
                 lag: 0.0,
                 sent: None,
                 end: f64::from(at) / 100.0 + 1.0,
-                how: How::TimedOut,
+                outcome: ObservedOutcome::TimedOut,
                 bytes: 0,
-                carrier: None,
+                connection: None,
             };
             let _ = experiment;
-            Watched { hits: (0..300).map(hit).collect(), took: lasts, ..Watched::default() }
+            ExperimentObservation {
+                requests: (0..300).map(hit).collect(),
+                took: lasts,
+                ..ExperimentObservation::default()
+            }
         }
 
         fn pause(&mut self, time: Duration) -> bool {
@@ -409,43 +421,43 @@ mod tests {
         }
     }
 
-    impl Ground for Clocked {
-        fn hang_up(&mut self) {
-            self.0.hang_up();
+    impl TargetDriver for Clocked {
+        fn close_connections(&mut self) {
+            self.0.close_connections();
         }
 
         fn calibrate(&mut self) -> Calibration {
             self.0.calibrate()
         }
 
-        fn most_clients(&self) -> u32 {
-            self.0.most_clients()
+        fn max_clients(&self) -> u32 {
+            self.0.max_clients()
         }
     }
 
-    impl closed::Target for Clocked {
-        fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
-            closed::Target::carry_out(&mut self.0, offer)
+    impl closed::ClosedTarget for Clocked {
+        fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
+            closed::ClosedTarget::carry_out(&mut self.0, offer)
         }
 
         fn rest(&mut self, time: Duration) -> bool {
-            closed::Target::rest(&mut self.0, time)
+            closed::ClosedTarget::rest(&mut self.0, time)
         }
     }
 
-    fn witnessed(cores: f64, plan: &super::super::plan::Plan) -> Answer {
+    fn witnessed(cores: f64, plan: &super::super::plan::FindPlan) -> FindReport {
         let time = Rc::new(Cell::new(Duration::ZERO));
         let files = Busy { cores, time: Rc::clone(&time) };
-        let group = Group::open(&files, &["/g".to_owned()]).unwrap();
+        let group = ServerCgroup::open(&files, &["/g".to_owned()]).unwrap();
         let mut ground = Clocked(Field::of(&queue(), &plan.goal), Rc::clone(&time));
-        let sight = Sight {
+        let sight = ServerSideSource {
             side: ServerSide::new(None, Some(group)),
             files: Box::new(files),
             now: Box::new(move || time.get()),
         };
-        let mut ground = Witnessed::new(&mut ground, sight, Some(Duration::from_millis(250)));
-        let mut answer = find(&mut ground, plan, None, &mut Nobody).unwrap();
-        ground.testify(&mut answer, None);
+        let mut ground = InstrumentedDriver::new(&mut ground, sight, Some(Duration::from_millis(250)));
+        let mut answer = find(&mut ground, plan, None, &mut NoopWatcher).unwrap();
+        ground.add_server_evidence(&mut answer, None);
         answer
     }
 
@@ -453,23 +465,23 @@ mod tests {
     fn what_the_target_says_of_itself_is_kept_where_clients_missed_something_and_changes_no_trial() {
         let answer = witnessed(1.0, &plan());
         assert_eq!(answer.trials, searched().trials, "the search is the same");
-        let bad = answer.trials.iter().filter(|trial| trial.vote == answer::Vote::Bad).count();
+        let bad = answer.trials.iter().filter(|trial| trial.vote == answer::ReportedVerdict::Bad).count();
         let windows = &answer.server_side;
         assert!(!windows.is_empty() && windows.len() <= bad + 2, "{} of {bad}", windows.len());
-        let says = |window: &Window| window.facts.iter().any(|said| said.says == "used 1.00 cores");
+        let says = |window: &ServerSideWindow| window.facts.iter().any(|said| said.says == "used 1.00 cores");
         assert!(windows.iter().all(says), "{windows:?}");
         assert!(windows.iter().all(|window| window.to > window.from && window.during.contains(" at ")));
     }
 
     #[test]
     fn of_a_target_that_gave_its_clients_what_they_asked_for_nothing_is_kept() {
-        let capped = super::super::plan::Plan { max_rate: Some(100.0), ..plan() };
+        let capped = super::super::plan::FindPlan { max_rate: Some(100.0), ..plan() };
         assert_eq!(witnessed(1.0, &capped).server_side, []);
     }
 
     #[test]
     fn an_inquirys_overload_is_looked_at_and_its_other_experiments_are_not() {
-        let curious = super::super::plan::Plan { cause: true, ..plan() };
+        let curious = super::super::plan::FindPlan { looks_for_cause: true, ..plan() };
         let answer = witnessed(0.1, &curious);
         let experiments: Vec<_> = answer
             .server_side
@@ -480,21 +492,25 @@ mod tests {
         assert!(experiments.contains(&"over") && experiments.iter().all(|of| OVERLOADS.contains(of)));
     }
 
-    fn told(class: &str, confidence: f64) -> Answer {
-        let cause =
-            answer::Cause { class: class.to_owned(), confidence, evidence: Vec::new(), figures: Vec::new() };
+    fn told(class: &str, confidence: f64) -> FindReport {
+        let cause = answer::ReportedCause {
+            class: class.to_owned(),
+            confidence,
+            evidence: Vec::new(),
+            figures: Vec::new(),
+        };
         let between = ["pool-saturation", "cpu-saturation"].map(str::to_owned).to_vec();
-        let tie = answer::Tie { between, tell: "look at its CPU".to_owned() };
-        Answer { cause: Some(cause), ties: vec![tie], ..searched() }
+        let tie = answer::ReportedTie { between, tell: "look at its CPU".to_owned() };
+        FindReport { cause: Some(cause), ties: vec![tie], ..searched() }
     }
 
-    fn windows(ratios: &[f64]) -> Vec<Window> {
-        let said = |ratio: f64| Said {
+    fn windows(ratios: &[f64]) -> Vec<ServerSideWindow> {
+        let said = |ratio: f64| ServerSideFact {
             says: format!("seen {ratio}"),
             class: Some("cpu-saturation".to_owned()),
             ratio: Some(ratio),
         };
-        let window = |ratio: &f64| Window {
+        let window = |ratio: &f64| ServerSideWindow {
             from: 0.0,
             to: 1.0,
             during: "over".to_owned(),
@@ -504,9 +520,9 @@ mod tests {
         ratios.iter().map(window).collect()
     }
 
-    fn weighed(class: &str, ratios: &[f64]) -> Answer {
-        let mut answer = Answer { server_side: windows(ratios), ..told(class, 0.6) };
-        weigh(&mut answer);
+    fn weighed(class: &str, ratios: &[f64]) -> FindReport {
+        let mut answer = FindReport { server_side: windows(ratios), ..told(class, 0.6) };
+        apply_server_evidence(&mut answer);
         answer
     }
 
@@ -538,9 +554,9 @@ mod tests {
     #[test]
     fn no_word_moves_the_odds_by_more_than_the_cap_nor_counts_twice() {
         let odds = |ratios: &[f64]| {
-            let mut answer = Answer { ties: Vec::new(), ..told("cpu-saturation", 0.6) };
+            let mut answer = FindReport { ties: Vec::new(), ..told("cpu-saturation", 0.6) };
             answer.server_side = windows(ratios);
-            weigh(&mut answer);
+            apply_server_evidence(&mut answer);
             let confidence = answer.cause.unwrap().confidence;
             (confidence / (1.0 - confidence) / 1.5 * 1e6).round() / 1e6
         };
@@ -552,7 +568,7 @@ mod tests {
     #[test]
     fn where_the_target_was_not_asked_nothing_is_weighed() {
         let (mut answer, before) = (told("pool-saturation", 0.6), told("pool-saturation", 0.6));
-        weigh(&mut answer);
+        apply_server_evidence(&mut answer);
         assert_eq!(answer, before);
     }
 }

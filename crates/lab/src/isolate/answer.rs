@@ -1,29 +1,29 @@
 //! What an experiment came to, as data: for the screen, the page, and files.
 
-use seawall_isolate::center::Center;
-use seawall_isolate::finding::{Finding, Measured, Verdict};
+use seawall_isolate::center::LocationEstimate;
+use seawall_isolate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
 use seawall_isolate::power::Forecast;
 use seawall_isolate::segment::Design;
-use seawall_isolate::slot::{Cell, Slot};
-use seawall_isolate::study::{End, Study};
+use seawall_isolate::slot::{Cell, CellStats};
+use seawall_isolate::study::{Study, StudyEnd};
 use seawall_load::clock::SECOND;
-use seawall_load::stats::Histogram;
+use seawall_load::stats::LatencyHistogram;
 use serde::Serialize;
 
-use super::counts::{Counts, Failure};
-use super::limits::Found;
-use super::{Cut, Plan, named};
+use super::counts::{FailureCount, RequestCounts};
+use super::limits::CapacityReport;
+use super::{IsolatePlan, IsolateStopReason, design_name};
 
 /// Changes when a field goes or means something else.
 const SCHEMA: u32 = 1;
 
 /// All of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Answer {
+pub struct IsolateReport {
     /// What fields mean.
     pub schema: u32,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: IsolateOutcome,
     /// Why it ended before it was decided and before its time was over.
     pub cut: Option<String>,
     /// Place of the way that most requests were left unanswered of, if that ended it; 0 is the reference.
@@ -32,24 +32,24 @@ pub struct Answer {
     /// How the generator was the limit, where it was.
     pub generator: Vec<String>,
     /// What was asked.
-    pub asked: Told,
+    pub asked: IsolateConfig,
     /// Seconds that it took.
     pub took: f64,
     /// What variants are compared with.
-    pub reference: Way,
+    pub reference: VariantStats,
     /// Every other way, in the order in which it was asked for.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<VariantResult>,
     /// What the ways that matter bear; none: nobody asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub find: Option<Found>,
+    pub find: Option<CapacityReport>,
     /// Everything that was compared.
-    pub cells: Vec<Row>,
+    pub cells: Vec<CellRow>,
 }
 
 /// How an experiment ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum IsolateOutcome {
     /// All is told.
     Decided,
     /// Some could not be told in the time that there was.
@@ -66,7 +66,7 @@ pub enum Outcome {
 
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct IsolateConfig {
     /// The target, without what may be a secret.
     pub target: String,
     /// Requests a second of all ways together.
@@ -87,7 +87,7 @@ pub struct Told {
 
 /// A way, and what its requests took: all of them, whether or not their cells count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Way {
+pub struct VariantStats {
     /// What it is called.
     pub name: String,
     /// What it has different.
@@ -103,27 +103,27 @@ pub struct Way {
     /// Of them sent again, whatever became of them: the connection that they were on had been closed.
     pub resent: u64,
     /// How those that failed did, the most frequent first.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailureCount>,
     /// Percentiles, and seconds.
     pub times: Vec<(f64, f64)>,
 }
 
 /// Way and verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Variant {
+pub struct VariantResult {
     /// The way.
     #[serde(flatten)]
-    pub way: Way,
+    pub way: VariantStats,
     /// How it took its turns.
     pub design: &'static str,
     /// What is said of it.
-    pub verdict: Word,
+    pub verdict: VariantVerdict,
     /// Share of the reference's time that going this way saves: below zero it costs.
-    pub gain: Option<Interval>,
+    pub gain: Option<ConfidenceInterval>,
     /// The same in seconds of the middle of the reference's times.
-    pub gain_seconds: Option<Interval>,
+    pub gain_seconds: Option<ConfidenceInterval>,
     /// Share of requests that fail beyond those of the reference.
-    pub failing: Option<Interval>,
+    pub failing: Option<ConfidenceInterval>,
     /// Cells that say it.
     pub cells: usize,
     /// Of so much or more, if there is no difference; adjusted for the number of variants. None before the first look.
@@ -137,16 +137,16 @@ pub struct Variant {
     /// Share of its cells in which the generator was the limit, if that is why nothing is said.
     pub limited: Option<f64>,
     /// Of the 99th percentile.
-    pub tail: Tail,
+    pub tail: TailResult,
 }
 
 /// What is said of a way's 99th percentile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tail {
+pub struct TailResult {
     /// The word.
-    pub verdict: Word,
+    pub verdict: VariantVerdict,
     /// Share of the reference's that it saves.
-    pub gain: Option<Interval>,
+    pub gain: Option<ConfidenceInterval>,
     /// Seconds that it would take beyond these.
     pub more: Option<f64>,
 }
@@ -154,7 +154,7 @@ pub struct Tail {
 /// What is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Word {
+pub enum VariantVerdict {
     /// It takes less time than the reference: what it leaves out costs that.
     Faster,
     /// Fewer of its requests fail.
@@ -177,7 +177,7 @@ pub enum Word {
 
 /// An estimate with its ends, none where so few cells have none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// Lower end.
     pub lower: Option<f64>,
     /// The estimate.
@@ -188,7 +188,7 @@ pub struct Interval {
 
 /// A cell of a way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct CellRow {
     /// Number of the cell among those of its design.
     pub cell: usize,
     /// The design.
@@ -207,13 +207,13 @@ pub struct Row {
     pub limited: bool,
 }
 
-impl Answer {
+impl IsolateReport {
     pub(super) fn new(
-        plan: &Plan,
+        plan: &IsolatePlan,
         study: &Study,
-        times: &[Histogram],
-        counts: &[Counts],
-        cut: Option<&Cut>,
+        times: &[LatencyHistogram],
+        counts: &[RequestCounts],
+        cut: Option<&IsolateStopReason>,
     ) -> Self {
         let findings = study.findings();
         let cells: Vec<_> = study.cells().collect();
@@ -223,11 +223,11 @@ impl Answer {
         let variants: Vec<_> = findings
             .iter()
             .enumerate()
-            .map(|(at, finding)| Variant::of(way(at + 1), plan.asked.designs[at], finding, usual))
+            .map(|(at, finding)| VariantResult::of(way(at + 1), plan.config.designs[at], finding, usual))
             .collect();
-        let outcome = outcome(study.end(), cut, &variants, plan.asked.tail);
+        let outcome = outcome(study.end(), cut, &variants, plan.config.tail);
         let overloaded = match cut {
-            Some(Cut::Overloaded(way)) => Some(*way),
+            Some(IsolateStopReason::Overloaded(way)) => Some(*way),
             _ => None,
         };
         let ways: Vec<_> =
@@ -251,20 +251,20 @@ impl Answer {
 
     /// The same with what its ways bear, if that was searched for.
     #[must_use]
-    pub fn with(self, find: Option<Found>) -> Self {
-        let is_cut = find.as_ref().is_some_and(Found::is_interrupted);
+    pub fn with_capacity_report(self, find: Option<CapacityReport>) -> Self {
+        let is_cut = find.as_ref().is_some_and(CapacityReport::is_interrupted);
         let of_searches = is_cut.then(|| "ended by a signal while ways were searched".to_owned());
         Self { cut: self.cut.or(of_searches), find, ..self }
     }
 
     /// All ways, the reference first.
-    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+    pub fn variant_stats(&self) -> impl Iterator<Item = &VariantStats> {
         std::iter::once(&self.reference).chain(self.variants.iter().map(|variant| &variant.way))
     }
 
     /// The way that ended the experiment, as it left requests unanswered where the reference answered: it bears less, whatever the rate.
     #[must_use]
-    pub fn bears_less(&self) -> Option<&Variant> {
+    pub fn overloaded_variant(&self) -> Option<&VariantResult> {
         let variant = self.variants.get(self.overloaded?.checked_sub(1)?)?;
         variant.way.leaves_more_than(&self.reference).then_some(variant)
     }
@@ -272,13 +272,14 @@ impl Answer {
     /// Variants that differ, those whose going that way saves most first: failures, in whole percents of requests, before time. Of two that
     /// save as many, and beside a reference that hardly answers no time is saved, the faster one.
     #[must_use]
-    pub fn ranked(&self) -> Vec<&Variant> {
+    pub fn ranked(&self) -> Vec<&VariantResult> {
         let mut ranked: Vec<_> =
             self.variants.iter().filter(|variant| variant.verdict.is_difference()).collect();
         ranked.sort_by(|one, other| {
-            let spared = |variant: &Variant| variant.spared().map_or(0.0, |spared| (100.0 * spared).round());
-            let gain = |variant: &Variant| variant.gain.map_or(f64::NEG_INFINITY, |gain| gain.point);
-            let time = |variant: &Variant| variant.way.at(50.0).unwrap_or(f64::INFINITY);
+            let spared =
+                |variant: &VariantResult| variant.spared().map_or(0.0, |spared| (100.0 * spared).round());
+            let gain = |variant: &VariantResult| variant.gain.map_or(f64::NEG_INFINITY, |gain| gain.point);
+            let time = |variant: &VariantResult| variant.way.percentile(50.0).unwrap_or(f64::INFINITY);
             let by_failures = spared(other).total_cmp(&spared(one));
             by_failures.then(gain(other).total_cmp(&gain(one))).then(time(one).total_cmp(&time(other)))
         });
@@ -286,12 +287,12 @@ impl Answer {
     }
 
     /// Those of which this is said.
-    pub fn said(&self, word: Word) -> impl Iterator<Item = &Variant> {
+    pub fn variants_with_verdict(&self, word: VariantVerdict) -> impl Iterator<Item = &VariantResult> {
         self.variants.iter().filter(move |variant| variant.verdict == word)
     }
 }
 
-impl Word {
+impl VariantVerdict {
     /// Each of them.
     pub const ALL: [Self; 9] = [
         Self::Faster,
@@ -307,7 +308,7 @@ impl Word {
 
     /// Whether it is failures in which the way differs.
     #[must_use]
-    pub fn is_of_failures(self) -> bool {
+    pub fn is_failure_difference(self) -> bool {
         matches!(self, Self::FailsMore | Self::FailsLess)
     }
 
@@ -326,16 +327,16 @@ impl Word {
     }
 }
 
-impl Way {
+impl VariantStats {
     /// Whether any request had no good answer, or had to be sent again.
     #[must_use]
-    pub fn has_trouble(&self) -> bool {
+    pub fn has_failures_or_retries(&self) -> bool {
         self.failed + self.unanswered + self.resent > 0
     }
 
     /// Whether none had.
     #[must_use]
-    pub fn only_fails(&self) -> bool {
+    pub fn all_failed(&self) -> bool {
         self.requests > 0 && self.failed + self.unanswered == self.requests
     }
 
@@ -347,57 +348,57 @@ impl Way {
 
     /// Seconds at a percentile, one of those that are told.
     #[must_use]
-    pub fn at(&self, percent: f64) -> Option<f64> {
+    pub fn percentile(&self, percent: f64) -> Option<f64> {
         self.times.iter().find(|(known, _)| *known == percent).map(|(_, seconds)| *seconds)
     }
 }
 
-impl Variant {
+impl VariantResult {
     /// Share of requests that fail the less for going this way, where that is what differs: below zero more of them fail.
     fn spared(&self) -> Option<f64> {
-        self.failing.filter(|_| self.verdict.is_of_failures()).map(|failing| -failing.point)
+        self.failing.filter(|_| self.verdict.is_failure_difference()).map(|failing| -failing.point)
     }
 
     /// Whether this is said of its tail. Nothing is where good answers were too few for any time: who fails has none.
-    fn tail_is(&self, word: Word) -> bool {
-        let only_fails = self.verdict.is_of_failures() && self.gain.is_none();
+    fn tail_is(&self, word: VariantVerdict) -> bool {
+        let only_fails = self.verdict.is_failure_difference() && self.gain.is_none();
         self.tail.verdict == word && !only_fails
     }
 
-    fn of(way: Way, design: Design, finding: &Finding, usual: Option<f64>) -> Self {
-        let Finding { middle, tail, failing, .. } = finding;
+    fn of(way: VariantStats, design: Design, finding: &VariantFinding, usual: Option<f64>) -> Self {
+        let VariantFinding { middle, tail, failing, .. } = finding;
         let verdict = word(finding);
         // What was waited in vain is no time of an answer.
         let is_timed = way.answers > 0 || verdict.is_difference();
-        let gain = finding.gain().filter(|_| is_timed).and_then(Interval::of);
-        let tail_gain = tail.gain().filter(|_| is_timed).and_then(Interval::of);
+        let gain = finding.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
+        let tail_gain = tail.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
         // Before its first look nothing was tested: of no cells both are one.
         let looked = middle.p_difference < 1.0 || middle.p_equality < 1.0;
         let seconds = gain.zip(usual).map(|(gain, usual)| gain.times(usual));
         Self {
             way,
-            design: named(design),
+            design: design_name(design),
             verdict,
             gain,
             gain_seconds: seconds,
-            failing: failing.and_then(Interval::of),
+            failing: failing.and_then(ConfidenceInterval::of),
             cells: middle.cells,
             p_difference: looked.then_some(middle.p_difference),
             p_equality: looked.then_some(middle.p_equality),
-            decided_after: middle.after.map(|after| after.as_secs_f64()),
+            decided_after: middle.decided_after.map(|after| after.as_secs_f64()),
             more: more(middle),
             limited: match middle.verdict {
-                Verdict::Invalid { limited } => Some(limited),
+                MeasureVerdict::Invalid { limited } => Some(limited),
                 _ => None,
             },
-            tail: Tail { verdict: by_ratio(tail), gain: tail_gain, more: more(tail) },
+            tail: TailResult { verdict: by_ratio(tail), gain: tail_gain, more: more(tail) },
         }
     }
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// None of so few cells that they have no end.
-    fn of(center: Center) -> Option<Self> {
+    fn of(center: LocationEstimate) -> Option<Self> {
         let [lower, upper] = [center.lower, center.upper].map(|end| end.is_finite().then_some(end));
         (lower.is_some() || upper.is_some()).then_some(Self { lower, point: center.point, upper })
     }
@@ -408,47 +409,54 @@ impl Interval {
     }
 }
 
-fn word(finding: &Finding) -> Word {
+fn word(finding: &VariantFinding) -> VariantVerdict {
     if !finding.differs_in_failing {
         return match (by_ratio(&finding.middle), by_ratio(&finding.tail)) {
-            (Word::Equal, Word::Slower) => Word::TailSlower,
-            (Word::Equal, Word::Faster) => Word::TailFaster,
+            (VariantVerdict::Equal, VariantVerdict::Slower) => VariantVerdict::TailSlower,
+            (VariantVerdict::Equal, VariantVerdict::Faster) => VariantVerdict::TailFaster,
             (middle, _) => middle,
         };
     }
     let more = finding.failing.is_some_and(|failing| failing.point > 0.0);
-    if more { Word::FailsMore } else { Word::FailsLess }
+    if more { VariantVerdict::FailsMore } else { VariantVerdict::FailsLess }
 }
 
-fn by_ratio(measured: &Measured) -> Word {
+fn by_ratio(measured: &MeasureResult) -> VariantVerdict {
     match measured.verdict {
-        Verdict::Differs if measured.ratio.is_some_and(|ratio| ratio.point < 1.0) => Word::Faster,
-        Verdict::Differs => Word::Slower,
-        Verdict::Equal => Word::Equal,
-        Verdict::Undecided { .. } => Word::Undecided,
-        Verdict::Invalid { .. } => Word::Invalid,
+        MeasureVerdict::Differs if measured.ratio.is_some_and(|ratio| ratio.point < 1.0) => {
+            VariantVerdict::Faster
+        }
+        MeasureVerdict::Differs => VariantVerdict::Slower,
+        MeasureVerdict::Equal => VariantVerdict::Equal,
+        MeasureVerdict::Undecided { .. } => VariantVerdict::Undecided,
+        MeasureVerdict::Invalid { .. } => VariantVerdict::Invalid,
     }
 }
 
-fn more(measured: &Measured) -> Option<f64> {
+fn more(measured: &MeasureResult) -> Option<f64> {
     match measured.verdict {
-        Verdict::Undecided { more } => more.map(|more| more.as_secs_f64()),
+        MeasureVerdict::Undecided { more } => more.map(|more| more.as_secs_f64()),
         _ => None,
     }
 }
 
-fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant], with_tail: bool) -> Outcome {
+fn outcome(
+    end: Option<StudyEnd>,
+    cut: Option<&IsolateStopReason>,
+    variants: &[VariantResult],
+    with_tail: bool,
+) -> IsolateOutcome {
     let any = |word| {
-        let is_of_tail = |variant: &Variant| with_tail && variant.tail_is(word);
+        let is_of_tail = |variant: &VariantResult| with_tail && variant.tail_is(word);
         variants.iter().any(|variant| variant.verdict == word || is_of_tail(variant))
     };
     match (cut, end) {
-        (Some(Cut::Stopped), _) => Outcome::Interrupted,
-        (Some(Cut::Overloaded(_)), _) => Outcome::Overloaded,
-        (Some(Cut::Failed(_)), _) => Outcome::Failed,
-        _ if any(Word::Invalid) => Outcome::GeneratorLimited,
-        _ if any(Word::Undecided) => Outcome::Undecided,
-        _ => Outcome::Decided,
+        (Some(IsolateStopReason::Stopped), _) => IsolateOutcome::Interrupted,
+        (Some(IsolateStopReason::Overloaded(_)), _) => IsolateOutcome::Overloaded,
+        (Some(IsolateStopReason::Failed(_)), _) => IsolateOutcome::Failed,
+        _ if any(VariantVerdict::Invalid) => IsolateOutcome::GeneratorLimited,
+        _ if any(VariantVerdict::Undecided) => IsolateOutcome::Undecided,
+        _ => IsolateOutcome::Decided,
     }
 }
 
@@ -456,12 +464,12 @@ fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant], with_tail:
 const MORE: f64 = 10.0;
 
 /// Why it was cut, of these ways, the reference first.
-fn in_words(cut: &Cut, ways: &[&Way]) -> String {
+fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
     match cut {
-        Cut::Stopped => "ended on request".to_owned(),
-        Cut::Overloaded(way) => match (ways.get(*way), ways.first()) {
+        IsolateStopReason::Stopped => "ended on request".to_owned(),
+        IsolateStopReason::Overloaded(way) => match (ways.get(*way), ways.first()) {
             (Some(way), Some(reference)) if way.leaves_more_than(reference) => {
-                let said = |way: &Way| format!("{} of {} requests", way.unanswered, way.requests);
+                let said = |way: &VariantStats| format!("{} of {} requests", way.unanswered, way.requests);
                 let (name, other) = (&way.name, &reference.name);
                 format!("{name:?} left {} unanswered, and {other:?} {}", said(way), said(reference))
             }
@@ -472,14 +480,14 @@ fn in_words(cut: &Cut, ways: &[&Way]) -> String {
                 )
             }
         },
-        Cut::Failed(why) => format!("nothing can be sent: {why}"),
+        IsolateStopReason::Failed(why) => format!("nothing can be sent: {why}"),
     }
 }
 
-fn told(plan: &Plan) -> Told {
-    let asked = &plan.asked;
+fn told(plan: &IsolatePlan) -> IsolateConfig {
+    let asked = &plan.config;
     let Forecast { middle, tail, .. } = asked.forecast();
-    Told {
+    IsolateConfig {
         target: plan.target.clone(),
         rate: asked.rate,
         margin: asked.margin,
@@ -497,37 +505,42 @@ fn percentiles() -> impl Iterator<Item = f64> {
     whole.chain([99.5, 99.7, 99.8, 99.9, 99.95, 99.99])
 }
 
-fn way(plan: &Plan, at: usize, times: Option<&Histogram>, counts: Option<&Counts>) -> Way {
+fn way(
+    plan: &IsolatePlan,
+    at: usize,
+    times: Option<&LatencyHistogram>,
+    counts: Option<&RequestCounts>,
+) -> VariantStats {
     let counts = counts.cloned().unwrap_or_default();
     let seconds = |nanos: u64| nanos as f64 / SECOND as f64;
-    let has = |times: &&Histogram| times.count() > 0;
+    let has = |times: &&LatencyHistogram| times.count() > 0;
     let curve = times.filter(has).map(|times| {
         let is_known = |percent: &f64| (100.0 - percent) / 100.0 * times.count() as f64 >= 1.0;
         let point = |percent: f64| (percent, seconds(times.quantile(percent / 100.0)));
         percentiles().filter(is_known).map(point).collect()
     });
-    Way {
-        name: plan.ways[at].name.clone(),
-        what: plan.ways[at].what.clone(),
-        answers: times.map_or(0, Histogram::count),
+    VariantStats {
+        name: plan.variants[at].name.clone(),
+        what: plan.variants[at].description.clone(),
+        answers: times.map_or(0, LatencyHistogram::count),
         requests: counts.requests,
         failed: counts.failed,
         unanswered: counts.unanswered,
         resent: counts.resent,
-        failures: counts.told(),
+        failures: counts.failures(),
         times: curve.unwrap_or_default(),
     }
 }
 
 /// The middle of the reference's times, in seconds: what a share of it is in time.
 fn middle(cells: &[(Design, &Cell)]) -> Option<f64> {
-    let of = |cell: &Cell| cell.first().copied().flatten().and_then(|slot: Slot| slot.middle);
+    let of = |cell: &Cell| cell.first().copied().flatten().and_then(|slot: CellStats| slot.middle);
     let mut middles: Vec<_> = cells.iter().filter_map(|(_, cell)| of(cell)).collect();
     middles.sort_unstable_by(f64::total_cmp);
     seawall_isolate::center::median(&middles)
 }
 
-fn rows(cells: &[(Design, &Cell)]) -> Vec<Row> {
+fn rows(cells: &[(Design, &Cell)]) -> Vec<CellRow> {
     let mut numbers = [0, 0];
     let mut rows = Vec::new();
     for (design, cell) in cells {
@@ -539,36 +552,36 @@ fn rows(cells: &[(Design, &Cell)]) -> Vec<Row> {
     rows
 }
 
-fn row(cell: usize, design: Design, way: usize, slot: Slot) -> Row {
-    let Slot { requests, failed, middle, tail, limited } = slot;
-    Row { cell, design: named(design), way, requests, failed, middle, p99: tail, limited }
+fn row(cell: usize, design: Design, way: usize, slot: CellStats) -> CellRow {
+    let CellStats { requests, failed, middle, tail, limited } = slot;
+    CellRow { cell, design: design_name(design), way, requests, failed, middle, p99: tail, limited }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn measured(verdict: Verdict, ratio: f64) -> Measured {
-        let ratio = Some(Center { lower: 0.98 * ratio, point: ratio, upper: 1.02 * ratio });
-        Measured { verdict, ratio, cells: 20, p_difference: 0.5, p_equality: 0.5, after: None }
+    fn measured(verdict: MeasureVerdict, ratio: f64) -> MeasureResult {
+        let ratio = Some(LocationEstimate { lower: 0.98 * ratio, point: ratio, upper: 1.02 * ratio });
+        MeasureResult { verdict, ratio, cells: 20, p_difference: 0.5, p_equality: 0.5, decided_after: None }
     }
 
     /// One of eight servers took ten times as long: the middle was the same, and the build that brought it was let through.
     #[test]
     fn a_way_whose_tail_differs_is_not_equal_because_its_middle_is() {
-        let open = Verdict::Undecided { more: None };
+        let open = MeasureVerdict::Undecided { more: None };
         let said = |middle, (tail, ratio)| {
-            word(&Finding {
+            word(&VariantFinding {
                 middle: measured(middle, 1.0),
                 tail: measured(tail, ratio),
                 failing: None,
                 differs_in_failing: false,
             })
         };
-        assert_eq!(said(Verdict::Equal, (Verdict::Differs, 6.3)), Word::TailSlower);
-        assert_eq!(said(Verdict::Equal, (Verdict::Differs, 0.2)), Word::TailFaster);
-        assert_eq!(said(Verdict::Equal, (open, 6.3)), Word::Equal);
-        assert_eq!(said(open, (Verdict::Differs, 6.3)), Word::Undecided);
-        assert!(Word::TailSlower.is_difference() && Word::TailFaster.is_difference());
+        assert_eq!(said(MeasureVerdict::Equal, (MeasureVerdict::Differs, 6.3)), VariantVerdict::TailSlower);
+        assert_eq!(said(MeasureVerdict::Equal, (MeasureVerdict::Differs, 0.2)), VariantVerdict::TailFaster);
+        assert_eq!(said(MeasureVerdict::Equal, (open, 6.3)), VariantVerdict::Equal);
+        assert_eq!(said(open, (MeasureVerdict::Differs, 6.3)), VariantVerdict::Undecided);
+        assert!(VariantVerdict::TailSlower.is_difference() && VariantVerdict::TailFaster.is_difference());
     }
 }

@@ -1,12 +1,12 @@
 //! What became of the requests of a way: how many were sent, and how they failed, by what was answered or why nothing was. Pure.
 
-use seawall_load::fate::Fate;
-use seawall_load::fault::Fault;
+use seawall_load::fate::CompletedRequest;
+use seawall_load::fault::RequestFault;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Of one way, whatever became of the cells that they were in. Bounded, as statuses and faults are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RequestCounts {
     /// All that have ended.
     pub requests: u64,
     /// Of them without a good answer, for another reason than that nobody waited any more.
@@ -22,7 +22,7 @@ pub struct Counts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
     Status(u16),
-    Fault(Fault),
+    Fault(RequestFault),
     /// What another generator said of it.
     Told(String),
 }
@@ -35,40 +35,40 @@ struct Line {
     failed: u64,
     unanswered: u64,
     resent: u64,
-    failures: Vec<Failure>,
+    failures: Vec<FailureCount>,
 }
 
-impl Serialize for Counts {
+impl Serialize for RequestCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { requests, failed, unanswered, resent, .. } = *self;
-        Line { requests, failed, unanswered, resent, failures: self.told() }.serialize(serializer)
+        Line { requests, failed, unanswered, resent, failures: self.failures() }.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Counts {
+impl<'de> Deserialize<'de> for RequestCounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Line { requests, failed, unanswered, resent, failures } = Line::deserialize(deserializer)?;
         let by_reason =
-            failures.into_iter().map(|Failure { what, count }| (Reason::Told(what), count)).collect();
+            failures.into_iter().map(|FailureCount { what, count }| (Reason::Told(what), count)).collect();
         Ok(Self { requests, failed, unanswered, resent, by_reason })
     }
 }
 
 /// Requests that failed alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct FailureCount {
     /// The status that was answered, or the reason in words.
     pub what: String,
     /// Requests.
     pub count: u64,
 }
 
-impl Counts {
+impl RequestCounts {
     /// A hit that has ended.
-    pub(super) fn add(&mut self, fate: &Fate) {
+    pub(super) fn add(&mut self, fate: &CompletedRequest) {
         self.requests += 1;
         self.resent += u64::from(fate.retries > 0);
-        if fate.outcome == Err(Fault::Aborted) {
+        if fate.outcome == Err(RequestFault::Aborted) {
             self.unanswered += 1;
         } else if !fate.is_good() {
             self.failed += 1;
@@ -94,7 +94,7 @@ impl Counts {
 
     /// How they failed in words, the most frequent first.
     #[must_use]
-    pub fn told(&self) -> Vec<Failure> {
+    pub fn failures(&self) -> Vec<FailureCount> {
         let what = |reason: &Reason| match reason {
             Reason::Status(status) => status.to_string(),
             Reason::Fault(fault) => fault.to_string(),
@@ -103,7 +103,7 @@ impl Counts {
         let mut told: Vec<_> = self
             .by_reason
             .iter()
-            .map(|(reason, count)| Failure { what: what(reason), count: *count })
+            .map(|(reason, count)| FailureCount { what: what(reason), count: *count })
             .collect();
         told.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.what.cmp(&other.what)));
         told
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn what_failed_is_counted_by_status_or_reason_and_what_nobody_waited_for_apart() {
-        let mut counts = Counts::default();
+        let mut counts = RequestCounts::default();
         let mut add = |outcome, times| {
-            let fate = Fate {
+            let fate = CompletedRequest {
                 target: 0,
                 due: 0,
                 sent: Some(0),
@@ -129,19 +129,19 @@ mod tests {
                 retries: 0,
                 carrier: None,
             };
-            (0..times).for_each(|time| counts.add(&Fate { retries: time % 2, ..fate }));
+            (0..times).for_each(|time| counts.add(&CompletedRequest { retries: time % 2, ..fate }));
         };
         add(Ok(200), 9);
         add(Ok(503), 2);
-        add(Err(Fault::Timeout), 3);
-        add(Err(Fault::Aborted), 4);
-        let mut all = Counts::default();
+        add(Err(RequestFault::Timeout), 3);
+        add(Err(RequestFault::Aborted), 4);
+        let mut all = RequestCounts::default();
         all.merge(&counts);
         all.merge(&counts);
         assert_eq!((all.requests, all.failed, all.unanswered, all.resent), (36, 10, 8, 16));
-        let told: Vec<_> = all.told().into_iter().map(|failure| (failure.what, failure.count)).collect();
-        assert_eq!(told, [(Fault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
-        let read: Counts = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
-        assert_eq!((read.requests, read.unanswered, read.told()), (36, 8, all.told()));
+        let told: Vec<_> = all.failures().into_iter().map(|failure| (failure.what, failure.count)).collect();
+        assert_eq!(told, [(RequestFault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
+        let read: RequestCounts = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        assert_eq!((read.requests, read.unanswered, read.failures()), (36, 8, all.failures()));
     }
 }

@@ -1,7 +1,7 @@
 //! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
 //!
 //! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`part`] its part of one that several carry out together, [`slots`] makes of their hits what
-//! an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for what they bear that matter. Whoever wants it to end early has the bench's [`Stop`](crate::rig::Stop): what was measured
+//! an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for what they bear that matter. Whoever wants it to end early has the bench's [`StopSwitch`](crate::rig::StopSwitch): what was measured
 //! until then is told. Knows no flags, files and pages. Called by the tool's `isolate`.
 
 pub mod answer;
@@ -14,45 +14,45 @@ pub mod ways;
 
 use std::time::Duration;
 
-use seawall_isolate::segment::{Design, LEAST, Segment, Times};
+use seawall_isolate::segment::{Design, MIN_CELL_REQUESTS, Segment, SegmentTimes};
 use seawall_isolate::slot::Cell;
-use seawall_isolate::study::{Asked, Study};
-use seawall_load::stats::Histogram;
+use seawall_isolate::study::{Study, StudyConfig};
+use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use self::answer::{Answer, Outcome};
-use self::counts::Counts;
-use self::ways::Named;
+use self::answer::{IsolateOutcome, IsolateReport};
+use self::counts::RequestCounts;
+use self::ways::VariantLabel;
 
 /// What carries segments out: sessions of the load engine, or simulated paths.
-pub trait Paths {
+pub trait VariantRunner {
     /// One segment at so many requests a second.
-    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen;
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> SegmentResult;
 }
 
 /// What was seen of a segment.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SegmentResult {
     /// Its cells that came to their end.
     pub cells: Vec<Cell>,
     /// How long it took, connections included.
     pub took: Duration,
     /// Why nothing more is to be sent.
-    pub cut: Option<Cut>,
+    pub stop_reason: Option<IsolateStopReason>,
     /// Why this machine was the limit, in words; nothing where it was not.
-    pub limits: Vec<String>,
+    pub generator_limits: Vec<String>,
     /// Times of answers by variant, the reference first.
-    pub times: Vec<Histogram>,
+    pub times: Vec<LatencyHistogram>,
     /// What became of requests, by variant.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<RequestCounts>,
 }
 
-impl Seen {
+impl SegmentResult {
     /// Times and counts of what was sent after it.
     pub fn add(&mut self, other: &Self) {
         let ways = self.times.len().max(other.times.len());
-        self.times.resize_with(ways, Histogram::default);
-        self.counts.resize_with(ways, Counts::default);
+        self.times.resize_with(ways, LatencyHistogram::default);
+        self.counts.resize_with(ways, RequestCounts::default);
         self.times.iter_mut().zip(&other.times).for_each(|(all, one)| all.add(one));
         self.counts.iter_mut().zip(&other.counts).for_each(|(all, one)| all.merge(one));
     }
@@ -61,7 +61,7 @@ impl Seen {
 /// What ends an experiment before it is decided, time aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cut {
+pub enum IsolateStopReason {
     /// Somebody wants it to end.
     Stopped,
     /// Requests were left unanswered by the hundred: this way, most of all, does not bear the rate.
@@ -72,19 +72,19 @@ pub enum Cut {
 
 /// An experiment that can be carried out.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct IsolatePlan {
     /// What is asked.
-    pub asked: Asked,
+    pub config: StudyConfig,
     /// The ways, the reference first.
-    pub ways: Vec<Named>,
+    pub variants: Vec<VariantLabel>,
     /// What all of them lead to, without what may be a secret.
     pub target: String,
 }
 
-impl Plan {
+impl IsolatePlan {
     /// How each way takes its turns, the reference first, which takes those of the others.
     pub fn designs(&self) -> impl Iterator<Item = Design> {
-        std::iter::once(Design::Interleaved).chain(self.asked.designs.iter().copied())
+        std::iter::once(Design::Interleaved).chain(self.config.designs.iter().copied())
     }
 }
 
@@ -96,17 +96,17 @@ const OPENING: f64 = 0.1;
 
 /// Shortest budget of which anything is told, in whole seconds.
 #[must_use]
-pub fn least(asked: &Asked) -> Duration {
-    let planned = asked.first_look().as_secs_f64() * (1.0 + OPENING) + RESERVE.as_secs_f64();
+pub fn min_budget(asked: &StudyConfig) -> Duration {
+    let planned = asked.first_look_time().as_secs_f64() * (1.0 + OPENING) + RESERVE.as_secs_f64();
     Duration::from_secs(planned.ceil() as u64)
 }
 
 /// Requests a second without which so many generators are too many for so many ways, the reference included: each is to send every way in
 /// each cell, so that what they differ by is in all ways alike.
 #[must_use]
-pub fn least_rate(ways: usize, generators: usize, times: Times) -> f64 {
+pub fn min_rate(ways: usize, generators: usize, times: SegmentTimes) -> f64 {
     // A cell of few requests is made longer, and has so many rounds.
-    let has_them = generators as f64 <= LEAST;
+    let has_them = generators as f64 <= MIN_CELL_REQUESTS;
     if has_them { 0.0 } else { (ways * generators) as f64 / times.cell.as_secs_f64() }
 }
 
@@ -115,49 +115,56 @@ const MOST_LIMITS: usize = 8;
 
 /// What is known of an experiment before anything is sent.
 #[must_use]
-pub fn nothing_yet(plan: &Plan) -> Answer {
-    Answer::new(plan, &study(plan), &[], &[], None)
+pub fn empty_report(plan: &IsolatePlan) -> IsolateReport {
+    IsolateReport::new(plan, &study(plan), &[], &[], None)
 }
 
-fn study(plan: &Plan) -> Study {
-    let budget = plan.asked.budget.saturating_sub(RESERVE);
-    Study::new(Asked { budget, ..plan.asked.clone() })
+fn study(plan: &IsolatePlan) -> Study {
+    let budget = plan.config.budget.saturating_sub(RESERVE);
+    Study::new(StudyConfig { budget, ..plan.config.clone() })
 }
 
 /// Carries it out, and tells of it after each segment. Who wants all that is known then asks for it, which takes a moment.
 pub fn isolate(
-    paths: &mut dyn Paths,
-    plan: &Plan,
-    tell: &mut dyn FnMut(&Study, &dyn Fn() -> Answer),
-) -> Answer {
+    paths: &mut dyn VariantRunner,
+    plan: &IsolatePlan,
+    tell: &mut dyn FnMut(&Study, &dyn Fn() -> IsolateReport),
+) -> IsolateReport {
     let mut study = study(plan);
-    let mut times = vec![Histogram::default(); plan.ways.len()];
-    let mut counts = vec![Counts::default(); plan.ways.len()];
+    let mut times = vec![LatencyHistogram::default(); plan.variants.len()];
+    let mut counts = vec![RequestCounts::default(); plan.variants.len()];
     let (mut cut, mut limits, mut is_own) = (None, Vec::new(), false);
     while let Some(segment) = study.next_segment() {
-        let seen = paths.carry_out(&segment, plan.asked.rate);
-        study.saw(&segment, seen.cells, seen.took);
+        let seen = paths.carry_out(&segment, plan.config.rate);
+        study.record_segment(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
         counts.iter_mut().zip(&seen.counts).for_each(|(all, one)| all.merge(one));
         // An earlier segment's reasons are none for what ended this one.
-        is_own = !seen.limits.is_empty();
-        limits.extend(seen.limits);
-        if seen.cut.is_some() {
-            cut = seen.cut;
-            study.cut();
+        is_own = !seen.generator_limits.is_empty();
+        limits.extend(seen.generator_limits);
+        if seen.stop_reason.is_some() {
+            cut = seen.stop_reason;
+            study.stop();
         }
-        tell(&study, &|| Answer {
+        tell(&study, &|| IsolateReport {
             generator: few(limits.clone()),
-            ..Answer::new(plan, &study, &times, &counts, cut.as_ref())
+            ..IsolateReport::new(plan, &study, &times, &counts, cut.as_ref())
         });
     }
-    let answer =
-        Answer { generator: few(limits), ..Answer::new(plan, &study, &times, &counts, cut.as_ref()) };
+    let answer = IsolateReport {
+        generator: few(limits),
+        ..IsolateReport::new(plan, &study, &times, &counts, cut.as_ref())
+    };
     // What this machine came late to send waits at the target for no fault of the target's.
-    if answer.outcome == Outcome::Overloaded && is_own {
+    if answer.outcome == IsolateOutcome::Overloaded && is_own {
         let cut =
             "two seconds' requests were under way, which this generator itself had sent late".to_owned();
-        return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), overloaded: None, ..answer };
+        return IsolateReport {
+            outcome: IsolateOutcome::GeneratorLimited,
+            cut: Some(cut),
+            overloaded: None,
+            ..answer
+        };
     }
     answer
 }
@@ -169,7 +176,7 @@ fn few(mut limits: Vec<String>) -> Vec<String> {
 
 /// What a design is called.
 #[must_use]
-pub fn named(design: Design) -> &'static str {
+pub fn design_name(design: Design) -> &'static str {
     match design {
         Design::Interleaved => "interleaved",
         Design::Blocks => "blocks",

@@ -1,13 +1,13 @@
 //! Hits to slots: what each variant did in each cell, and whether this machine was the limit. Pure.
 
-use seawall_isolate::slot::{Cell, Slot};
+use seawall_isolate::slot::{Cell, CellStats};
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::Fate;
-use seawall_load::fault::Fault;
-use seawall_load::stats::Histogram;
+use seawall_load::fate::CompletedRequest;
+use seawall_load::fault::RequestFault;
+use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use super::counts::Counts;
+use super::counts::RequestCounts;
 
 /// When one of ten requests is sent so much later than it was due, as a share of the median time, or later than [`LEAST_LAG`], this machine had
 /// other things to do. Times count from when it came to send them, so that a little of it colours none.
@@ -19,7 +19,7 @@ const LACK: f64 = 0.01;
 
 /// Hits of one variant in one cell.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Hits {
+pub(super) struct CellSamples {
     /// Seconds of those that were answered, or waited for until it was too late.
     times: Vec<f64>,
     /// Seconds that this machine was late with each.
@@ -29,17 +29,18 @@ pub(super) struct Hits {
     lacking: usize,
 }
 
-impl Hits {
+impl CellSamples {
     /// A hit that has ended. What nobody waits for any more took at least as long as it was waited for; who times out has failed, too.
-    pub(super) fn add(&mut self, fate: &Fate) {
+    pub(super) fn add(&mut self, fate: &CompletedRequest) {
         self.requests += 1;
         self.lags.push(seconds(fate.own_lag));
-        let waited = matches!(fate.outcome, Err(Fault::Timeout | Fault::Aborted));
+        let waited = matches!(fate.outcome, Err(RequestFault::Timeout | RequestFault::Aborted));
         if fate.is_good() || waited {
             self.times.push(seconds(time(fate)));
         }
-        self.failed += usize::from(!fate.is_good() && fate.outcome != Err(Fault::Aborted));
-        self.lacking += usize::from(matches!(fate.outcome, Err(Fault::Local(_) | Fault::Source(..))));
+        self.failed += usize::from(!fate.is_good() && fate.outcome != Err(RequestFault::Aborted));
+        self.lacking +=
+            usize::from(matches!(fate.outcome, Err(RequestFault::Local(_) | RequestFault::Source(..))));
     }
 
     pub(super) fn requests(&self) -> usize {
@@ -57,30 +58,30 @@ impl Hits {
     }
 
     /// None of nothing.
-    pub(super) fn slot(self, limited: bool) -> Option<Slot> {
+    pub(super) fn into_stats(self, limited: bool) -> Option<CellStats> {
         let limited = limited || self.is_limited();
-        (self.requests > 0).then(|| Slot::of(self.times, self.requests, self.failed, limited))
+        (self.requests > 0).then(|| CellStats::of(self.times, self.requests, self.failed, limited))
     }
 
     /// The same to be joined with those of other generators; none of nothing.
-    pub(super) fn share(&self, limited: bool) -> Option<Share> {
-        let mut times = Histogram::default();
+    pub(super) fn share(&self, limited: bool) -> Option<CellShare> {
+        let mut times = LatencyHistogram::default();
         self.times.iter().for_each(|time| times.record((time * SECOND as f64) as Nanos));
         let limited = limited || self.is_limited();
         let (requests, failed) = (self.requests, self.failed);
-        (requests > 0).then(|| Share { requests, failed, limited, times: Counted::of(&times) })
+        (requests > 0).then(|| CellShare { requests, failed, limited, times: CompactTimes::of(&times) })
     }
 }
 
 /// Times to a thousandth, in nanoseconds, and how often each was: a histogram with room for what may come takes a hundred times as much.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted(Vec<(Nanos, u64)>);
+pub struct CompactTimes(Vec<(Nanos, u64)>);
 
-impl Counted {
+impl CompactTimes {
     /// Those of a histogram.
     #[must_use]
-    pub fn of(times: &Histogram) -> Self {
-        Self(times.spread().buckets().collect())
+    pub fn of(times: &LatencyHistogram) -> Self {
+        Self(times.distribution().buckets().collect())
     }
 
     /// Each of them, as often as it was.
@@ -93,7 +94,7 @@ impl Counted {
 /// What one of several generators has of a slot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Share {
+pub struct CellShare {
     /// Requests that were due here, those that failed included.
     pub requests: usize,
     /// Of them without a good answer.
@@ -101,22 +102,22 @@ pub struct Share {
     /// This generator was the limit.
     pub limited: bool,
     /// Times of those that were answered, or waited for until it was too late.
-    pub times: Counted,
+    pub times: CompactTimes,
 }
 
-impl Share {
+impl CellShare {
     /// A slot of these; none of nothing.
     #[must_use]
-    pub fn joined(shares: &[&Self], limited: bool) -> Option<Slot> {
+    pub fn merge(shares: &[&Self], limited: bool) -> Option<CellStats> {
         let sum = |of: fn(&Self) -> usize| shares.iter().map(|share| of(share)).sum::<usize>();
         let (requests, failed) = (sum(|share| share.requests), sum(|share| share.failed));
         let times = shares.iter().flat_map(|share| share.times.each().map(seconds));
-        (requests > 0).then(|| Slot::of(times.collect(), requests, failed, limited))
+        (requests > 0).then(|| CellStats::of(times.collect(), requests, failed, limited))
     }
 }
 
 /// From when this machine came to send it to its end.
-fn time(fate: &Fate) -> Nanos {
+fn time(fate: &CompletedRequest) -> Nanos {
     fate.end.saturating_sub(fate.launched())
 }
 
@@ -126,25 +127,25 @@ fn seconds(nanos: Nanos) -> f64 {
 
 /// Cells of one load, one after the other.
 #[derive(Debug)]
-pub(super) struct Cells {
+pub(super) struct CellCollector {
     /// Nothing that was due before this counts.
     settle: Nanos,
     each: Nanos,
-    hits: Vec<Vec<Hits>>,
-    times: Vec<Histogram>,
-    counts: Vec<Counts>,
+    hits: Vec<Vec<CellSamples>>,
+    times: Vec<LatencyHistogram>,
+    counts: Vec<RequestCounts>,
 }
 
-impl Cells {
+impl CellCollector {
     /// So many cells of so many variants.
     pub(super) fn new(settle: Nanos, each: Nanos, cells: usize, variants: usize) -> Self {
-        let hits = vec![vec![Hits::default(); variants]; cells];
-        let times = vec![Histogram::default(); variants];
-        Self { settle, each: each.max(1), hits, times, counts: vec![Counts::default(); variants] }
+        let hits = vec![vec![CellSamples::default(); variants]; cells];
+        let times = vec![LatencyHistogram::default(); variants];
+        Self { settle, each: each.max(1), hits, times, counts: vec![RequestCounts::default(); variants] }
     }
 
     /// A hit of a variant.
-    pub(super) fn add(&mut self, fate: &Fate, variant: usize) {
+    pub(super) fn add(&mut self, fate: &CompletedRequest, variant: usize) {
         let Some(since) = fate.due.checked_sub(self.settle) else { return };
         let cell = usize::try_from(since / self.each).unwrap_or(usize::MAX);
         let Some(hits) = self.hits.get_mut(cell).and_then(|cell| cell.get_mut(variant)) else { return };
@@ -156,7 +157,7 @@ impl Cells {
     }
 
     /// What became of the hits of each variant.
-    pub(super) fn counts(&self) -> Vec<Counts> {
+    pub(super) fn counts(&self) -> Vec<RequestCounts> {
         self.counts.clone()
     }
 
@@ -166,10 +167,13 @@ impl Cells {
     }
 
     /// The cells in which all has ended that was due, and times of all answers.
-    pub(super) fn complete(self, due_before: impl Fn(Nanos) -> u64) -> (Vec<Vec<Hits>>, Vec<Histogram>) {
-        let is_complete = |(at, cell): &(usize, &Vec<Hits>)| {
+    pub(super) fn into_complete(
+        self,
+        due_before: impl Fn(Nanos) -> u64,
+    ) -> (Vec<Vec<CellSamples>>, Vec<LatencyHistogram>) {
+        let is_complete = |(at, cell): &(usize, &Vec<CellSamples>)| {
             let [from, to] = self.window(*at).map(&due_before);
-            cell.iter().map(Hits::requests).sum::<usize>() as u64 >= to - from
+            cell.iter().map(CellSamples::requests).sum::<usize>() as u64 >= to - from
         };
         let complete = self.hits.iter().enumerate().take_while(is_complete).count();
         let Self { mut hits, times, .. } = self;
@@ -179,8 +183,8 @@ impl Cells {
 }
 
 /// Slots of each cell. `limited` says that this machine was the limit of all of them.
-pub(super) fn told(cells: Vec<Vec<Hits>>, limited: bool) -> Vec<Cell> {
-    let slots = |cell: Vec<Hits>| cell.into_iter().map(|hits| hits.slot(limited)).collect();
+pub(super) fn cell_stats(cells: Vec<Vec<CellSamples>>, limited: bool) -> Vec<Cell> {
+    let slots = |cell: Vec<CellSamples>| cell.into_iter().map(|hits| hits.into_stats(limited)).collect();
     cells.into_iter().map(slots).collect()
 }
 
@@ -190,28 +194,38 @@ mod tests {
 
     const MS: Nanos = SECOND / 1000;
 
-    fn fate(due: Nanos, took: Nanos, outcome: Result<u16, Fault>) -> Fate {
+    fn fate(due: Nanos, took: Nanos, outcome: Result<u16, RequestFault>) -> CompletedRequest {
         let (sent, end) = (Some(due), due + took);
-        Fate { target: 0, due, sent, own_lag: 0, end, outcome, bytes_in: 0, retries: 0, carrier: None }
+        CompletedRequest {
+            target: 0,
+            due,
+            sent,
+            own_lag: 0,
+            end,
+            outcome,
+            bytes_in: 0,
+            retries: 0,
+            carrier: None,
+        }
     }
 
-    fn slot(fates: impl IntoIterator<Item = Fate>) -> Slot {
-        let mut hits = Hits::default();
+    fn slot(fates: impl IntoIterator<Item = CompletedRequest>) -> CellStats {
+        let mut hits = CellSamples::default();
         fates.into_iter().for_each(|fate| hits.add(&fate));
-        hits.slot(false).unwrap()
+        hits.into_stats(false).unwrap()
     }
 
     #[test]
     fn times_count_from_when_this_machine_came_to_send() {
-        let late = |at: u64| Fate { own_lag: 2 * MS, ..fate(at * MS, 12 * MS, Ok(200)) };
+        let late = |at: u64| CompletedRequest { own_lag: 2 * MS, ..fate(at * MS, 12 * MS, Ok(200)) };
         let slot = slot((0..20).map(late));
         assert!((slot.middle.unwrap() - 0.010).abs() < 1e-9 && !slot.limited, "{slot:?}");
     }
 
     #[test]
     fn what_was_not_answered_in_time_is_as_late_as_was_waited_and_what_failed_at_once_has_no_time() {
-        let slow = (0..10).map(|at| fate(at, 900 * MS, Err(Fault::Aborted)));
-        let hung = (0..10).map(|at| fate(at, 900 * MS, Err(Fault::Timeout)));
+        let slow = (0..10).map(|at| fate(at, 900 * MS, Err(RequestFault::Aborted)));
+        let hung = (0..10).map(|at| fate(at, 900 * MS, Err(RequestFault::Timeout)));
         let bad = (0..5).map(|at| fate(at, MS, Ok(503)));
         let slot = slot(slow.chain(hung).chain(bad));
         assert_eq!((slot.requests, slot.failed), (25, 15));
@@ -220,10 +234,11 @@ mod tests {
 
     #[test]
     fn a_machine_that_sends_late_or_has_no_ports_was_the_limit() {
-        let sent = |lag: Nanos| move |at: u64| Fate { own_lag: lag, ..fate(at, 8 * MS + lag, Ok(200)) };
+        let sent =
+            |lag: Nanos| move |at: u64| CompletedRequest { own_lag: lag, ..fate(at, 8 * MS + lag, Ok(200)) };
         assert!(!slot((0..50).map(sent(MS))).limited);
         assert!(slot((0..50).map(sent(3 * MS))).limited, "more than a quarter of 8 ms");
-        let lack = || fate(0, 0, Err(Fault::Local(std::io::ErrorKind::AddrNotAvailable)));
+        let lack = || fate(0, 0, Err(RequestFault::Local(std::io::ErrorKind::AddrNotAvailable)));
         assert!(slot((0..50).map(sent(0)).chain([lack()])).limited);
         assert!(!slot((0..200).map(sent(0)).chain([lack()])).limited);
     }
@@ -233,26 +248,26 @@ mod tests {
         let hit = |at: u64| {
             fate(at * MS, (10 + at * at % 17) * MS, if at.is_multiple_of(9) { Ok(503) } else { Ok(200) })
         };
-        let mut shares = vec![Hits::default(); 3];
+        let mut shares = vec![CellSamples::default(); 3];
         (0..600).for_each(|at| shares[at as usize % 3].add(&hit(at)));
         let shares: Vec<_> = shares.iter().filter_map(|hits| hits.share(false)).collect();
         let (joined, whole) =
-            (Share::joined(&shares.iter().collect::<Vec<_>>(), false).unwrap(), slot((0..600).map(hit)));
+            (CellShare::merge(&shares.iter().collect::<Vec<_>>(), false).unwrap(), slot((0..600).map(hit)));
         assert_eq!((joined.requests, joined.failed, joined.limited), (whole.requests, whole.failed, false));
         let near = |one: Option<f64>, other: Option<f64>| (one.unwrap() / other.unwrap() - 1.0).abs() < 2e-3;
         assert!(near(joined.middle, whole.middle) && near(joined.tail, whole.tail), "{joined:?} {whole:?}");
-        assert_eq!(Share::joined(&[], false), None);
+        assert_eq!(CellShare::merge(&[], false), None);
     }
 
     #[test]
     fn a_cell_counts_when_all_of_it_has_ended_and_what_settles_does_not() {
-        let mut cells = Cells::new(2 * MS, 10 * MS, 3, 2);
+        let mut cells = CellCollector::new(2 * MS, 10 * MS, 3, 2);
         // One due in each millisecond, until the thirtieth.
         (0..30).for_each(|at| cells.add(&fate(at * MS, MS, Ok(200)), at as usize % 2));
-        let (complete, times) = cells.complete(|at| at.div_ceil(MS));
-        let told = told(complete, false);
+        let (complete, times) = cells.into_complete(|at| at.div_ceil(MS));
+        let told = cell_stats(complete, false);
         assert_eq!(told.len(), 2, "the third lacks two");
-        assert_eq!(times.iter().map(Histogram::count).sum::<u64>(), 28);
+        assert_eq!(times.iter().map(LatencyHistogram::count).sum::<u64>(), 28);
         assert!(told.iter().flatten().all(|slot| slot.unwrap().requests == 5));
     }
 }

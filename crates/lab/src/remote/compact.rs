@@ -13,15 +13,15 @@ use serde::de::DeserializeOwned;
 const MAX_INFLATED: u64 = 512 << 20;
 
 /// A value; none of what cannot be written down.
-pub(super) fn packed(value: &impl Serialize) -> Option<String> {
+pub(super) fn pack(value: &impl Serialize) -> Option<String> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     serde_json::to_writer(&mut encoder, value).ok()?;
     encoder.flush().ok()?;
     Some(BASE64_STANDARD.encode(encoder.finish().ok()?))
 }
 
-/// What [`packed`] made.
-pub(super) fn unpacked<T: DeserializeOwned>(text: &str) -> Option<T> {
+/// What [`pack`] made.
+pub(super) fn unpack<T: DeserializeOwned>(text: &str) -> Option<T> {
     let deflated = BASE64_STANDARD.decode(text).ok()?;
     let mut bytes = Vec::new();
     ZlibDecoder::new(&deflated[..]).take(MAX_INFLATED).read_to_end(&mut bytes).ok()?;

@@ -3,21 +3,21 @@
 use std::borrow::Cow;
 
 use seawall_load::clock::Nanos;
-use seawall_load::control::Early;
-use seawall_load::interval::{Brief, Interval};
-use seawall_probe::{Finding, Grade};
+use seawall_load::control::RunStopReason;
+use seawall_load::interval::{CompactInterval, IntervalStats};
+use seawall_probe::{FindingGrade, MachineFinding};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::carry::Carried;
-use crate::verdict::Reason;
+use crate::carry::TrialResult;
+use crate::verdict::VerdictReason;
 
 /// One generator's part of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct LoadPartResult {
     /// All that it measured, as finely as it did, from the start until the last answer.
     #[serde(serialize_with = "whole")]
-    pub total: Interval,
+    pub total: IntervalStats,
     /// Hits that the schedule made due of its slice; none in a closed loop.
     pub scheduled: Option<u64>,
     /// For how long hits were counted.
@@ -27,21 +27,21 @@ pub struct Part {
     /// That sent.
     pub threads: usize,
     /// Why it ended before its schedule, if it did.
-    pub early: Option<Early>,
+    pub early: Option<RunStopReason>,
     /// What speaks against this generator.
-    pub findings: Vec<Reason>,
+    pub findings: Vec<VerdictReason>,
     /// Every check of its machine, the passed ones included.
-    pub machine: Vec<Check>,
+    pub machine: Vec<MachineCheck>,
     /// Records written by it.
     pub records: u64,
     /// What could not be written or read to its end, in words.
     pub mistakes: Vec<String>,
 }
 
-/// A check of a machine, as a [`Finding`] says it.
+/// A check of a machine, as a [`MachineFinding`] says it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Check {
+pub struct MachineCheck {
     /// Its stable name.
     pub id: Cow<'static, str>,
     /// What it came to, such as `fine`.
@@ -50,42 +50,42 @@ pub struct Check {
     pub text: String,
 }
 
-impl From<&Finding> for Check {
-    fn from(finding: &Finding) -> Self {
+impl From<&MachineFinding> for MachineCheck {
+    fn from(finding: &MachineFinding) -> Self {
         let verdict = match finding.grade {
-            Grade::Fine => "fine",
-            Grade::Noted => "noted",
-            Grade::Untested => "untested",
-            Grade::Degraded => "degraded",
-            Grade::Invalid => "invalid",
+            FindingGrade::Fine => "fine",
+            FindingGrade::Noted => "noted",
+            FindingGrade::Untested => "untested",
+            FindingGrade::Degraded => "degraded",
+            FindingGrade::Invalid => "invalid",
         };
         Self { id: finding.id.into(), verdict: verdict.into(), text: finding.text.clone() }
     }
 }
 
-impl From<Carried> for Part {
-    fn from(carried: Carried) -> Self {
-        let Carried { outcome, judgement, .. } = carried;
+impl From<TrialResult> for LoadPartResult {
+    fn from(carried: TrialResult) -> Self {
+        let TrialResult { outcome, judgement, .. } = carried;
         let (records, unwritten) = match outcome.written {
             Ok(records) => (records, None),
             Err(error) => (0, Some(format!("results could not be written: {error}"))),
         };
-        let unread = outcome.mistake.map(|mistake| mistake.to_string());
+        let unread = outcome.input_error.map(|mistake| mistake.to_string());
         Self {
-            total: Interval { from: 0, to: outcome.elapsed, stats: outcome.total },
+            total: IntervalStats { from: 0, to: outcome.elapsed, stats: outcome.total },
             scheduled: outcome.scheduled,
             scheduled_for: outcome.scheduled_for,
             elapsed: outcome.elapsed,
             threads: outcome.threads,
-            early: outcome.early,
+            early: outcome.stop_reason,
             findings: judgement.reasons,
-            machine: judgement.machine.iter().map(Check::from).collect(),
+            machine: judgement.machine.iter().map(MachineCheck::from).collect(),
             records,
             mistakes: unwritten.into_iter().chain(unread).collect(),
         }
     }
 }
 
-fn whole<S: Serializer>(total: &Interval, serializer: S) -> Result<S::Ok, S::Error> {
-    Brief::whole(total).serialize(serializer)
+fn whole<S: Serializer>(total: &IntervalStats, serializer: S) -> Result<S::Ok, S::Error> {
+    CompactInterval::exact(total).serialize(serializer)
 }

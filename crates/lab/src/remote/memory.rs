@@ -1,7 +1,7 @@
 //! How much a generator may have in flight before its memory is used up, where that is limited.
 
 use seawall_cgroup::memory_limit;
-use seawall_probe::files::Files;
+use seawall_probe::files::HostFiles;
 
 /// Where a container finds the limit of its own group: versions 2 and 1.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -14,7 +14,7 @@ const EACH: u64 = 24 << 10;
 
 /// Most requests in flight for which there is memory; none where nothing limits it.
 #[must_use]
-pub fn most_in_flight(files: &impl Files) -> Option<usize> {
+pub fn most_in_flight(files: &impl HostFiles) -> Option<usize> {
     let limit = LIMITS.iter().find_map(|path| memory_limit(&files.read(path).ok()?).flatten())?;
     usize::try_from((limit.saturating_sub(BASE) / EACH).max(1)).ok()
 }

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment, Variation};
-use seawall_cause::watched::{Carrier, Hit, How};
+use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_isolate::segment::{Design, Segment};
-use seawall_search::goal::{Goal, Lateness};
-use seawall_search::offer::{Offer, Purpose, Rule};
-use seawall_search::seen::Block;
-use seawall_search::vote::Standard;
+use seawall_search::goal::{LatencyGoal, SearchGoal};
+use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
+use seawall_search::seen::BlockCounts;
+use seawall_search::vote::TrialCriteria;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Purpose", rename_all = "kebab-case")]
+#[serde(remote = "TrialPurpose", rename_all = "kebab-case")]
 enum PurposeMirror {
     Baseline,
     Ladder,
@@ -28,40 +28,40 @@ enum PurposeMirror {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Lateness", deny_unknown_fields)]
+#[serde(remote = "LatencyGoal", deny_unknown_fields)]
 struct LatenessMirror {
     share: f64,
     than: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Late(#[serde(with = "LatenessMirror")] Lateness);
+struct Late(#[serde(with = "LatenessMirror")] LatencyGoal);
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Goal", deny_unknown_fields)]
+#[serde(remote = "SearchGoal", deny_unknown_fields)]
 struct GoalMirror {
     errors: f64,
     #[serde(with = "late")]
-    late: Option<Lateness>,
+    late: Option<LatencyGoal>,
 }
 
 mod late {
-    use super::{Deserialize, Deserializer, Late, Lateness, Serialize, Serializer};
+    use super::{Deserialize, Deserializer, Late, LatencyGoal, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(late: &Option<Lateness>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(late: &Option<LatencyGoal>, to: S) -> Result<S::Ok, S::Error> {
         late.map(Late).serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Lateness>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LatencyGoal>, D::Error> {
         Ok(Option::<Late>::deserialize(from)?.map(|late| late.0))
     }
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Standard", deny_unknown_fields)]
+#[serde(remote = "TrialCriteria", deny_unknown_fields)]
 struct StandardMirror {
     #[serde(with = "GoalMirror")]
-    goal: Goal,
+    goal: SearchGoal,
     #[serde(with = "number")]
     tolerance: f64,
     settle: f64,
@@ -87,44 +87,44 @@ mod number {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Rule", rename_all = "kebab-case")]
+#[serde(remote = "StopRule", rename_all = "kebab-case")]
 enum RuleMirror {
-    Whole(#[serde(with = "StandardMirror")] Standard),
-    Decided(#[serde(with = "StandardMirror")] Standard),
+    Whole(#[serde(with = "StandardMirror")] TrialCriteria),
+    Decided(#[serde(with = "StandardMirror")] TrialCriteria),
     Fails(#[serde(with = "number")] f64),
     Calm(#[serde(with = "number")] f64),
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Offer", deny_unknown_fields)]
+#[serde(remote = "TrialSpec", deny_unknown_fields)]
 pub(super) struct OfferMirror {
     #[serde(with = "PurposeMirror")]
-    purpose: Purpose,
+    purpose: TrialPurpose,
     rate: f64,
     least: Duration,
     most: Duration,
     #[serde(with = "RuleMirror")]
-    rule: Rule,
+    rule: StopRule,
     #[serde(with = "number")]
     most_in_flight: f64,
     drain: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "experiment::Spacing", rename_all = "kebab-case")]
+#[serde(remote = "experiment::RequestSpacing", rename_all = "kebab-case")]
 enum SpacingMirror {
     Even,
     Poisson,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "experiment::Load", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(remote = "experiment::ExperimentLoad", rename_all = "kebab-case", deny_unknown_fields)]
 enum LoadMirror {
     Rate {
         rate: f64,
         lasts: Duration,
         #[serde(with = "SpacingMirror")]
-        spacing: experiment::Spacing,
+        spacing: experiment::RequestSpacing,
     },
     Clients {
         clients: usize,
@@ -158,7 +158,7 @@ pub(super) struct ExperimentMirror {
     #[serde(skip)]
     name: &'static str,
     #[serde(with = "LoadMirror")]
-    load: experiment::Load,
+    load: experiment::ExperimentLoad,
     #[serde(with = "VariationMirror")]
     variation: Variation,
     most_in_flight: usize,
@@ -166,7 +166,7 @@ pub(super) struct ExperimentMirror {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "How", rename_all = "kebab-case")]
+#[serde(remote = "ObservedOutcome", rename_all = "kebab-case")]
 enum HowMirror {
     Good,
     Status(u16),
@@ -187,7 +187,7 @@ pub(super) struct HitRow(
     Option<f64>,
     f64,
     f64,
-    #[serde(with = "HowMirror")] How,
+    #[serde(with = "HowMirror")] ObservedOutcome,
     u64,
     Option<CarrierRow>,
 );
@@ -196,29 +196,24 @@ pub(super) struct HitRow(
 #[derive(Serialize, Deserialize)]
 struct CarrierRow(u64, u64, f64, f64, Option<f64>, Option<f64>);
 
-impl From<&Hit> for HitRow {
-    fn from(hit: &Hit) -> Self {
-        let Hit { due, sent, lag, end, how, bytes, carrier } = *hit;
-        let row = |one: Carrier| {
-            let Carrier { number, before, idle, connect, tls, first_byte } = one;
+impl From<&ObservedRequest> for HitRow {
+    fn from(hit: &ObservedRequest) -> Self {
+        let ObservedRequest { due, sent, lag, end, outcome: how, bytes, connection: carrier } = *hit;
+        let row = |one: RequestConnection| {
+            let RequestConnection { number, earlier_requests: before, idle, connect, tls, first_byte } = one;
             CarrierRow(number, before, idle, connect, tls, first_byte)
         };
         Self(due, sent, lag, end, how, bytes, carrier.map(row))
     }
 }
 
-impl From<HitRow> for Hit {
+impl From<HitRow> for ObservedRequest {
     fn from(row: HitRow) -> Self {
         let HitRow(due, sent, lag, end, how, bytes, carrier) = row;
-        let carrier = carrier.map(|CarrierRow(number, before, idle, connect, tls, first_byte)| Carrier {
-            number,
-            before,
-            idle,
-            connect,
-            tls,
-            first_byte,
+        let carrier = carrier.map(|CarrierRow(number, before, idle, connect, tls, first_byte)| {
+            RequestConnection { number, earlier_requests: before, idle, connect, tls, first_byte }
         });
-        Self { due, sent, lag, end, how, bytes, carrier }
+        Self { due, sent, lag, end, outcome: how, bytes, connection: carrier }
     }
 }
 
@@ -226,14 +221,14 @@ impl From<HitRow> for Hit {
 #[derive(Serialize, Deserialize)]
 pub(super) struct BlockRow(u32, u32, u32, u32, u32, u32, f64, f64);
 
-impl From<&Block> for BlockRow {
-    fn from(block: &Block) -> Self {
-        let Block { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
+impl From<&BlockCounts> for BlockRow {
+    fn from(block: &BlockCounts) -> Self {
+        let BlockCounts { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
         Self(sent, good, errors, timely, late, in_flight, latency, slowest)
     }
 }
 
-impl From<BlockRow> for Block {
+impl From<BlockRow> for BlockCounts {
     fn from(row: BlockRow) -> Self {
         let BlockRow(sent, good, errors, timely, late, in_flight, latency, slowest) = row;
         Self { sent, good, errors, timely, late, in_flight, latency, slowest }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use seawall_probe::files::Files;
-use seawall_probe::snapshot::{Level, quotas};
+use seawall_probe::files::HostFiles;
+use seawall_probe::snapshot::{GroupQuota, quotas};
 
 /// The quotas around this process, as they were seen last.
-pub struct Quota<F> {
+pub struct QuotaWatch<F> {
     files: F,
     process: u32,
-    last: Vec<Level>,
+    last: Vec<GroupQuota>,
 }
 
-impl<F: Files> Quota<F> {
+impl<F: HostFiles> QuotaWatch<F> {
     /// Of the process with this number, from now on. Where there is no quota, or none that can be read, nothing is ever said.
     #[must_use]
     pub fn watch(files: F, process: u32) -> Self {
@@ -27,14 +27,14 @@ impl<F: Files> Quota<F> {
     }
 
     /// What happened since the last look, in words, if anything did.
-    pub fn stopped(&mut self) -> Option<String> {
+    pub fn describe_throttling(&mut self) -> Option<String> {
         let now = quotas(&self.files, self.process).ok()?;
         let before = std::mem::replace(&mut self.last, now);
         let levels = self.last.iter().filter_map(|level| {
             let before = before.iter().find(|known| known.directory == level.directory)?;
             let [was, is] = [before, level].map(|level| level.throttling);
-            let periods = is.throttled.saturating_sub(was.throttled);
-            let stopped = is.stopped.saturating_sub(was.stopped);
+            let periods = is.throttled_periods.saturating_sub(was.throttled_periods);
+            let stopped = is.throttled_time.saturating_sub(was.throttled_time);
             (periods > 0).then_some((stopped, periods, is.periods.saturating_sub(was.periods), level.cores))
         });
         let (stopped, throttled, periods, cores) = levels.max_by_key(|(stopped, ..)| *stopped)?;
@@ -67,19 +67,19 @@ mod tests {
     #[test]
     fn who_was_stopped_by_a_quota_says_for_how_long_since_the_last_look() {
         let texts = machine();
-        let mut quota = Quota::watch(&texts, 7);
-        assert_eq!((quota.cores(), quota.stopped()), (Some(0.5), None));
+        let mut quota = QuotaWatch::watch(&texts, 7);
+        assert_eq!((quota.cores(), quota.describe_throttling()), (Some(0.5), None));
         texts.set(STAT, "nr_periods 20\nnr_throttled 5\nthrottled_usec 65000\n");
         let said = "stopped for 60.0ms in 3 of 10 periods by its CPU quota of 0.5 cores";
-        assert_eq!(quota.stopped().as_deref(), Some(said));
-        assert_eq!(quota.stopped(), None);
+        assert_eq!(quota.describe_throttling().as_deref(), Some(said));
+        assert_eq!(quota.describe_throttling(), None);
     }
 
     #[test]
     fn without_a_quota_nothing_is_said() {
         let texts = machine();
         texts.set("/sys/fs/cgroup/cpu.max", "max 100000\n");
-        let mut quota = Quota::watch(&texts, 7);
-        assert_eq!((quota.cores(), quota.stopped()), (None, None));
+        let mut quota = QuotaWatch::watch(&texts, 7);
+        assert_eq!((quota.cores(), quota.describe_throttling()), (None, None));
     }
 }

@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
-use seawall_cause::watched::Watched;
-use seawall_load::interval::{Brief, Interval};
-use seawall_load::stats::Stats;
-use seawall_search::offer::Offer;
-use seawall_search::seen::{Block, Seen};
+use seawall_cause::watched::ExperimentObservation;
+use seawall_load::interval::{CompactInterval, IntervalStats};
+use seawall_load::stats::LoadStats;
+use seawall_search::offer::TrialSpec;
+use seawall_search::seen::{BlockCounts, TrialObservation};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::compact::{packed, unpacked};
+use super::compact::{pack, unpack};
 use super::mirrors::{BlockRow, ExperimentMirror, HitRow, OfferMirror};
 use crate::ground::Calibration;
 
@@ -23,9 +23,9 @@ const MOST_OF_HITS: usize = 2 << 20;
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Work {
+pub enum SearchTask {
     /// A part of an offer.
-    Offer(#[serde(with = "OfferMirror")] Offer),
+    Offer(#[serde(with = "OfferMirror")] TrialSpec),
     /// A part of an experiment.
     Experiment(#[serde(with = "ExperimentMirror")] Experiment),
     /// How much this generator can send.
@@ -37,45 +37,47 @@ pub enum Work {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Done {
+pub enum SearchTaskResult {
     /// Of an offer.
-    Offer(Box<Offered>),
+    Offer(Box<TrialPartResult>),
     /// Of an experiment.
-    Experiment(Tried),
+    Experiment(ExperimentPartResult),
     /// Of a calibration.
-    Calibrated(Calibrated),
+    Calibrated(CalibrationResult),
     /// They are closed.
     HungUp,
 }
 
 /// Blocks that are complete, in order and without a gap.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Blocks(pub Vec<Block>);
+pub struct BlockList(pub Vec<BlockCounts>);
 
-impl Serialize for Blocks {
+impl Serialize for BlockList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(BlockRow::from))
     }
 }
 
-impl<'de> Deserialize<'de> for Blocks {
+impl<'de> Deserialize<'de> for BlockList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let rows = Vec::<BlockRow>::deserialize(deserializer)?;
-        Ok(Self(rows.into_iter().map(Block::from).collect()))
+        Ok(Self(rows.into_iter().map(BlockCounts::from).collect()))
     }
 }
 
-impl Blocks {
+impl BlockList {
     /// Of parts that were sent at the same time, as far as all of them have come.
     #[must_use]
-    pub fn together(parts: &[&[Block]]) -> Vec<Block> {
+    pub fn merge(parts: &[&[BlockCounts]]) -> Vec<BlockCounts> {
         let complete = parts.iter().map(|part| part.len()).min().unwrap_or(0);
-        (0..complete).map(|at| parts.iter().map(|part| part[at]).fold(Block::default(), beside)).collect()
+        (0..complete)
+            .map(|at| parts.iter().map(|part| part[at]).fold(BlockCounts::default(), beside))
+            .collect()
     }
 }
 
-fn beside(one: Block, other: Block) -> Block {
-    Block {
+fn beside(one: BlockCounts, other: BlockCounts) -> BlockCounts {
+    BlockCounts {
         sent: one.sent.saturating_add(other.sent),
         good: one.good.saturating_add(other.good),
         errors: one.errors.saturating_add(other.errors),
@@ -90,7 +92,7 @@ fn beside(one: Block, other: Block) -> Block {
 /// What was seen of a part of an offer, its blocks aside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Offered {
+pub struct TrialPartResult {
     /// How long it took, with the wait for what was outstanding.
     pub took: Duration,
     /// Why nothing of it can be believed: this generator's fault, in words.
@@ -103,26 +105,26 @@ pub struct Offered {
     pub interrupted: bool,
     /// All figures, as finely as they were measured.
     #[serde(serialize_with = "whole")]
-    pub total: Interval,
+    pub total: IntervalStats,
 }
 
-fn whole<S: Serializer>(total: &Interval, serializer: S) -> Result<S::Ok, S::Error> {
-    Brief::whole(total).serialize(serializer)
+fn whole<S: Serializer>(total: &IntervalStats, serializer: S) -> Result<S::Ok, S::Error> {
+    CompactInterval::exact(total).serialize(serializer)
 }
 
-impl Offered {
+impl TrialPartResult {
     /// Of what a rig has seen.
     #[must_use]
-    pub fn new(seen: Seen, stats: Stats) -> Self {
-        let Seen { took, invalid, no_port, away, interrupted, .. } = seen;
+    pub fn new(seen: TrialObservation, stats: LoadStats) -> Self {
+        let TrialObservation { took, invalid, no_port, target_is_down: away, interrupted, .. } = seen;
         let to = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        Self { took, invalid, no_port, away, interrupted, total: Interval { from: 0, to, stats } }
+        Self { took, invalid, no_port, away, interrupted, total: IntervalStats { from: 0, to, stats } }
     }
 }
 
 /// What was seen of a part of an experiment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried(pub Watched);
+pub struct ExperimentPartResult(pub ExperimentObservation);
 
 /// The same in a line.
 #[derive(Serialize, Deserialize)]
@@ -139,14 +141,14 @@ struct TriedLine {
     interrupted: bool,
 }
 
-impl Serialize for Tried {
+impl Serialize for ExperimentPartResult {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let told = &self.0;
-        let hits = packed(&told.hits.iter().map(HitRow::from).collect::<Vec<_>>());
+        let hits = pack(&told.requests.iter().map(HitRow::from).collect::<Vec<_>>());
         let hits = hits.filter(|hits| hits.len() <= MOST_OF_HITS);
         let too_many = hits
             .is_none()
-            .then(|| format!("{} requests are more than a pod can tell of one by one", told.hits.len()));
+            .then(|| format!("{} requests are more than a pod can tell of one by one", told.requests.len()));
         TriedLine {
             hits: hits.unwrap_or_default(),
             connections: told.connections,
@@ -162,15 +164,15 @@ impl Serialize for Tried {
     }
 }
 
-impl<'de> Deserialize<'de> for Tried {
+impl<'de> Deserialize<'de> for ExperimentPartResult {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let line = TriedLine::deserialize(deserializer)?;
         let rows: Vec<HitRow> = match line.hits.as_str() {
             "" => Vec::new(),
-            hits => unpacked(hits).ok_or_else(|| serde::de::Error::custom("no hits in base64"))?,
+            hits => unpack(hits).ok_or_else(|| serde::de::Error::custom("no hits in base64"))?,
         };
-        Ok(Self(Watched {
-            hits: rows.into_iter().map(Into::into).collect(),
+        Ok(Self(ExperimentObservation {
+            requests: rows.into_iter().map(Into::into).collect(),
             connections: line.connections,
             retried: line.retried,
             lookups: line.lookups,
@@ -183,16 +185,16 @@ impl<'de> Deserialize<'de> for Tried {
     }
 }
 
-impl Tried {
+impl ExperimentPartResult {
     /// Parts of one experiment as one: requests in the order in which they were due, counted from the first; connections of each apart.
     #[must_use]
-    pub fn together(parts: Vec<Self>) -> Watched {
-        let mut all = Watched::default();
+    pub fn merge(parts: Vec<Self>) -> ExperimentObservation {
+        let mut all = ExperimentObservation::default();
         for (place, Self(part)) in (0_u64..).zip(parts) {
             // No generator opens so many in one experiment.
             let number = |number: u64| (place << 32) | (number & u64::from(u32::MAX));
-            all.hits.extend(part.hits.into_iter().map(|mut hit| {
-                hit.carrier.iter_mut().for_each(|carrier| carrier.number = number(carrier.number));
+            all.requests.extend(part.requests.into_iter().map(|mut hit| {
+                hit.connection.iter_mut().for_each(|carrier| carrier.number = number(carrier.number));
                 hit
             }));
             all.connections = all.connections.saturating_add(part.connections);
@@ -204,9 +206,9 @@ impl Tried {
             all.impossible = all.impossible.or(part.impossible);
             all.interrupted |= part.interrupted;
         }
-        all.hits.sort_by(|one, other| one.due.total_cmp(&other.due));
-        let first = all.hits.first().map_or(0.0, |hit| hit.due);
-        for hit in &mut all.hits {
+        all.requests.sort_by(|one, other| one.due.total_cmp(&other.due));
+        let first = all.requests.first().map_or(0.0, |hit| hit.due);
+        for hit in &mut all.requests {
             hit.due -= first;
             hit.end -= first;
             hit.sent = hit.sent.map(|sent| sent - first);
@@ -218,7 +220,7 @@ impl Tried {
 /// A [`Calibration`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Calibrated {
+pub struct CalibrationResult {
     /// Requests a second that it can send by itself, if that could be told.
     pub most: Option<f64>,
     /// How that was found out.
@@ -231,22 +233,22 @@ pub struct Calibrated {
     pub clients: u32,
 }
 
-impl Calibrated {
+impl CalibrationResult {
     /// Of a ground that keeps so many clients busy at most.
     #[must_use]
     pub fn new(calibration: Calibration, clients: u32) -> Self {
-        let Calibration { most, how, took, interrupted } = calibration;
+        let Calibration { max_rate: most, explanation: how, took, interrupted } = calibration;
         Self { most, how, took, interrupted, clients }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_cause::experiment::{Load, Spacing, Variation};
-    use seawall_cause::watched::{Carrier, Hit, How};
-    use seawall_search::goal::{Goal, Lateness};
-    use seawall_search::offer::{Purpose, Rule};
-    use seawall_search::vote::Standard;
+    use seawall_cause::experiment::{ExperimentLoad, RequestSpacing, Variation};
+    use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
+    use seawall_search::goal::{LatencyGoal, SearchGoal};
+    use seawall_search::offer::{StopRule, TrialPurpose};
+    use seawall_search::vote::TrialCriteria;
 
     use super::*;
 
@@ -256,55 +258,76 @@ mod tests {
 
     #[test]
     fn works_are_read_as_they_were_written() {
-        let late = Some(Lateness { share: 0.01, than: Duration::from_millis(250) });
-        let goal = Goal { errors: 0.001, late };
+        let late = Some(LatencyGoal { share: 0.01, than: Duration::from_millis(250) });
+        let goal = SearchGoal { errors: 0.001, late };
         let standard =
-            Standard { goal, tolerance: 0.1, settle: 0.3, least: 2.0, service: 1.0 / 3.0, slowest: 0.9 };
+            TrialCriteria { goal, tolerance: 0.1, settle: 0.3, least: 2.0, service: 1.0 / 3.0, slowest: 0.9 };
         let (least, most) = (Duration::from_secs(2), Duration::from_secs(20));
-        for rule in [Rule::Whole(standard), Rule::Decided(standard), Rule::Fails(0.5), Rule::Calm(0.1)] {
-            let (purpose, drain) = (Purpose::Narrow, Duration::from_millis(300));
-            let offer = Offer { purpose, rate: 1e3 / 7.0, least, most, rule, most_in_flight: 99.5, drain };
-            assert_eq!(again(&Work::Offer(offer)), Work::Offer(offer));
+        for rule in [
+            StopRule::Whole(standard),
+            StopRule::Decided(standard),
+            StopRule::Fails(0.5),
+            StopRule::Calm(0.1),
+        ] {
+            let (purpose, drain) = (TrialPurpose::Narrow, Duration::from_millis(300));
+            let offer =
+                TrialSpec { purpose, rate: 1e3 / 7.0, least, most, rule, most_in_flight: 99.5, drain };
+            assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer));
         }
-        let (rule, purpose, drain) = (Rule::Calm(f64::INFINITY), Purpose::Probe, Duration::ZERO);
-        let offer = Offer { purpose, rate: 1.0, least, most, rule, most_in_flight: f64::INFINITY, drain };
-        assert_eq!(again(&Work::Offer(offer)), Work::Offer(offer), "without a bound");
+        let (rule, purpose, drain) = (StopRule::Calm(f64::INFINITY), TrialPurpose::Probe, Duration::ZERO);
+        let offer = TrialSpec { purpose, rate: 1.0, least, most, rule, most_in_flight: f64::INFINITY, drain };
+        assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer), "without a bound");
         let loads = [
-            Load::Rate { rate: 7.1, lasts: most, spacing: Spacing::Poisson },
-            Load::Clients { clients: 7, lasts: most, requests: 99 },
-            Load::Bursts { size: 7, times: 3, every: least, quiet: most },
+            ExperimentLoad::Rate { rate: 7.1, lasts: most, spacing: RequestSpacing::Poisson },
+            ExperimentLoad::Clients { clients: 7, lasts: most, requests: 99 },
+            ExperimentLoad::Bursts { size: 7, times: 3, every: least, quiet: most },
         ];
         for load in loads {
             let variation = Variation { keep_alive: Some(false), timeout: Some(most), ..Variation::NONE };
             // A name is for reports.
             let tried = Experiment { name: "", load, variation, most_in_flight: 5, drain: least };
-            assert_eq!(again(&Work::Experiment(tried.clone())), Work::Experiment(tried));
+            assert_eq!(again(&SearchTask::Experiment(tried.clone())), SearchTask::Experiment(tried));
         }
-        assert_eq!(again(&[Work::Calibrate, Work::HangUp]), [Work::Calibrate, Work::HangUp]);
+        assert_eq!(
+            again(&[SearchTask::Calibrate, SearchTask::HangUp]),
+            [SearchTask::Calibrate, SearchTask::HangUp]
+        );
     }
 
-    fn hit(due: f64, number: u64) -> Hit {
-        let carrier = Some(Carrier { number, before: 2, first_byte: Some(0.1), ..Carrier::default() });
-        Hit {
+    fn hit(due: f64, number: u64) -> ObservedRequest {
+        let carrier = Some(RequestConnection {
+            number,
+            earlier_requests: 2,
+            first_byte: Some(0.1),
+            ..RequestConnection::default()
+        });
+        ObservedRequest {
             due,
             sent: Some(due + 0.1),
             lag: 0.01,
             end: due + 1.0,
-            how: How::Status(503),
+            outcome: ObservedOutcome::Status(503),
             bytes: 5,
-            carrier,
+            connection: carrier,
         }
     }
 
     #[test]
     fn an_experiment_in_parts_is_one_in_the_order_in_which_requests_were_due() {
-        let part = |hits: Vec<Hit>| Tried(Watched { hits, connections: 2, ..Watched::default() });
+        let part = |hits: Vec<ObservedRequest>| {
+            ExperimentPartResult(ExperimentObservation {
+                requests: hits,
+                connections: 2,
+                ..ExperimentObservation::default()
+            })
+        };
         let parts = vec![part(vec![hit(1.0, 1), hit(3.0, 2)]), part(vec![hit(2.0, 1)])];
         assert_eq!(parts.iter().map(again).collect::<Vec<_>>(), parts);
-        let all = Tried::together(parts);
-        assert_eq!(all.hits.iter().map(|hit| hit.due).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
-        assert_eq!((all.connections, all.hits[1].end), (4, 2.0));
-        let mut numbers: Vec<_> = all.hits.iter().filter_map(|hit| Some(hit.carrier?.number)).collect();
+        let all = ExperimentPartResult::merge(parts);
+        assert_eq!(all.requests.iter().map(|hit| hit.due).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
+        assert_eq!((all.connections, all.requests[1].end), (4, 2.0));
+        let mut numbers: Vec<_> =
+            all.requests.iter().filter_map(|hit| Some(hit.connection?.number)).collect();
         numbers.dedup();
         assert_eq!(numbers.len(), 3, "connections of two generators are two");
     }
@@ -316,20 +339,25 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 11) as f64 / 1e9
         };
-        let mut one = |number| Hit { lag: next(), end: next(), sent: Some(next()), ..hit(next(), number) };
+        let mut one =
+            |number| ObservedRequest { lag: next(), end: next(), sent: Some(next()), ..hit(next(), number) };
         let hits: Vec<_> = (0..60_000).map(&mut one).collect();
-        let told = again(&Tried(Watched { hits, ..Watched::default() })).0;
-        assert_eq!(told.hits.len(), 0);
+        let told = again(&ExperimentPartResult(ExperimentObservation {
+            requests: hits,
+            ..ExperimentObservation::default()
+        }))
+        .0;
+        assert_eq!(told.requests.len(), 0);
         assert!(told.invalid.is_some_and(|why| why.starts_with("60000 requests are more")));
     }
 
     #[test]
     fn blocks_of_parts_are_those_of_the_whole_as_far_as_all_have_come() {
-        let block = |sent, latency| Block { sent, latency, slowest: latency, ..Block::default() };
+        let block = |sent, latency| BlockCounts { sent, latency, slowest: latency, ..BlockCounts::default() };
         let (one, other) = ([block(1, 0.5), block(2, 1.0)], [block(3, 0.25)]);
-        let together = Blocks::together(&[&one, &other]);
-        assert_eq!(together, [Block { slowest: 0.5, ..block(4, 0.75) }]);
-        let read = again(&Blocks(one.to_vec()));
+        let together = BlockList::merge(&[&one, &other]);
+        assert_eq!(together, [BlockCounts { slowest: 0.5, ..block(4, 0.75) }]);
+        let read = again(&BlockList(one.to_vec()));
         assert_eq!(read.0, one);
     }
 }

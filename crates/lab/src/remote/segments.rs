@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 use seawall_isolate::segment::{Design, Segment};
 use seawall_isolate::slot::Cell;
 use seawall_load::clock::Nanos;
-use seawall_load::stats::Histogram;
+use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
 use super::mirrors::{DesignMirror, SegmentMirror};
-use crate::isolate::counts::Counts;
-use crate::isolate::slots::{Counted, Share};
-use crate::isolate::{Cut, Seen};
+use crate::isolate::counts::RequestCounts;
+use crate::isolate::slots::{CellShare, CompactTimes};
+use crate::isolate::{IsolateStopReason, SegmentResult};
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Work {
+pub enum SegmentTask {
     /// Say which ways there are.
     Ways,
     /// Open the connections of a part of a segment.
@@ -41,13 +41,13 @@ pub enum Work {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Done {
+pub enum SegmentTaskResult {
     /// The ways that there are.
-    Ways(Ways),
+    Ways(VariantList),
     /// The connections stand.
     Open,
     /// What was seen of what was sent.
-    Sent(Box<Sent>),
+    Sent(Box<SentSegmentPart>),
     /// It was not done, in words.
     Impossible(String),
 }
@@ -55,17 +55,17 @@ pub enum Done {
 /// Ways as one that goes them knows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ways {
+pub struct VariantList {
     /// What all of them lead to.
     pub target: String,
     /// They, the reference first.
-    pub ways: Vec<Known>,
+    pub ways: Vec<VariantInfo>,
 }
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct VariantInfo {
     /// Its name.
     pub name: String,
     /// What it has different, in words.
@@ -78,17 +78,17 @@ pub struct Known {
 /// What was seen of a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sent {
+pub struct SentSegmentPart {
     /// Cells that came to their end, by way.
     #[serde(with = "deflated")]
-    pub cells: Vec<Vec<Option<Share>>>,
+    pub cells: Vec<Vec<Option<CellShare>>>,
     /// Times of answers by way.
     #[serde(with = "deflated")]
-    pub times: Vec<Counted>,
+    pub times: Vec<CompactTimes>,
     /// What became of requests, by way.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<RequestCounts>,
     /// Why nothing more is to be sent.
-    pub cut: Option<Cut>,
+    pub cut: Option<IsolateStopReason>,
     /// Why this generator was the limit, in words.
     pub limits: Vec<String>,
 }
@@ -99,17 +99,17 @@ mod deflated {
     use serde::ser::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::super::compact::{packed, unpacked};
+    use super::super::compact::{pack, unpack};
 
     pub(super) fn serialize<T: Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-        packed(value).ok_or_else(|| S::Error::custom("it cannot be written down"))?.serialize(to)
+        pack(value).ok_or_else(|| S::Error::custom("it cannot be written down"))?.serialize(to)
     }
 
     pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
         from: D,
     ) -> Result<T, D::Error> {
         let text = String::deserialize(from)?;
-        unpacked(&text).ok_or_else(|| D::Error::custom("no figures in base64"))
+        unpack(&text).ok_or_else(|| D::Error::custom("no figures in base64"))
     }
 }
 
@@ -120,18 +120,23 @@ const LIMITED: f64 = 0.5;
 /// Share of its cells in which a part must have been limited for that to be said: the same makes a way invalid.
 const OFTEN: f64 = 0.2;
 
-impl Sent {
+impl SentSegmentPart {
     /// Parts that were sent at the same time, each with whose it is, as one; how long it took aside.
     #[must_use]
-    pub fn together(parts: &[(String, Self)]) -> Seen {
+    pub fn merge(parts: &[(String, Self)]) -> SegmentResult {
         let cells = (0..).map_while(|at| cell(parts, at)).collect();
         let limits =
             parts.iter().flat_map(|(name, part)| part.said().map(move |why| format!("{name}: {why}")));
-        let mut seen = Seen { cells, limits: limits.collect(), cut: overloaded(parts), ..Seen::default() };
+        let mut seen = SegmentResult {
+            cells,
+            generator_limits: limits.collect(),
+            stop_reason: overloaded(parts),
+            ..SegmentResult::default()
+        };
         for (_, part) in parts {
             let ways = part.times.len().max(part.counts.len()).max(seen.times.len());
-            seen.times.resize_with(ways, Histogram::default);
-            seen.counts.resize_with(ways, Counts::default);
+            seen.times.resize_with(ways, LatencyHistogram::default);
+            seen.counts.resize_with(ways, RequestCounts::default);
             for (all, times) in seen.times.iter_mut().zip(&part.times) {
                 times.each().for_each(|time: Nanos| all.record(time));
             }
@@ -151,66 +156,69 @@ impl Sent {
 }
 
 /// Whether a generator was the limit of any way in its part of a cell: then the part says nothing of the others beside it either.
-fn is_limited(cell: &[Option<Share>]) -> bool {
+fn is_limited(cell: &[Option<CellShare>]) -> bool {
     cell.iter().flatten().any(|share| share.limited)
 }
 
 /// This cell of all parts that have it; none of none.
-fn cell(parts: &[(String, Sent)], at: usize) -> Option<Cell> {
+fn cell(parts: &[(String, SentSegmentPart)], at: usize) -> Option<Cell> {
     let all: Vec<_> = parts.iter().filter_map(|(_, part)| part.cells.get(at)).collect();
     let ways = all.iter().map(|cell| cell.len()).max()?;
     let fit: Vec<_> = all.iter().filter(|cell| !is_limited(cell)).copied().collect();
     let limited = (all.len() - fit.len()) as f64 > LIMITED * all.len() as f64;
     let counted = if limited { all } else { fit };
     let of = |way: usize| counted.iter().filter_map(|cell| cell.get(way)?.as_ref()).collect::<Vec<_>>();
-    Some((0..ways).map(|way| Share::joined(&of(way), limited)).collect())
+    Some((0..ways).map(|way| CellShare::merge(&of(way), limited)).collect())
 }
 
 /// The way that most parts say does not bear the rate, if any says so.
-fn overloaded(parts: &[(String, Sent)]) -> Option<Cut> {
+fn overloaded(parts: &[(String, SentSegmentPart)]) -> Option<IsolateStopReason> {
     let mut votes = BTreeMap::new();
     for (_, part) in parts {
-        if let Some(Cut::Overloaded(way)) = part.cut {
+        if let Some(IsolateStopReason::Overloaded(way)) = part.cut {
             *votes.entry(way).or_insert(0) += 1;
         }
     }
-    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(way, _)| Cut::Overloaded(way))
+    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(way, _)| IsolateStopReason::Overloaded(way))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use seawall_isolate::segment::Times;
+    use seawall_isolate::segment::SegmentTimes;
 
     use super::*;
 
-    fn share(limited: bool, requests: usize, time: Nanos) -> Option<Share> {
-        let mut times = Histogram::default();
+    fn share(limited: bool, requests: usize, time: Nanos) -> Option<CellShare> {
+        let mut times = LatencyHistogram::default();
         (0..requests).for_each(|_| times.record(time));
-        Some(Share { requests, failed: 0, limited, times: Counted::of(&times) })
+        Some(CellShare { requests, failed: 0, limited, times: CompactTimes::of(&times) })
     }
 
-    fn part(name: &str, cells: Vec<Vec<Option<Share>>>) -> (String, Sent) {
-        (name.to_owned(), Sent { cells, ..Sent::default() })
+    fn part(name: &str, cells: Vec<Vec<Option<CellShare>>>) -> (String, SentSegmentPart) {
+        (name.to_owned(), SentSegmentPart { cells, ..SentSegmentPart::default() })
     }
 
     const MS: Nanos = 1_000_000;
 
     #[test]
     fn works_and_what_was_seen_are_read_as_they_were_written() {
-        let times = Times { gap: Duration::from_millis(7), ..Times::USUAL };
+        let times = SegmentTimes { gap: Duration::from_millis(7), ..SegmentTimes::USUAL };
         let segment = Segment::new(Design::Blocks, vec![0, 3], 70.0, times, 9);
-        for work in
-            [Work::Ways, Work::Open { segment, rate: 1e3 / 7.0 }, Work::Send(None), Work::Send(Some(3))]
-        {
-            let read: Work = serde_json::from_str(&serde_json::to_string(&work).unwrap()).unwrap();
+        for work in [
+            SegmentTask::Ways,
+            SegmentTask::Open { segment, rate: 1e3 / 7.0 },
+            SegmentTask::Send(None),
+            SegmentTask::Send(Some(3)),
+        ] {
+            let read: SegmentTask = serde_json::from_str(&serde_json::to_string(&work).unwrap()).unwrap();
             assert_eq!(read, work);
         }
         let (_, mut sent) = part("a", vec![vec![share(true, 9, MS), None]; 3]);
-        (sent.cut, sent.limits) = (Some(Cut::Overloaded(3)), vec!["slow".to_owned()]);
-        let done = Done::Sent(Box::new(sent));
-        let read: Done = serde_json::from_str(&serde_json::to_string(&done).unwrap()).unwrap();
+        (sent.cut, sent.limits) = (Some(IsolateStopReason::Overloaded(3)), vec!["slow".to_owned()]);
+        let done = SegmentTaskResult::Sent(Box::new(sent));
+        let read: SegmentTaskResult = serde_json::from_str(&serde_json::to_string(&done).unwrap()).unwrap();
         assert_eq!(read, done);
     }
 
@@ -218,7 +226,7 @@ mod tests {
     fn a_cell_of_all_parts_is_one_with_the_requests_of_all() {
         let one = part("a", vec![vec![share(false, 10, MS), share(false, 10, 2 * MS)]; 2]);
         let other = part("b", vec![vec![share(false, 11, MS), share(false, 10, 2 * MS)]]);
-        let seen = Sent::together(&[one, other]);
+        let seen = SentSegmentPart::merge(&[one, other]);
         let requests = |cell: &Cell| cell.iter().map(|slot| slot.unwrap().requests).collect::<Vec<_>>();
         assert_eq!(seen.cells.iter().map(requests).collect::<Vec<_>>(), [[21, 20], [10, 10]]);
         let middle = |way: usize| seen.cells[0][way].unwrap().middle.unwrap();
@@ -231,9 +239,9 @@ mod tests {
         let parts =
             |limited: usize| (0..6).map(|at| part(&at.to_string(), cell(at < limited))).collect::<Vec<_>>();
         let of = |limited| {
-            let seen = Sent::together(&parts(limited));
+            let seen = SentSegmentPart::merge(&parts(limited));
             let slots = seen.cells[0].iter().map(|slot| slot.map(|slot| (slot.requests, slot.limited)));
-            (slots.collect::<Vec<_>>(), seen.limits)
+            (slots.collect::<Vec<_>>(), seen.generator_limits)
         };
         assert_eq!(of(0), (vec![Some((60, false)); 2], vec![]));
         assert_eq!(
@@ -246,15 +254,22 @@ mod tests {
 
     #[test]
     fn the_way_that_most_find_overloaded_is_named() {
-        let cut = |cut| (String::new(), Sent { cut, ..Sent::default() });
+        let cut = |cut| (String::new(), SentSegmentPart { cut, ..SentSegmentPart::default() });
         let told = [
-            Some(Cut::Overloaded(2)),
+            Some(IsolateStopReason::Overloaded(2)),
             None,
-            Some(Cut::Stopped),
-            Some(Cut::Overloaded(1)),
-            Some(Cut::Overloaded(2)),
+            Some(IsolateStopReason::Stopped),
+            Some(IsolateStopReason::Overloaded(1)),
+            Some(IsolateStopReason::Overloaded(2)),
         ];
-        assert_eq!(Sent::together(&told.map(cut)).cut, Some(Cut::Overloaded(2)));
-        assert_eq!(Sent::together(&[cut(Some(Cut::Stopped))]).cut, None, "whose end it was says why");
+        assert_eq!(
+            SentSegmentPart::merge(&told.map(cut)).stop_reason,
+            Some(IsolateStopReason::Overloaded(2))
+        );
+        assert_eq!(
+            SentSegmentPart::merge(&[cut(Some(IsolateStopReason::Stopped))]).stop_reason,
+            None,
+            "whose end it was says why"
+        );
     }
 }

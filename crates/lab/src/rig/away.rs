@@ -1,8 +1,8 @@
 //! Whether anybody is there: what ended last, and of that what no connection came of. Pure.
 
-use seawall_cause::watched::How;
+use seawall_cause::watched::ObservedOutcome;
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::Fate;
+use seawall_load::fate::CompletedRequest;
 
 use super::experiments;
 
@@ -12,7 +12,7 @@ const ROW: u64 = 3;
 
 /// What is known so far.
 #[derive(Debug, Default)]
-pub(super) struct Away {
+pub(super) struct OutageDetector {
     /// When anything else ended last.
     there: Nanos,
     /// When the last that met nobody ended.
@@ -21,9 +21,9 @@ pub(super) struct Away {
     row: u64,
 }
 
-impl Away {
+impl OutageDetector {
     /// These have ended.
-    pub(super) fn learn(&mut self, fates: &[Fate]) {
+    pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         for fate in fates {
             if is_nobody(experiments::how(fate)) {
                 self.row += 1;
@@ -35,31 +35,31 @@ impl Away {
     }
 
     /// Nobody is there.
-    pub(super) fn is_so(&self) -> bool {
+    pub(super) fn is_target_down(&self) -> bool {
         self.row >= ROW && self.last.saturating_sub(self.there) >= LONG
     }
 }
 
 /// A connection that does not stand in its time may wait for its turn; one that is refused, or closed without a word, does not.
-fn is_nobody(how: How) -> bool {
-    matches!(how, How::Refused | How::Cut)
+fn is_nobody(how: ObservedOutcome) -> bool {
+    matches!(how, ObservedOutcome::Refused | ObservedOutcome::Cut)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
 
-    use seawall_load::fault::Fault;
+    use seawall_load::fault::RequestFault;
 
     use super::*;
 
-    const REFUSED: Result<u16, Fault> = Err(Fault::Connect(ErrorKind::ConnectionRefused));
+    const REFUSED: Result<u16, RequestFault> = Err(RequestFault::Connect(ErrorKind::ConnectionRefused));
 
     /// Whether nobody is there after these, a tenth of a second apart.
-    fn is_away(outcomes: &[Result<u16, Fault>]) -> bool {
-        let fate = |(at, outcome): (Nanos, &Result<u16, Fault>)| {
+    fn is_away(outcomes: &[Result<u16, RequestFault>]) -> bool {
+        let fate = |(at, outcome): (Nanos, &Result<u16, RequestFault>)| {
             let end = at * SECOND / 10;
-            Fate {
+            CompletedRequest {
                 target: 0,
                 due: end,
                 sent: Some(end),
@@ -71,9 +71,9 @@ mod tests {
                 carrier: None,
             }
         };
-        let mut away = Away::default();
-        away.learn(&(1..).zip(outcomes).map(fate).collect::<Vec<_>>());
-        away.is_so()
+        let mut away = OutageDetector::default();
+        away.record(&(1..).zip(outcomes).map(fate).collect::<Vec<_>>());
+        away.is_target_down()
     }
 
     #[test]
@@ -89,10 +89,10 @@ mod tests {
         assert!(!is_away(&[Ok(200), Ok(503), Ok(503), Ok(503), Ok(503), Ok(503)]));
         assert!(!is_away(&[
             Ok(200),
-            Err(Fault::Timeout),
-            Err(Fault::Timeout),
-            Err(Fault::Timeout),
-            Err(Fault::Timeout)
+            Err(RequestFault::Timeout),
+            Err(RequestFault::Timeout),
+            Err(RequestFault::Timeout),
+            Err(RequestFault::Timeout)
         ]));
         assert!(!is_away(&[]));
     }

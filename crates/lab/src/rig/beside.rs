@@ -2,23 +2,24 @@
 
 use std::time::Duration;
 
-use seawall_load::fault::{Class, Fault};
-use seawall_load::stats::Stats;
-use seawall_search::seen::Beside;
+use seawall_load::fault::{OutcomeClass, RequestFault};
+use seawall_load::stats::LoadStats;
+use seawall_search::seen::TrialDetails;
 
 /// What a reader is told of a load, by its figures.
 #[must_use]
-pub fn beside(total: &Stats) -> Beside {
-    Beside { failing: failing(total), quantiles: quantiles(total) }
+pub fn summarize(total: &LoadStats) -> TrialDetails {
+    TrialDetails { failing: failing(total), quantiles: quantiles(total) }
 }
 
 /// What was outstanding at the end was closed by this side, and is no failure.
-fn failing(total: &Stats) -> Option<(String, f64)> {
-    let statuses = total.statuses.iter().filter(|(status, _)| Class::of_status(*status) != Class::Good);
+fn failing(total: &LoadStats) -> Option<(String, f64)> {
+    let statuses =
+        total.statuses.iter().filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
     let answers = statuses.map(|(status, count)| (format!("status {status}"), count));
     let faults = total.examples.iter().zip(total.faults).filter_map(|(example, count)| {
         let words = example.as_ref().filter(|_| count > 0)?.to_string();
-        (words != Fault::Aborted.to_string()).then_some((words, count))
+        (words != RequestFault::Aborted.to_string()).then_some((words, count))
     });
     let ways: Vec<_> = answers.chain(faults).collect();
     let all: u64 = ways.iter().map(|(_, count)| count).sum();
@@ -26,8 +27,8 @@ fn failing(total: &Stats) -> Option<(String, f64)> {
     Some((words, most as f64 / all as f64))
 }
 
-fn quantiles(total: &Stats) -> Option<[f64; 2]> {
-    let response = &total.class(Class::Good).response;
+fn quantiles(total: &LoadStats) -> Option<[f64; 2]> {
+    let response = &total.class(OutcomeClass::Good).response;
     let seconds = |quantile| Duration::from_nanos(response.quantile(quantile)).as_secs_f64();
     (response.count() > 0).then(|| [0.5, 0.99].map(seconds))
 }
@@ -36,15 +37,15 @@ fn quantiles(total: &Stats) -> Option<[f64; 2]> {
 mod tests {
     use std::io::ErrorKind;
 
-    use seawall_load::stats::Finished;
+    use seawall_load::stats::FinishedRequest;
 
     use super::*;
 
-    fn ended(outcomes: &[Result<u16, Fault>]) -> Stats {
-        let mut total = Stats::default();
+    fn ended(outcomes: &[Result<u16, RequestFault>]) -> LoadStats {
+        let mut total = LoadStats::default();
         for (at, outcome) in (1..).zip(outcomes) {
             let end = 1_000_000 * at;
-            total.finish(&Finished {
+            total.record_finished(&FinishedRequest {
                 target: 0,
                 outcome: *outcome,
                 due: 0,
@@ -60,14 +61,14 @@ mod tests {
 
     #[test]
     fn the_commonest_failure_is_told_and_what_was_given_up_is_none() {
-        let refused = Fault::Connect(ErrorKind::ConnectionRefused);
+        let refused = RequestFault::Connect(ErrorKind::ConnectionRefused);
         let outcomes = [Ok(503), Err(refused), Ok(200), Err(refused), Err(refused)];
         assert_eq!(failing(&ended(&outcomes)), Some(("connect: connection refused".to_owned(), 0.75)));
         assert_eq!(
-            failing(&ended(&[Ok(200), Ok(404), Err(Fault::Aborted)])),
+            failing(&ended(&[Ok(200), Ok(404), Err(RequestFault::Aborted)])),
             Some(("status 404".to_owned(), 1.0))
         );
-        assert_eq!(failing(&ended(&[Ok(200), Err(Fault::Aborted)])), None);
+        assert_eq!(failing(&ended(&[Ok(200), Err(RequestFault::Aborted)])), None);
     }
 
     #[test]

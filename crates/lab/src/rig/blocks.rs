@@ -2,55 +2,55 @@
 //!
 //! What is due is due by the schedule, whatever became of it, so that a hit which waits for a connection, or which this machine has
 //! not come to send, is in flight like any other: what the target does to whoever arrives is what is asked about. What fails beside
-//! [`Bunches`] that this machine sent is in flight until then, and in no other figure. Whether this machine was too late is judged
+//! [`SendBursts`] that this machine sent is in flight until then, and in no other figure. Whether this machine was too late is judged
 //! elsewhere, for the whole trial.
 
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
-use seawall_load::fate::Fate;
-use seawall_load::schedule::{Schedule, Slice};
-use seawall_search::seen::{Block, SECOND as BLOCKS_OF_A_SECOND};
+use seawall_load::fate::CompletedRequest;
+use seawall_load::schedule::{Schedule, ScheduleSlice};
+use seawall_search::seen::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
-use super::bunches::{Bunches, Tally};
+use super::bunches::{BurstTally, SendBursts};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 
 /// How long an interval of the engine must be to end no sooner than a block, and later by no more than a microsecond in an hour.
-pub(super) const CADENCE: Duration = Duration::from_nanos(SECOND.div_ceil(A_SECOND));
+pub(super) const ENGINE_INTERVAL: Duration = Duration::from_nanos(SECOND.div_ceil(A_SECOND));
 
 /// No offer lasts as long: what may take longer is never known to be late.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// When a block begins.
-pub(super) fn edge(block: usize) -> Nanos {
+pub(super) fn block_start(block: usize) -> Nanos {
     (block as Nanos).saturating_mul(SECOND).div_ceil(A_SECOND)
 }
 
 /// A bound that may pass during an offer.
-pub(super) fn known(bound: Option<Duration>) -> Option<Nanos> {
+pub(super) fn usable_bound(bound: Option<Duration>) -> Option<Nanos> {
     bound.filter(|bound| *bound <= LONGEST).map(nanos)
 }
 
 /// In which block an instant is.
-pub(super) fn block_of(at: Nanos) -> usize {
+pub(super) fn block_index(at: Nanos) -> usize {
     let block = u128::from(at) * u128::from(A_SECOND) / u128::from(SECOND);
     usize::try_from(block).unwrap_or(usize::MAX)
 }
 
 /// Blocks that are being filled.
 #[derive(Debug)]
-pub(super) struct Blocks<'s> {
+pub(super) struct BlockBuilder<'s> {
     schedule: &'s Schedule,
     /// What of it is sent here.
-    slice: Slice,
+    slice: ScheduleSlice,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,
     /// The complete ones, and those of which something is known already.
-    blocks: Vec<Block>,
+    blocks: Vec<BlockCounts>,
     /// By the block in which a hit's bound passes: how many had ended by then.
     in_time: Vec<u32>,
-    bunches: Bunches,
+    bunches: SendBursts,
     /// By the block in which they ended: hits that are left out.
     excused: Vec<u32>,
     complete: usize,
@@ -58,16 +58,16 @@ pub(super) struct Blocks<'s> {
     ended: u64,
 }
 
-impl<'s> Blocks<'s> {
+impl<'s> BlockBuilder<'s> {
     /// Of a slice of a schedule that begins with the first block; answers later than the bound are late.
-    pub(super) fn new(schedule: &'s Schedule, slice: Slice, bound: Option<Duration>) -> Self {
+    pub(super) fn new(schedule: &'s Schedule, slice: ScheduleSlice, bound: Option<Duration>) -> Self {
         Self {
             schedule,
             slice,
-            bound: known(bound),
+            bound: usable_bound(bound),
             blocks: Vec::new(),
             in_time: Vec::new(),
-            bunches: Bunches::new(schedule.peak() / slice.of() as f64),
+            bunches: SendBursts::new(schedule.peak() / slice.of() as f64),
             excused: Vec::new(),
             complete: 0,
             ended: 0,
@@ -75,35 +75,35 @@ impl<'s> Blocks<'s> {
     }
 
     /// These hits have ended.
-    pub(super) fn ended(&mut self, fates: &[Fate]) {
-        self.bunches.learn(fates);
+    pub(super) fn ended(&mut self, fates: &[CompletedRequest]) {
+        self.bunches.record(fates);
         fates.iter().for_each(|fate| self.one_ended(fate));
     }
 
-    fn one_ended(&mut self, fate: &Fate) {
+    fn one_ended(&mut self, fate: &CompletedRequest) {
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
-        let block = block_of(fate.end);
-        if self.bunches.excuses(fate) {
-            *at(&mut self.excused, block) += 1;
+        let block = block_index(fate.end);
+        if self.bunches.excludes(fate) {
+            *entry_mut(&mut self.excused, block) += 1;
         } else {
-            enter(at(&mut self.blocks, block), fate, in_time);
+            count_ended(entry_mut(&mut self.blocks, block), fate, in_time);
         }
         if let Some(passes) = passes.filter(|_| in_time) {
-            *at(&mut self.in_time, block_of(passes)) += 1;
+            *entry_mut(&mut self.in_time, block_index(passes)) += 1;
         }
     }
 
     /// Completes the next block if it has ended by this instant, and all hits that ended before are known.
     pub(super) fn complete_one(&mut self, by: Nanos) -> bool {
-        let (from, to) = (edge(self.complete), edge(self.complete + 1));
+        let (from, to) = (block_start(self.complete), block_start(self.complete + 1));
         if to > by {
             return false;
         }
         let overdue = self.overdue(from, to);
         let (sent, due) = (self.due(from, to), self.due_before(to));
         let excused = self.excused.get(self.complete).copied().unwrap_or(0);
-        let block = at(&mut self.blocks, self.complete);
+        let block = entry_mut(&mut self.blocks, self.complete);
         block.sent = count(sent);
         block.late += overdue;
         self.ended += u64::from(block.ended()) + u64::from(excused);
@@ -113,17 +113,17 @@ impl<'s> Blocks<'s> {
     }
 
     /// Those that are complete.
-    pub(super) fn complete(&self) -> &[Block] {
+    pub(super) fn complete(&self) -> &[BlockCounts] {
         &self.blocks[..self.complete]
     }
 
     /// What became of all that ended, beside this machine's bunches and apart from them.
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> BurstTally {
         self.bunches.tally()
     }
 
     /// Without what is not complete.
-    pub(super) fn into_complete(mut self) -> Vec<Block> {
+    pub(super) fn into_complete(mut self) -> Vec<BlockCounts> {
         self.blocks.truncate(self.complete);
         self.blocks
     }
@@ -146,7 +146,7 @@ impl<'s> Blocks<'s> {
 }
 
 /// Enters a hit in the block in which it ended. What came to its end late was told to be late before.
-pub(super) fn enter(block: &mut Block, fate: &Fate, in_time: bool) {
+pub(super) fn count_ended(block: &mut BlockCounts, fate: &CompletedRequest, in_time: bool) {
     if fate.is_good() {
         let response = Duration::from_nanos(fate.response()).as_secs_f64();
         block.good += 1;
@@ -159,7 +159,7 @@ pub(super) fn enter(block: &mut Block, fate: &Fate, in_time: bool) {
     }
 }
 
-pub(super) fn at<T: Default + Clone>(all: &mut Vec<T>, index: usize) -> &mut T {
+pub(super) fn entry_mut<T: Default + Clone>(all: &mut Vec<T>, index: usize) -> &mut T {
     if index >= all.len() {
         all.resize(index + 1, T::default());
     }
@@ -173,9 +173,9 @@ fn count(hits: u64) -> u32 {
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
-    use seawall_load::fault::Fault;
-    use seawall_load::rate::Rate;
-    use seawall_load::schedule::{Cursor, Next, Spacing, Until};
+    use seawall_load::fault::RequestFault;
+    use seawall_load::rate::RequestRate;
+    use seawall_load::schedule::{ArrivalSpacing, NextArrival, ScheduleCursor, StopCondition};
     use seawall_search::seen::sum;
 
     use super::*;
@@ -183,12 +183,16 @@ pub(super) mod tests {
     const MS: Nanos = SECOND / 1000;
 
     fn even(rate: u64) -> Schedule {
-        Schedule::constant(Rate::new(rate, SECOND).unwrap(), Spacing::Even)
+        Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), ArrivalSpacing::Even)
     }
 
     /// A hit that was sent when it was due.
-    pub(in crate::rig) fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
-        Fate {
+    pub(in crate::rig) fn fate(
+        due: Nanos,
+        end: Nanos,
+        outcome: Result<u16, RequestFault>,
+    ) -> CompletedRequest {
+        CompletedRequest {
             target: 0,
             due,
             sent: Some(due),
@@ -202,20 +206,31 @@ pub(super) mod tests {
     }
 
     /// Blocks of these hits, so many of them complete.
-    fn blocks(schedule: &Schedule, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
-        let mut blocks = Blocks::new(schedule, Slice::default(), bound);
+    fn blocks(
+        schedule: &Schedule,
+        bound: Option<Duration>,
+        hits: &[CompletedRequest],
+        so_many: usize,
+    ) -> Vec<BlockCounts> {
+        let mut blocks = BlockBuilder::new(schedule, ScheduleSlice::default(), bound);
         blocks.ended(hits);
-        while blocks.complete_one(edge(so_many)) {}
+        while blocks.complete_one(block_start(so_many)) {}
         blocks.into_complete()
     }
 
     #[test]
     fn a_second_has_fifteen_blocks_and_none_drifts() {
-        assert_eq!((edge(0), edge(15), edge(15 * 3600)), (0, SECOND, 3600 * SECOND));
+        assert_eq!((block_start(0), block_start(15), block_start(15 * 3600)), (0, SECOND, 3600 * SECOND));
         for block in [0, 1, 2, 14, 15, 54_001] {
-            assert_eq!((block_of(edge(block)), block_of(edge(block + 1) - 1)), (block, block));
+            assert_eq!(
+                (block_index(block_start(block)), block_index(block_start(block + 1) - 1)),
+                (block, block)
+            );
         }
-        assert!(CADENCE.as_nanos() as u64 >= edge(1), "an interval that ends sooner completes no block");
+        assert!(
+            ENGINE_INTERVAL.as_nanos() as u64 >= block_start(1),
+            "an interval that ends sooner completes no block"
+        );
     }
 
     #[test]
@@ -236,17 +251,17 @@ pub(super) mod tests {
             let outcome = if seq.is_multiple_of(9) { Ok(503) } else { Ok(200) };
             fate(due(seq), due(seq) + seq % 7 * 20 * MS, outcome)
         };
-        let of = |slice: Slice| {
+        let of = |slice: ScheduleSlice| {
             let mine: Vec<_> = (0..120).filter(|&seq| slice.thread_of(seq, 1).is_some()).map(hit).collect();
-            let mut blocks = Blocks::new(&schedule, slice, bound);
+            let mut blocks = BlockBuilder::new(&schedule, slice, bound);
             blocks.ended(&mine);
-            while blocks.complete_one(edge(25)) {}
+            while blocks.complete_one(block_start(25)) {}
             blocks.into_complete()
         };
-        let whole = of(Slice::default());
-        let parts: Vec<_> = (0..3).map(|index| of(Slice::new(index, 3).unwrap())).collect();
+        let whole = of(ScheduleSlice::default());
+        let parts: Vec<_> = (0..3).map(|index| of(ScheduleSlice::new(index, 3).unwrap())).collect();
         for (at, block) in whole.iter().enumerate() {
-            let sum = |of: fn(&Block) -> u32| parts.iter().map(|part| of(&part[at])).sum::<u32>();
+            let sum = |of: fn(&BlockCounts) -> u32| parts.iter().map(|part| of(&part[at])).sum::<u32>();
             let sums =
                 [sum(|b| b.sent), sum(|b| b.good), sum(|b| b.errors), sum(|b| b.timely), sum(|b| b.late)];
             assert_eq!(sums, [block.sent, block.good, block.errors, block.timely, block.late], "{at}");
@@ -268,8 +283,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_fails_is_late_when_it_fails_or_when_its_bound_passes() {
-        let failed = |end| vec![fate(0, end, Err(Fault::ClosedEarly))];
-        let late = |hits: &[Fate]| -> Vec<u32> {
+        let failed = |end| vec![fate(0, end, Err(RequestFault::ClosedEarly))];
+        let late = |hits: &[CompletedRequest]| -> Vec<u32> {
             blocks(&even(1), Some(Duration::from_millis(100)), hits, 3).iter().map(|b| b.late).collect()
         };
         assert_eq!(late(&failed(10 * MS)), [1, 0, 0]);
@@ -279,7 +294,11 @@ pub(super) mod tests {
 
     #[test]
     fn what_fails_beside_a_bunch_is_in_flight_until_then_and_neither_an_error_nor_late() {
-        let late = |outcome| Fate { sent: Some(100 * MS), own_lag: 100 * MS, ..fate(0, 110 * MS, outcome) };
+        let late = |outcome| CompletedRequest {
+            sent: Some(100 * MS),
+            own_lag: 100 * MS,
+            ..fate(0, 110 * MS, outcome)
+        };
         let told = |outcome| -> Vec<_> {
             let seen = blocks(&even(10), Some(Duration::from_millis(150)), &[late(outcome)], 3);
             seen.iter().map(|b| (b.sent, b.ended(), b.late + b.timely, b.in_flight)).collect()
@@ -291,29 +310,33 @@ pub(super) mod tests {
     #[test]
     fn a_block_is_not_complete_before_it_has_ended() {
         let schedule = even(10);
-        let mut blocks = Blocks::new(&schedule, Slice::default(), None);
+        let mut blocks = BlockBuilder::new(&schedule, ScheduleSlice::default(), None);
         blocks.ended(&[fate(0, MS, Ok(200))]);
-        assert!(!blocks.complete_one(edge(1) - 1) && blocks.complete().is_empty());
-        assert!(blocks.complete_one(edge(1)) && !blocks.complete_one(edge(1)));
+        assert!(!blocks.complete_one(block_start(1) - 1) && blocks.complete().is_empty());
+        assert!(blocks.complete_one(block_start(1)) && !blocks.complete_one(block_start(1)));
         assert_eq!(blocks.into_complete().len(), 1);
     }
 
     /// What a schedule makes due before an instant, each with an end drawn from a seed.
-    fn drawn(schedule: &Schedule, until: Nanos, slow: Nanos, seed: u64) -> Vec<Fate> {
-        let arrivals = seawall_load::schedule::Arrivals::Open(schedule.clone());
-        let mut cursor = Cursor::new(arrivals.into(), Until::default(), 0, 1);
+    fn drawn(schedule: &Schedule, until: Nanos, slow: Nanos, seed: u64) -> Vec<CompletedRequest> {
+        let arrivals = seawall_load::schedule::ArrivalModel::Open(schedule.clone());
+        let mut cursor = ScheduleCursor::new(arrivals.into(), StopCondition::default(), 0, 1);
         let mut state = seed | 1;
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 33
         };
         let mut hits = Vec::new();
-        while let Next::Due(hit) = cursor.next(until - 1) {
-            let outcome = if random() % 4 == 0 { Err(Fault::Timeout) } else { Ok(200) };
+        while let NextArrival::Due(hit) = cursor.next(until - 1) {
+            let outcome = if random() % 4 == 0 { Err(RequestFault::Timeout) } else { Ok(200) };
             // One of sixteen was sent late by as much as makes a bunch of some rates, or by next to nothing.
             let own_lag = if random() % 16 == 0 { random() % (50 * MS) } else { random() % 1000 };
             let sent = hit.due + own_lag;
-            hits.push(Fate { sent: Some(sent), own_lag, ..fate(hit.due, sent + random() % slow, outcome) });
+            hits.push(CompletedRequest {
+                sent: Some(sent),
+                own_lag,
+                ..fate(hit.due, sent + random() % slow, outcome)
+            });
         }
         hits
     }
@@ -330,24 +353,24 @@ pub(super) mod tests {
             bound in 1..400_u64,
             slow in 1..600_u64,
         ) {
-            let spacing = if poisson { Spacing::Poisson(seed) } else { Spacing::Even };
-            let schedule = Schedule::constant(Rate::new(rate, SECOND).unwrap(), spacing);
-            let (end, bound) = (edge(so_many), bound * MS);
+            let spacing = if poisson { ArrivalSpacing::Poisson(seed) } else { ArrivalSpacing::Even };
+            let schedule = Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), spacing);
+            let (end, bound) = (block_start(so_many), bound * MS);
             // More is due, and ends, than the blocks last.
             let hits = drawn(&schedule, end + SECOND / 5, slow * MS, seed);
             let seen = blocks(&schedule, Some(Duration::from_nanos(bound)), &hits, so_many);
             prop_assert_eq!(seen.len(), so_many);
-            let all = |happened: &dyn Fn(&Fate) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
-            let in_time = |hit: &Fate| hit.is_good() && hit.end <= hit.due + bound;
+            let all = |happened: &dyn Fn(&CompletedRequest) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
+            let in_time = |hit: &CompletedRequest| hit.is_good() && hit.end <= hit.due + bound;
             // A span begins when a late hit was sent and lasts as long as it was late.
             let least = (SECOND / rate).max(MS);
-            let late = |hit: &Fate| hit.own_lag >= least;
-            let beside = |of: &Fate, hit: &Fate| (of.launched()..=of.launched() + of.own_lag).contains(&hit.launched());
+            let late = |hit: &CompletedRequest| hit.own_lag >= least;
+            let beside = |of: &CompletedRequest, hit: &CompletedRequest| (of.launched()..=of.launched() + of.own_lag).contains(&hit.launched());
             let spans: Vec<_> = hits.iter().filter(|hit| late(hit)).collect();
-            let excused = |hit: &Fate| !hit.is_good() && spans.iter().any(|of| beside(of, hit));
+            let excused = |hit: &CompletedRequest| !hit.is_good() && spans.iter().any(|of| beside(of, hit));
             // Of what is left out it is said that it is late only if its bound passed before it ended.
-            let is_late = |hit: &Fate| !(in_time(hit) || excused(hit) && hit.end <= hit.due + bound);
-            let known = |hit: &Fate| hit.end.min(hit.due + bound);
+            let is_late = |hit: &CompletedRequest| !(in_time(hit) || excused(hit) && hit.end <= hit.due + bound);
+            let known = |hit: &CompletedRequest| hit.end.min(hit.due + bound);
             prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));
             prop_assert_eq!(sum(&seen, |b| b.good), all(&|hit| hit.end < end && hit.is_good()));
             prop_assert_eq!(sum(&seen, |b| b.errors), all(&|hit| hit.end < end && !hit.is_good() && !excused(hit)));

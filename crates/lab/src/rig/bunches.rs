@@ -7,8 +7,8 @@
 //! trial says nothing.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::Fate;
-use seawall_load::fault::Fault;
+use seawall_load::fate::CompletedRequest;
+use seawall_load::fault::RequestFault;
 
 use super::doubts::LEAST_LAG;
 
@@ -21,37 +21,37 @@ const ALIKE: f64 = 0.5;
 
 /// When this machine sent bunches, and what became of whose requests.
 #[derive(Debug)]
-pub(super) struct Bunches {
+pub(super) struct SendBursts {
     /// A lag from which on it is one.
     least: Nanos,
     /// From the first request of each until as long after it as it was late, in order and apart.
     spans: Vec<(Nanos, Nanos)>,
-    tally: Tally,
+    tally: BurstTally,
 }
 
 /// Requests that ended, beside bunches and apart from them, and those of them without a good answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    beside: Ends,
-    apart: Ends,
+pub(super) struct BurstTally {
+    beside: EndCounts,
+    apart: EndCounts,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ends {
+struct EndCounts {
     all: u64,
     errors: u64,
 }
 
-impl Bunches {
+impl SendBursts {
     /// Of a load of so many requests a second.
     pub(super) fn new(rate: f64) -> Self {
         let least = (MORE * SECOND as f64 / rate.max(f64::MIN_POSITIVE)) as Nanos;
         let usual = LEAST_LAG.as_nanos() as Nanos;
-        Self { least: least.max(usual), spans: Vec::new(), tally: Tally::default() }
+        Self { least: least.max(usual), spans: Vec::new(), tally: BurstTally::default() }
     }
 
     /// Learns of how late requests were. Called before any of what ended with them is judged: a bunch shows by any of its requests.
-    pub(super) fn learn(&mut self, fates: &[Fate]) {
+    pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         let late = fates.iter().filter(|fate| fate.own_lag >= self.least);
         let spans: Vec<_> = late.map(|fate| (fate.launched(), fate.launched() + fate.own_lag)).collect();
         spans.into_iter().for_each(|span| self.enter(span));
@@ -69,8 +69,8 @@ impl Bunches {
 
     /// Whether a request that ended is to be left out: it failed, and was sent in a bunch or right after one. Counts it, unless it
     /// never left this machine.
-    pub(super) fn excuses(&mut self, fate: &Fate) -> bool {
-        if matches!(fate.outcome, Err(Fault::Local(_) | Fault::Source(..))) {
+    pub(super) fn excludes(&mut self, fate: &CompletedRequest) -> bool {
+        if matches!(fate.outcome, Err(RequestFault::Local(_) | RequestFault::Source(..))) {
             return false;
         }
         let (is_beside, failed) = (self.has(fate.sent.unwrap_or(fate.launched())), !fate.is_good());
@@ -86,20 +86,20 @@ impl Bunches {
     }
 
     /// What became of all so far.
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> BurstTally {
         self.tally
     }
 }
 
-impl Ends {
+impl EndCounts {
     fn share(self) -> f64 {
         if self.all > 0 { self.errors as f64 / self.all as f64 } else { 0.0 }
     }
 }
 
-impl Tally {
+impl BurstTally {
     /// Why a load in which errors were left out cannot be believed, in words; `fails` if it is bad by the errors that are left.
-    pub(super) fn doubt(self, fails: bool) -> Option<String> {
+    pub(super) fn invalid_reason(self, fails: bool) -> Option<String> {
         let Self { beside, apart } = self;
         let is_most = beside.errors > apart.errors && apart.share() < ALIKE * beside.share();
         let all = beside.all + apart.all;
@@ -120,9 +120,9 @@ mod tests {
 
     const MS: Nanos = SECOND / 1000;
 
-    fn fate(due: Nanos, own_lag: Nanos, status: u16) -> Fate {
+    fn fate(due: Nanos, own_lag: Nanos, status: u16) -> CompletedRequest {
         let sent = due + own_lag;
-        Fate {
+        CompletedRequest {
             target: 0,
             due,
             sent: Some(sent),
@@ -136,10 +136,10 @@ mod tests {
     }
 
     /// Those of these that are left out, at a hundred requests a second.
-    fn excused(fates: &[Fate]) -> Vec<bool> {
-        let mut bunches = Bunches::new(100.0);
-        bunches.learn(fates);
-        fates.iter().map(|fate| bunches.excuses(fate)).collect()
+    fn excused(fates: &[CompletedRequest]) -> Vec<bool> {
+        let mut bunches = SendBursts::new(100.0);
+        bunches.record(fates);
+        fates.iter().map(|fate| bunches.excludes(fate)).collect()
     }
 
     #[test]
@@ -156,8 +156,8 @@ mod tests {
     fn a_lag_in_which_nothing_else_came_due_makes_no_bunch() {
         assert_eq!(excused(&[fate(100 * MS, 9 * MS, 429)]), [false]);
         assert_eq!(excused(&[fate(100 * MS, 10 * MS, 429)]), [true]);
-        let mut fast = Bunches::new(100_000.0);
-        fast.learn(&[fate(0, MS - 1, 429)]);
+        let mut fast = SendBursts::new(100_000.0);
+        fast.record(&[fate(0, MS - 1, 429)]);
         assert!(fast.spans.is_empty(), "a lag that is usual");
     }
 
@@ -168,23 +168,23 @@ mod tests {
 
     #[test]
     fn what_waited_for_a_connection_counts_when_it_was_sent() {
-        let waited = Fate { sent: Some(150 * MS), ..fate(50 * MS, 0, 429) };
-        let refused = Fate { sent: None, ..fate(120 * MS, 20 * MS, 429) };
+        let waited = CompletedRequest { sent: Some(150 * MS), ..fate(50 * MS, 0, 429) };
+        let refused = CompletedRequest { sent: None, ..fate(120 * MS, 20 * MS, 429) };
         assert_eq!(excused(&[fate(100 * MS, 40 * MS, 200), waited, refused]), [false, true, true]);
     }
 
     #[test]
     fn what_found_no_port_is_no_matter_of_bunches() {
-        let lacking = Fault::Local(std::io::ErrorKind::AddrNotAvailable);
-        let late = Fate { sent: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
-        let mut bunches = Bunches::new(100.0);
-        bunches.learn(&[late]);
-        assert!(!bunches.excuses(&late) && bunches.tally() == Tally::default());
+        let lacking = RequestFault::Local(std::io::ErrorKind::AddrNotAvailable);
+        let late = CompletedRequest { sent: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
+        let mut bunches = SendBursts::new(100.0);
+        bunches.record(&[late]);
+        assert!(!bunches.excludes(&late) && bunches.tally() == BurstTally::default());
     }
 
     #[test]
     fn bunches_that_touch_are_one_in_whatever_order_they_are_told() {
-        let mut bunches = Bunches::new(100.0);
+        let mut bunches = SendBursts::new(100.0);
         for (from, to) in [(50, 60), (10, 20), (30, 40), (15, 32), (70, 80)] {
             bunches.enter((from, to));
         }
@@ -193,24 +193,24 @@ mod tests {
         assert_eq!(has, [false, true, true, false, true, false]);
     }
 
-    fn tally(beside: (u64, u64), apart: (u64, u64)) -> Tally {
-        let ends = |(all, errors)| Ends { all, errors };
-        Tally { beside: ends(beside), apart: ends(apart) }
+    fn tally(beside: (u64, u64), apart: (u64, u64)) -> BurstTally {
+        let ends = |(all, errors)| EndCounts { all, errors };
+        BurstTally { beside: ends(beside), apart: ends(apart) }
     }
 
     #[test]
     fn a_load_is_not_believed_where_most_errors_were_left_out_and_what_is_left_would_be_another() {
-        let doubt = |beside, apart, fails| tally(beside, apart).doubt(fails).is_some();
+        let doubt = |beside, apart, fails| tally(beside, apart).invalid_reason(fails).is_some();
         assert!(!doubt((20, 12), (1000, 0), false), "few, and without them it held");
         assert!(doubt((20, 12), (1000, 8), true), "those that are left may be their echo");
         assert!(doubt((300, 120), (700, 5), false), "more than a tenth");
-        let said = tally((300, 120), (700, 5)).doubt(false);
+        let said = tally((300, 120), (700, 5)).invalid_reason(false);
         assert!(said.is_some_and(|said| said.starts_with("120 of the 125 errors among 1000 requests")));
     }
 
     #[test]
     fn a_target_that_fails_without_bunches_as_well_is_believed_however_late_this_machine_was() {
-        let doubt = |beside, apart| tally(beside, apart).doubt(true).is_some();
+        let doubt = |beside, apart| tally(beside, apart).invalid_reason(true).is_some();
         assert!(!doubt((40, 30), (960, 300)), "an overload");
         assert!(!doubt((900, 400), (100, 40)), "most was sent late, and what was not fails alike");
         assert!(!doubt((0, 0), (100, 40)) && !doubt((0, 0), (0, 0)));

@@ -5,55 +5,62 @@
 //! those before them ended: nobody has to know of a request before it has come to its end. A request's time runs from when its client
 //! begins it, with what it takes to connect.
 //!
-//! The load on a target that refuses is bounded twice: by the pause, and by [`Offer::enough`], which ends an offer of which half fails
+//! The load on a target that refuses is bounded twice: by the pause, and by [`ClosedTrialSpec::is_enough`], which ends an offer of which half fails
 //! after its first second.
 
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fate::Fate;
-use seawall_load::plan::Load;
-use seawall_load::schedule::{Arrivals, Until};
-use seawall_search::closed::{Offer, Target};
-use seawall_search::seen::{BLOCK, Block, Seen, sum};
+use seawall_load::fate::CompletedRequest;
+use seawall_load::plan::LoadSpec;
+use seawall_load::schedule::{ArrivalModel, StopCondition};
+use seawall_search::closed::{ClosedTarget, ClosedTrialSpec};
+use seawall_search::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation, sum};
 
-use super::away::Away;
-use super::blocks::{at, block_of, edge, enter, known};
-use super::doubts::{joined, lack};
-use super::kit::NoSession;
-use super::{Rig, experiments, port_range, run};
+use super::away::OutageDetector;
+use super::blocks::{block_index, block_start, count_ended, entry_mut, usable_bound};
+use super::doubts::{join_reasons, port_shortage};
+use super::kit::SessionError;
+use super::{LocalDriver, experiments, port_range, run_load};
 use crate::means::MOST_IN_FLIGHT;
 
-impl Rig {
+impl LocalDriver {
     /// Most clients that can be kept busy: each needs a connection, and so a descriptor, unless connections carry several requests.
-    pub(super) fn most_busy(&self) -> u32 {
-        let room = if self.kit().multiplexes() { usize::MAX } else { self.room };
+    pub(super) fn max_busy_clients(&self) -> u32 {
+        let room = if self.session_config().multiplexes() { usize::MAX } else { self.room };
         u32::try_from(room.min(MOST_IN_FLIGHT as usize)).unwrap_or(u32::MAX)
     }
 
-    fn try_clients(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
+    fn try_clients(&mut self, offer: &ClosedTrialSpec) -> Result<TrialObservation, SessionError> {
         let load = kept_busy(offer);
-        let mut blocks = Blocks::new(offer, self.bound);
-        let (mut enough, mut no_port, mut away) = (false, 0, Away::default());
+        let mut blocks = ClientBlockBuilder::new(offer, self.bound);
+        let (mut enough, mut no_port, mut away) = (false, 0, OutageDetector::default());
         let Self { sessions, stop, fastest, .. } = self;
-        let carried = run(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
+        let carried = run_load(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
             no_port += experiments::without_port(progress.fates);
             if !enough {
-                away.learn(progress.fates);
+                away.record(progress.fates);
                 progress.fates.iter().for_each(|fate| blocks.ended(fate));
             }
-            while !enough && blocks.complete_one(progress.to) {
-                enough = offer.enough(blocks.complete());
+            while !enough && blocks.complete_one(progress.known_until) {
+                enough = offer.is_enough(blocks.complete());
             }
             enough
         })?;
         let blocks = blocks.into_complete();
-        self.fastest =
-            self.fastest.max(sum(&blocks, Block::ended) / (blocks.len() as f64 * BLOCK).max(BLOCK));
-        let lack = lack(no_port, carried.outcome.total.done, false, port_range());
+        self.fastest = self
+            .fastest
+            .max(sum(&blocks, BlockCounts::ended) / (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS));
+        let lack = port_shortage(no_port, carried.outcome.total.done, false, port_range());
         let against = self.against(&carried, f64::from(offer.clients), no_port);
-        let invalid = joined(lack.into_iter().chain(against));
-        Ok(Seen { blocks, invalid, no_port, away: away.is_so(), ..Seen::default() })
+        let invalid = join_reasons(lack.into_iter().chain(against));
+        Ok(TrialObservation {
+            blocks,
+            invalid,
+            no_port,
+            target_is_down: away.is_target_down(),
+            ..TrialObservation::default()
+        })
     }
 }
 
@@ -64,37 +71,41 @@ const FASTER: f64 = 2.0;
 /// take microseconds, one client would have thousands of failures a second.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
-fn pause(offer: &Offer) -> Duration {
+fn pause(offer: &ClosedTrialSpec) -> Duration {
     offer.pause.max(PAUSE)
 }
 
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
-fn kept_busy(offer: &Offer) -> Load {
-    let blocks = (offer.most.as_secs_f64() / BLOCK).ceil() as usize;
-    let until = Until { after: edge(blocks.saturating_add(2)), ..Until::default() };
-    let load = Load { until, pause: pause(offer), ..Load::new(Arrivals::Closed, offer.clients as usize) };
-    experiments::watched(load, offer.drain)
+fn kept_busy(offer: &ClosedTrialSpec) -> LoadSpec {
+    let blocks = (offer.most.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
+    let until = StopCondition { time: block_start(blocks.saturating_add(2)), ..StopCondition::default() };
+    let load = LoadSpec {
+        until,
+        failure_pause: pause(offer),
+        ..LoadSpec::new(ArrivalModel::Closed, offer.clients as usize)
+    };
+    experiments::record_every_request(load, offer.drain)
 }
 
-impl Target for Rig {
-    fn carry_out(&mut self, offer: &Offer) -> Seen {
+impl ClosedTarget for LocalDriver {
+    fn carry_out(&mut self, offer: &ClosedTrialSpec) -> TrialObservation {
         self.timed(|rig| rig.try_clients(offer))
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        self.stop.rest(time)
+        self.stop.sleep(time)
     }
 }
 
 /// Blocks of clients that are being filled. Pure, and in the time of the trial.
 #[derive(Debug)]
-struct Blocks {
+struct ClientBlockBuilder {
     /// How long a client waits after a failure.
     pause: Nanos,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,
     /// The complete ones, and those of which something is known already.
-    blocks: Vec<Block>,
+    blocks: Vec<BlockCounts>,
     /// By the block in which they begin: requests.
     begun: Vec<u32>,
     /// Requests that have begun and have not ended, at the end of the last complete block. A request begins some microseconds after its
@@ -108,10 +119,10 @@ struct Blocks {
     overdue: i64,
 }
 
-impl Blocks {
+impl ClientBlockBuilder {
     /// Of an offer's clients, who all begin with the first block; answers later than the bound are late.
-    fn new(offer: &Offer, bound: Option<Duration>) -> Self {
-        let (bound, pause) = (known(bound), nanos(pause(offer)));
+    fn new(offer: &ClosedTrialSpec, bound: Option<Duration>) -> Self {
+        let (bound, pause) = (usable_bound(bound), nanos(pause(offer)));
         let (blocks, begun, passing) = Default::default();
         let mut all = Self { pause, bound, blocks, begun, in_flight: 0, passing, complete: 0, overdue: 0 };
         all.begin(0, offer.clients);
@@ -120,19 +131,19 @@ impl Blocks {
 
     /// So many requests begin then.
     fn begin(&mut self, when: Nanos, so_many: u32) {
-        *at(&mut self.begun, block_of(when)) += so_many;
+        *entry_mut(&mut self.begun, block_index(when)) += so_many;
         if let Some(bound) = self.bound {
-            at(&mut self.passing, block_of(when.saturating_add(bound))).0 += so_many;
+            entry_mut(&mut self.passing, block_index(when.saturating_add(bound))).0 += so_many;
         }
     }
 
     /// A request has ended, and its client begins the next or waits before it does.
-    fn ended(&mut self, fate: &Fate) {
+    fn ended(&mut self, fate: &CompletedRequest) {
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
-        enter(at(&mut self.blocks, block_of(fate.end)), fate, in_time);
+        count_ended(entry_mut(&mut self.blocks, block_index(fate.end)), fate, in_time);
         if let Some(passes) = passes.filter(|_| in_time) {
-            at(&mut self.passing, block_of(passes)).1 += 1;
+            entry_mut(&mut self.passing, block_index(passes)).1 += 1;
         }
         let pause = if fate.is_good() { 0 } else { self.pause };
         self.begin(fate.end.saturating_add(pause), 1);
@@ -140,7 +151,7 @@ impl Blocks {
 
     /// Completes the next block if it has ended by this instant, and all requests that ended before are known.
     fn complete_one(&mut self, by: Nanos) -> bool {
-        if edge(self.complete + 1) > by {
+        if block_start(self.complete + 1) > by {
             return false;
         }
         let (passing, in_time) = self.passing.get(self.complete).copied().unwrap_or_default();
@@ -148,7 +159,7 @@ impl Blocks {
         let late = u32::try_from(self.overdue).unwrap_or(0);
         self.overdue -= i64::from(late);
         let begun = self.begun.get(self.complete).copied().unwrap_or_default();
-        let block = at(&mut self.blocks, self.complete);
+        let block = entry_mut(&mut self.blocks, self.complete);
         self.in_flight += i64::from(begun) - i64::from(block.ended());
         block.sent = begun;
         block.late += late;
@@ -158,12 +169,12 @@ impl Blocks {
     }
 
     /// Those that are complete.
-    fn complete(&self) -> &[Block] {
+    fn complete(&self) -> &[BlockCounts] {
         &self.blocks[..self.complete]
     }
 
     /// Without what is not complete.
-    fn into_complete(mut self) -> Vec<Block> {
+    fn into_complete(mut self) -> Vec<BlockCounts> {
         self.blocks.truncate(self.complete);
         self.blocks
     }
@@ -173,41 +184,51 @@ impl Blocks {
 mod tests {
     use proptest::prelude::*;
     use seawall_load::clock::SECOND;
-    use seawall_load::fault::Fault;
+    use seawall_load::fault::RequestFault;
 
     use super::super::blocks::tests::fate;
     use super::*;
 
     const MS: Nanos = SECOND / 1000;
 
-    fn offer(clients: u32, pause: Duration) -> Offer {
-        let standard = seawall_search::closed::Standard {
-            goal: seawall_search::goal::Goal::CLIFF,
+    fn offer(clients: u32, pause: Duration) -> ClosedTrialSpec {
+        let standard = seawall_search::closed::ClosedCriteria {
+            goal: seawall_search::goal::SearchGoal::CLIFF,
             settle: 0.3,
             service: pause.as_secs_f64(),
         };
         let second = Duration::from_secs(1);
-        Offer {
-            purpose: seawall_search::offer::Purpose::Narrow,
+        ClosedTrialSpec {
+            purpose: seawall_search::offer::TrialPurpose::Narrow,
             clients,
             pause,
             least: second,
             most: second,
-            rule: seawall_search::closed::Rule::Whole,
+            rule: seawall_search::closed::ClosedStopRule::Whole,
             standard,
             drain: second / 2,
         }
     }
 
     /// Of clients that wait as long as is waited at least.
-    fn blocks(clients: u32, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
+    fn blocks(
+        clients: u32,
+        bound: Option<Duration>,
+        hits: &[CompletedRequest],
+        so_many: usize,
+    ) -> Vec<BlockCounts> {
         patient(&offer(clients, Duration::ZERO), bound, hits, so_many)
     }
 
-    fn patient(offer: &Offer, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
-        let mut blocks = Blocks::new(offer, bound);
+    fn patient(
+        offer: &ClosedTrialSpec,
+        bound: Option<Duration>,
+        hits: &[CompletedRequest],
+        so_many: usize,
+    ) -> Vec<BlockCounts> {
+        let mut blocks = ClientBlockBuilder::new(offer, bound);
         hits.iter().for_each(|hit| blocks.ended(hit));
-        while blocks.complete_one(edge(so_many)) {}
+        while blocks.complete_one(block_start(so_many)) {}
         blocks.into_complete()
     }
 
@@ -223,7 +244,7 @@ mod tests {
     #[test]
     fn a_client_waits_a_moment_after_a_failure_even_where_answers_take_none() {
         assert_eq!([1, 30].map(|ms| pause(&offer(1, Duration::from_millis(ms))).as_millis()), [10, 30]);
-        assert_eq!(kept_busy(&offer(1, Duration::ZERO)).pause, PAUSE, "nor in the baseline");
+        assert_eq!(kept_busy(&offer(1, Duration::ZERO)).failure_pause, PAUSE, "nor in the baseline");
     }
 
     #[test]
@@ -237,7 +258,7 @@ mod tests {
 
     #[test]
     fn clients_that_hang_are_late_when_their_bound_passes_and_are_told_once() {
-        let late = |hits: &[Fate]| -> Vec<u32> {
+        let late = |hits: &[CompletedRequest]| -> Vec<u32> {
             blocks(2, Some(Duration::from_millis(100)), hits, 4).iter().map(|b| b.late).collect()
         };
         assert_eq!(late(&[]), [0, 2, 0, 0]);
@@ -247,10 +268,13 @@ mod tests {
 
     #[test]
     fn a_request_that_begins_a_moment_after_the_last_is_told_once_although_a_block_begins_between() {
-        let bound = Some(Duration::from_nanos(edge(1)));
-        let (end, next) = (edge(1) - 1, edge(1) + 1);
-        let hits =
-            [fate(0, end, Ok(200)), fate(next, next + MS, Ok(200)), fate(next + MS, edge(2) + MS, Ok(200))];
+        let bound = Some(Duration::from_nanos(block_start(1)));
+        let (end, next) = (block_start(1) - 1, block_start(1) + 1);
+        let hits = [
+            fate(0, end, Ok(200)),
+            fate(next, next + MS, Ok(200)),
+            fate(next + MS, block_start(2) + MS, Ok(200)),
+        ];
         let seen = blocks(1, bound, &hits, 8);
         // One too soon, and for that the last one, which has no answer, not again.
         assert_eq!(sum(&seen, |block| block.late), 1.0, "{seen:?}");
@@ -259,11 +283,14 @@ mod tests {
     #[test]
     fn no_client_is_lost_where_an_offer_is_made_a_load() {
         let second = Duration::from_secs(1);
-        let offer = Offer { most: second, ..offer(77, second / 50) };
+        let offer = ClosedTrialSpec { most: second, ..offer(77, second / 50) };
         let load = kept_busy(&offer);
-        assert_eq!((load.in_flight.most, load.patience, load.by_hit), (77, Some(second / 2), true));
-        assert_eq!(load.pause, second / 50);
-        assert!(matches!(load.arrivals, Arrivals::Closed) && load.until.after > SECOND);
+        assert_eq!(
+            (load.in_flight.limit, load.drain_timeout, load.per_request_outcomes),
+            (77, Some(second / 2), true)
+        );
+        assert_eq!(load.failure_pause, second / 50);
+        assert!(matches!(load.arrivals, ArrivalModel::Closed) && load.until.time > SECOND);
     }
 
     proptest! {
@@ -271,7 +298,7 @@ mod tests {
 
         #[test]
         fn sums_of_blocks_are_what_happened(seed: u64, clients in 1..40_u32, so_many in 1..40_usize, bound in 1..400_u64, slow in 1..600_u64, pause in 10..100_u64) {
-            let (end, bound, pause, mut state) = (edge(so_many), bound * MS, pause * MS, seed | 1);
+            let (end, bound, pause, mut state) = (block_start(so_many), bound * MS, pause * MS, seed | 1);
             let mut random = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 state >> 33
@@ -280,7 +307,7 @@ mod tests {
             for _ in 0..clients {
                 let mut due = 0;
                 while due < end + SECOND {
-                    let outcome = if random() % 4 == 0 { Err(Fault::Timeout) } else { Ok(200) };
+                    let outcome = if random() % 4 == 0 { Err(RequestFault::Timeout) } else { Ok(200) };
                     let hit = fate(due, due + 1 + random() % (slow * MS), outcome);
                     due = hit.end + if hit.is_good() { 0 } else { pause };
                     hits.push(hit);
@@ -290,15 +317,15 @@ mod tests {
             let told: Vec<_> = hits.iter().filter(|hit| hit.end < end + SECOND / 5).copied().collect();
             let offer = offer(clients, Duration::from_nanos(pause));
             let seen = patient(&offer, Some(Duration::from_nanos(bound)), &told, so_many);
-            let all = |happened: &dyn Fn(&Fate) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
-            let in_time = |hit: &Fate| hit.is_good() && hit.end <= hit.due + bound;
+            let all = |happened: &dyn Fn(&CompletedRequest) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
+            let in_time = |hit: &CompletedRequest| hit.is_good() && hit.end <= hit.due + bound;
             prop_assert_eq!(sum(&seen, |b| b.good), all(&|hit| hit.end < end && hit.is_good()));
             prop_assert_eq!(sum(&seen, |b| b.errors), all(&|hit| hit.end < end && !hit.is_good()));
             prop_assert_eq!(sum(&seen, |b| b.timely), all(&|hit| hit.end < end && in_time(hit)));
             prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));
             prop_assert_eq!(sum(&seen, |b| b.late), all(&|hit| hit.end.min(hit.due + bound) < end && !in_time(hit)));
             for (at, block) in seen.iter().enumerate() {
-                let by = edge(at + 1);
+                let by = block_start(at + 1);
                 prop_assert_eq!(f64::from(block.in_flight), all(&|hit| hit.due < by && hit.end >= by));
             }
         }

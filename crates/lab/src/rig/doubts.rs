@@ -7,12 +7,12 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use seawall_load::fault::Fault;
-use seawall_load::stats::Stats;
-use seawall_search::seen::BLOCK;
+use seawall_load::fault::RequestFault;
+use seawall_load::stats::LoadStats;
+use seawall_search::seen::BLOCK_SECONDS;
 
 use crate::judgement::Judgement;
-use crate::verdict::Verdict;
+use crate::verdict::GeneratorVerdict;
 use seawall_probe::generator::{SOCKETS, TIME_WAIT};
 
 /// Of the greatest response time that is wanted; and of a block, which is as finely as growth is looked at. When one hit of a hundred
@@ -23,32 +23,38 @@ pub(super) const LEAST_LAG: Duration = Duration::from_millis(1);
 
 /// What this machine must do for a load to be believed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct ValidityLimits {
     /// Lag that may be.
     lag: Duration,
     /// Requests in flight for which there are descriptors; none where that does not matter.
     room: Option<u64>,
 }
 
-impl Limits {
+impl ValidityLimits {
     /// Where answers are late after this bound.
     pub(super) fn new(bound: Option<Duration>, room: Option<u64>) -> Self {
-        let block = Duration::from_secs_f64(LAG.1 * BLOCK);
+        let block = Duration::from_secs_f64(LAG.1 * BLOCK_SECONDS);
         let lag = bound.map_or(block, |bound| bound.mul_f64(LAG.0).min(block));
         Self { lag: lag.max(LEAST_LAG), room }
     }
 
     /// What speaks against these figures; none if they can be believed. That so many requests found no port is said elsewhere: by
-    /// [`lack`], or by an inquiry that asks for it.
-    pub(super) fn against(self, judgement: &Judgement, total: &Stats, no_port: u64) -> Option<String> {
-        let ports_alone = total.fault(Fault::Local(ErrorKind::Other)) <= no_port;
-        let limiting = judgement.reasons.iter().filter(|reason| reason.verdict == Verdict::GeneratorLimited);
+    /// [`port_shortage`], or by an inquiry that asks for it.
+    pub(super) fn invalid_reason(
+        self,
+        judgement: &Judgement,
+        total: &LoadStats,
+        no_port: u64,
+    ) -> Option<String> {
+        let ports_alone = total.fault(RequestFault::Local(ErrorKind::Other)) <= no_port;
+        let limiting =
+            judgement.reasons.iter().filter(|reason| reason.verdict == GeneratorVerdict::GeneratorLimited);
         let others = limiting.filter(|reason| !(ports_alone && reason.check == SOCKETS.id));
         let measured = others.map(|reason| reason.measured.clone());
-        joined(measured.chain(self.late(total)).chain(self.crowded(total)))
+        join_reasons(measured.chain(self.late(total)).chain(self.crowded(total)))
     }
 
-    fn late(self, total: &Stats) -> Option<String> {
+    fn late(self, total: &LoadStats) -> Option<String> {
         let lag = Duration::from_nanos(total.own_lag.quantile(0.99));
         let allowed = self.lag;
         (lag > allowed).then(|| {
@@ -56,7 +62,7 @@ impl Limits {
         })
     }
 
-    fn crowded(self, total: &Stats) -> Option<String> {
+    fn crowded(self, total: &LoadStats) -> Option<String> {
         let peak = total.in_flight_peak;
         let room = self.room.filter(|room| peak > *room)?;
         Some(format!(
@@ -69,7 +75,7 @@ impl Limits {
 const LACK: f64 = 0.01;
 
 /// What a lack of ports says against a trial of so many requests; `fails` if it is bad by its errors, of which any is one too many.
-pub(super) fn lack(
+pub(super) fn port_shortage(
     no_port: u64,
     requests: u64,
     fails: bool,
@@ -86,50 +92,50 @@ pub(super) fn lack(
 }
 
 /// All reasons as one; none without any.
-pub(super) fn joined(reasons: impl IntoIterator<Item = String>) -> Option<String> {
+pub(super) fn join_reasons(reasons: impl IntoIterator<Item = String>) -> Option<String> {
     let reasons: Vec<_> = reasons.into_iter().collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::stats::Finished;
+    use seawall_load::stats::FinishedRequest;
 
     use super::*;
-    use crate::verdict::Reason;
+    use crate::verdict::VerdictReason;
 
-    fn judged(verdict: Verdict) -> Judgement {
-        Judgement::told(vec![Reason::new("a check", verdict, "what was measured".into())])
+    fn judged(verdict: GeneratorVerdict) -> Judgement {
+        Judgement::from_reasons(vec![VerdictReason::new("a check", verdict, "what was measured".into())])
     }
 
-    fn against(limits: Limits, total: &Stats) -> Option<String> {
-        limits.against(&judged(Verdict::Sound), total, 0)
+    fn against(limits: ValidityLimits, total: &LoadStats) -> Option<String> {
+        limits.invalid_reason(&judged(GeneratorVerdict::Sound), total, 0)
     }
 
     #[test]
     fn what_limited_the_generator_is_said_and_what_only_coloured_its_figures_is_not() {
-        let limits = Limits::new(None, None);
-        let of = |verdict| limits.against(&judged(verdict), &Stats::default(), 0);
-        assert_eq!(of(Verdict::GeneratorLimited).as_deref(), Some("what was measured"));
-        assert_eq!([of(Verdict::Degraded), of(Verdict::Sound)], [None, None]);
+        let limits = ValidityLimits::new(None, None);
+        let of = |verdict| limits.invalid_reason(&judged(verdict), &LoadStats::default(), 0);
+        assert_eq!(of(GeneratorVerdict::GeneratorLimited).as_deref(), Some("what was measured"));
+        assert_eq!([of(GeneratorVerdict::Degraded), of(GeneratorVerdict::Sound)], [None, None]);
     }
 
     #[test]
     fn ports_that_were_missing_are_not_the_machines_word_on_sockets_and_files_are() {
-        let reason = Reason::new(SOCKETS.id, Verdict::GeneratorLimited, "no sockets".into());
-        let judgement = Judgement::told(vec![reason]);
+        let reason = VerdictReason::new(SOCKETS.id, GeneratorVerdict::GeneratorLimited, "no sockets".into());
+        let judgement = Judgement::from_reasons(vec![reason]);
         let of = |no_port| {
-            let mut total = Stats::default();
+            let mut total = LoadStats::default();
             for _ in 0..3 {
-                total.finish(&finished(Fault::Local(ErrorKind::AddrNotAvailable)));
+                total.record_finished(&finished(RequestFault::Local(ErrorKind::AddrNotAvailable)));
             }
-            Limits::new(None, None).against(&judgement, &total, no_port)
+            ValidityLimits::new(None, None).invalid_reason(&judgement, &total, no_port)
         };
         assert_eq!((of(3), of(2).as_deref()), (None, Some("no sockets")));
     }
 
-    fn finished(fault: Fault) -> Finished {
-        Finished {
+    fn finished(fault: RequestFault) -> FinishedRequest {
+        FinishedRequest {
             target: 0,
             outcome: Err(fault),
             due: 0,
@@ -143,14 +149,14 @@ mod tests {
 
     #[test]
     fn a_trial_without_ports_says_so_with_how_many_there_are() {
-        let said = lack(40, 100, false, Some(20_000..=20_599)).unwrap();
+        let said = port_shortage(40, 100, false, Some(20_000..=20_599)).unwrap();
         assert!(
             said.starts_with("40 requests found no free port (ephemeral range 20000-20599 towards"),
             "{said}"
         );
         assert!(said.contains("enough for 10 new"), "{said}");
-        assert_eq!(lack(40, 100, false, None).as_deref(), Some("40 requests found no free port"));
-        let said = |no_port, fails| lack(no_port, 1000, fails, None).is_some();
+        assert_eq!(port_shortage(40, 100, false, None).as_deref(), Some("40 requests found no free port"));
+        let said = |no_port, fails| port_shortage(no_port, 1000, fails, None).is_some();
         assert_eq!(
             [said(10, false), said(11, false), said(1, true), said(0, true)],
             [false, true, true, false]
@@ -159,20 +165,26 @@ mod tests {
 
     #[test]
     fn lag_counts_when_it_is_much_of_what_is_measured() {
-        let mut total = Stats::default();
+        let mut total = LoadStats::default();
         total.own_lag.record(5_000_000);
-        let bound = |ms| Limits::new(Some(Duration::from_millis(ms)), None);
+        let bound = |ms| ValidityLimits::new(Some(Duration::from_millis(ms)), None);
         assert_eq!(against(bound(250), &total), None);
-        assert_eq!(against(Limits::new(None, None), &total), None);
+        assert_eq!(against(ValidityLimits::new(None, None), &total), None);
         assert!(against(bound(15), &total).is_some_and(|why| why.contains("5.0ms")));
         total.own_lag.record(70_000_000);
-        assert!(against(Limits::new(None, None), &total).is_some());
+        assert!(against(ValidityLimits::new(None, None), &total).is_some());
     }
 
     #[test]
     fn who_has_no_descriptors_left_has_not_found_the_targets_limit() {
-        let total = Stats { in_flight_peak: 400, ..Stats::default() };
-        assert!(against(Limits::new(None, Some(399)), &total).is_some_and(|why| why.contains("open files")));
-        assert_eq!([Some(400), None].map(|room| against(Limits::new(None, room), &total)), [None, None]);
+        let total = LoadStats { in_flight_peak: 400, ..LoadStats::default() };
+        assert!(
+            against(ValidityLimits::new(None, Some(399)), &total)
+                .is_some_and(|why| why.contains("open files"))
+        );
+        assert_eq!(
+            [Some(400), None].map(|room| against(ValidityLimits::new(None, room), &total)),
+            [None, None]
+        );
     }
 }

@@ -4,18 +4,18 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment};
-use seawall_cause::watched::{Carrier, Hit, How};
+use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fate::Fate;
-use seawall_load::fault::{Class, Fault, TlsFault};
-use seawall_load::plan::Load;
-use seawall_load::rate::Rate;
+use seawall_load::fate::CompletedRequest;
+use seawall_load::fault::{OutcomeClass, RequestFault, TlsFault};
+use seawall_load::plan::LoadSpec;
+use seawall_load::rate::RequestRate;
 use seawall_load::record;
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
-use seawall_load::spread::Spread;
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
+use seawall_load::spread::Distribution;
 
-use super::blocks::CADENCE;
-use super::bunches::{Bunches, Tally};
+use super::blocks::ENGINE_INTERVAL;
+use super::bunches::{BurstTally, SendBursts};
 use crate::means::MOST_IN_FLIGHT;
 
 /// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
@@ -30,109 +30,119 @@ const MARGIN: f64 = 0.25;
 const LEAST_MARGIN: usize = 64;
 
 /// The rate that the engine takes, to a thousandth of a request.
-pub(crate) fn rate(per_second: f64) -> Option<Rate> {
-    Rate::from_per_second(per_second.max(0.001))
+pub(crate) fn rate(per_second: f64) -> Option<RequestRate> {
+    RequestRate::from_per_second(per_second.max(0.001))
 }
 
 /// The load of an experiment; none of numbers that are beyond the engine's.
-pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<Load> {
+pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<LoadSpec> {
     let (arrivals, until, in_flight) = match experiment.load {
-        experiment::Load::Rate { rate: per_second, lasts, spacing } => {
+        experiment::ExperimentLoad::Rate { rate: per_second, lasts, spacing } => {
             let spacing = match spacing {
-                experiment::Spacing::Even => Spacing::Even,
-                experiment::Spacing::Poisson => Spacing::Poisson(seed),
+                experiment::RequestSpacing::Even => ArrivalSpacing::Even,
+                experiment::RequestSpacing::Poisson => ArrivalSpacing::Poisson(seed),
             };
-            let arrivals = Arrivals::Open(Schedule::constant(rate(per_second)?, spacing));
+            let arrivals = ArrivalModel::Open(Schedule::constant(rate(per_second)?, spacing));
             let margin = (per_second * MARGIN) as usize;
             (
                 arrivals,
-                Until { after: nanos(lasts), hits: MOST_HITS },
+                StopCondition { time: nanos(lasts), hits: MOST_HITS },
                 experiment.most_in_flight.saturating_add(margin),
             )
         }
-        experiment::Load::Clients { clients, lasts, requests } => {
-            (Arrivals::Closed, Until { after: nanos(lasts), hits: requests.min(MOST_HITS) }, clients)
-        }
-        experiment::Load::Bursts { size, times, every, .. } => {
-            let burst = Schedule::constant(Rate::new(size, nanos(every))?, Spacing::Burst(size));
+        experiment::ExperimentLoad::Clients { clients, lasts, requests } => (
+            ArrivalModel::Closed,
+            StopCondition { time: nanos(lasts), hits: requests.min(MOST_HITS) },
+            clients,
+        ),
+        experiment::ExperimentLoad::Bursts { size, times, every, .. } => {
+            let burst =
+                Schedule::constant(RequestRate::new(size, nanos(every))?, ArrivalSpacing::Burst(size));
             let hits = size.saturating_mul(times).min(MOST_HITS);
             let room = usize::try_from(size).unwrap_or(usize::MAX).max(experiment.most_in_flight);
-            (Arrivals::Open(burst), Until { hits, ..Until::default() }, room)
+            (ArrivalModel::Open(burst), StopCondition { hits, ..StopCondition::default() }, room)
         }
     };
     let (margin, pause) = match arrivals {
-        Arrivals::Open(_) => (LEAST_MARGIN, Duration::ZERO),
+        ArrivalModel::Open(_) => (LEAST_MARGIN, Duration::ZERO),
         // Whom a target refuses at once would else ask it thousands of times a second.
-        Arrivals::Closed => (0, super::closed::PAUSE),
+        ArrivalModel::Closed => (0, super::closed::PAUSE),
     };
-    let load = Load { until, pause, ..Load::new(arrivals, in_flight.saturating_add(margin)) };
-    Some(watched(load, experiment.drain))
+    let load =
+        LoadSpec { until, failure_pause: pause, ..LoadSpec::new(arrivals, in_flight.saturating_add(margin)) };
+    Some(record_every_request(load, experiment.drain))
 }
 
 /// A load whose every hit is told, and of whose outstanding requests none is waited for longer than this.
-pub(crate) fn watched(mut load: Load, drain: Duration) -> Load {
+pub(crate) fn record_every_request(mut load: LoadSpec, drain: Duration) -> LoadSpec {
     let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
-    load.in_flight.most = load.in_flight.most.clamp(1, most);
-    Load { cadence: CADENCE, by_hit: true, patience: Some(drain), ..load }
+    load.in_flight.limit = load.in_flight.limit.clamp(1, most);
+    LoadSpec { interval: ENGINE_INTERVAL, per_request_outcomes: true, drain_timeout: Some(drain), ..load }
 }
 
 /// Requests a second, as far as that says how many threads send.
-pub(super) fn pace(experiment: &Experiment) -> f64 {
+pub(super) fn request_rate(experiment: &Experiment) -> f64 {
     match experiment.load {
-        experiment::Load::Rate { rate, .. } => rate,
-        experiment::Load::Clients { .. } | experiment::Load::Bursts { .. } => 0.0,
+        experiment::ExperimentLoad::Rate { rate, .. } => rate,
+        experiment::ExperimentLoad::Clients { .. } | experiment::ExperimentLoad::Bursts { .. } => 0.0,
     }
 }
 
 /// Silence before the load.
-pub(super) fn quiet(experiment: &Experiment) -> Duration {
+pub(super) fn quiet_period(experiment: &Experiment) -> Duration {
     match experiment.load {
-        experiment::Load::Bursts { quiet, .. } => quiet,
-        experiment::Load::Rate { .. } | experiment::Load::Clients { .. } => Duration::ZERO,
+        experiment::ExperimentLoad::Bursts { quiet, .. } => quiet,
+        experiment::ExperimentLoad::Rate { .. } | experiment::ExperimentLoad::Clients { .. } => {
+            Duration::ZERO
+        }
     }
 }
 
 /// Leaves out what failed beside bunches that this machine sent. In a load of bursts bunches are what is asked for.
 /// A rate is sent in so many parts, of which this is one.
-pub(super) fn leave_out_bunches(experiment: &Experiment, parts: f64, fates: &mut Vec<Fate>) -> Tally {
-    let experiment::Load::Rate { rate, .. } = experiment.load else { return Tally::default() };
-    let mut bunches = Bunches::new(rate / parts);
-    bunches.learn(fates);
-    fates.retain(|fate| !bunches.excuses(fate));
+pub(super) fn leave_out_bunches(
+    experiment: &Experiment,
+    parts: f64,
+    fates: &mut Vec<CompletedRequest>,
+) -> BurstTally {
+    let experiment::ExperimentLoad::Rate { rate, .. } = experiment.load else { return BurstTally::default() };
+    let mut bunches = SendBursts::new(rate / parts);
+    bunches.record(fates);
+    fates.retain(|fate| !bunches.excludes(fate));
     bunches.tally()
 }
 
 /// How many of these found no free port.
-pub(super) fn without_port(fates: &[Fate]) -> u64 {
-    fates.iter().filter(|fate| how(fate) == How::NoPort).count() as u64
+pub(super) fn without_port(fates: &[CompletedRequest]) -> u64 {
+    fates.iter().filter(|fate| how(fate) == ObservedOutcome::NoPort).count() as u64
 }
 
 /// In the order in which they were due, without those that were never sent. Their times count from the first of them, or from the first
 /// instant of the load where this is a part of it.
-pub(super) fn hits(mut fates: Vec<Fate>, is_part: bool) -> Vec<Hit> {
-    fates.retain(|fate| fate.outcome.err().is_none_or(Fault::was_sent));
+pub(super) fn hits(mut fates: Vec<CompletedRequest>, is_part: bool) -> Vec<ObservedRequest> {
+    fates.retain(|fate| fate.outcome.err().is_none_or(RequestFault::was_sent));
     fates.sort_by_key(|fate| fate.due);
     let first = fates.first().filter(|_| !is_part).map_or(0, |fate| fate.due);
     fates.iter().map(|fate| hit(fate, first)).collect()
 }
 
-fn hit(fate: &Fate, first: Nanos) -> Hit {
+fn hit(fate: &CompletedRequest, first: Nanos) -> ObservedRequest {
     let since = |at: Nanos| seconds(at.saturating_sub(first));
-    Hit {
+    ObservedRequest {
         due: since(fate.due),
         sent: fate.sent.map(since),
         lag: seconds(fate.own_lag),
         end: since(fate.end),
-        how: how(fate),
+        outcome: how(fate),
         bytes: fate.bytes_in,
-        carrier: fate.carrier.map(carrier),
+        connection: fate.carrier.map(carrier),
     }
 }
 
-fn carrier(told: record::Carrier) -> Carrier {
-    Carrier {
+fn carrier(told: record::ConnectionTimings) -> RequestConnection {
+    RequestConnection {
         number: told.number,
-        before: told.before,
+        earlier_requests: told.before,
         idle: seconds(told.idle),
         connect: seconds(told.connect),
         tls: told.tls.map(seconds),
@@ -146,68 +156,72 @@ fn seconds(nanos: Nanos) -> f64 {
 }
 
 /// What became of it.
-pub(super) fn how(fate: &Fate) -> How {
+pub(super) fn how(fate: &CompletedRequest) -> ObservedOutcome {
     match fate.outcome {
-        Ok(status) if Class::of_status(status) == Class::Good => How::Good,
-        Ok(status) => How::Status(status),
+        Ok(status) if OutcomeClass::of_status(status) == OutcomeClass::Good => ObservedOutcome::Good,
+        Ok(status) => ObservedOutcome::Status(status),
         Err(fault) => of_fault(fault, fate.sent.is_some()),
     }
 }
 
-fn of_fault(fault: Fault, was_sent: bool) -> How {
+fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
     match fault {
-        Fault::Resolve(_) => How::NoName,
-        Fault::Connect(kind) => of_connecting(kind),
-        Fault::Local(ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
-        | Fault::Source(_, ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse) => How::NoPort,
-        Fault::Tls(TlsFault::Closed) | Fault::ClosedEarly | Fault::Cut => How::Cut,
-        Fault::Broken(kind) => of_breaking(kind),
-        Fault::Timeout => How::TimedOut,
-        Fault::Deadline if was_sent => How::TimedOut,
-        Fault::Unconnected | Fault::Deadline => How::Unconnected,
-        Fault::Aborted => How::Unanswered,
-        Fault::Local(_)
-        | Fault::Source(..)
-        | Fault::Tls(_)
-        | Fault::Proxy(_)
-        | Fault::Head(_)
-        | Fault::Body
-        | Fault::Http2
-        | Fault::RefusedStream
-        | Fault::Redirects
-        | Fault::Location
-        | Fault::Template
-        | Fault::Shed
-        | Fault::Dropped => How::Failed,
+        RequestFault::Resolve(_) => ObservedOutcome::NoName,
+        RequestFault::Connect(kind) => of_connecting(kind),
+        RequestFault::Local(ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
+        | RequestFault::Source(_, ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse) => {
+            ObservedOutcome::NoPort
+        }
+        RequestFault::Tls(TlsFault::Closed) | RequestFault::ClosedEarly | RequestFault::Truncated => {
+            ObservedOutcome::Cut
+        }
+        RequestFault::Broken(kind) => of_breaking(kind),
+        RequestFault::Timeout => ObservedOutcome::TimedOut,
+        RequestFault::Deadline if was_sent => ObservedOutcome::TimedOut,
+        RequestFault::NoConnection | RequestFault::Deadline => ObservedOutcome::Unconnected,
+        RequestFault::Aborted => ObservedOutcome::Unanswered,
+        RequestFault::Local(_)
+        | RequestFault::Source(..)
+        | RequestFault::Tls(_)
+        | RequestFault::Proxy(_)
+        | RequestFault::Head(_)
+        | RequestFault::Body
+        | RequestFault::Http2
+        | RequestFault::RefusedStream
+        | RequestFault::TooManyRedirects
+        | RequestFault::BadLocation
+        | RequestFault::Template
+        | RequestFault::Shed
+        | RequestFault::Dropped => ObservedOutcome::Failed,
     }
 }
 
 /// A reset while connecting is what a server does that has accepted and closes at once.
-fn of_connecting(kind: ErrorKind) -> How {
+fn of_connecting(kind: ErrorKind) -> ObservedOutcome {
     match kind {
-        ErrorKind::ConnectionRefused => How::Refused,
-        ErrorKind::TimedOut => How::Unconnected,
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => How::Cut,
-        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => How::NoPort,
-        _ => How::Failed,
+        ErrorKind::ConnectionRefused => ObservedOutcome::Refused,
+        ErrorKind::TimedOut => ObservedOutcome::Unconnected,
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => ObservedOutcome::Cut,
+        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => ObservedOutcome::NoPort,
+        _ => ObservedOutcome::Failed,
     }
 }
 
 /// The kernel gives up by itself on a peer that acknowledges nothing.
-fn of_breaking(kind: ErrorKind) -> How {
+fn of_breaking(kind: ErrorKind) -> ObservedOutcome {
     match kind {
-        ErrorKind::TimedOut => How::TimedOut,
+        ErrorKind::TimedOut => ObservedOutcome::TimedOut,
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe
         | ErrorKind::NotConnected
-        | ErrorKind::UnexpectedEof => How::Cut,
-        _ => How::Failed,
+        | ErrorKind::UnexpectedEof => ObservedOutcome::Cut,
+        _ => ObservedOutcome::Failed,
     }
 }
 
 /// How long each took, in seconds and to a thousandth of it: in order of length, not of time.
-pub(super) fn lookups(times: &Spread) -> Vec<f64> {
+pub(super) fn lookups(times: &Distribution) -> Vec<f64> {
     let each = times.buckets().flat_map(|(value, count)| {
         std::iter::repeat_n(seconds(value), usize::try_from(count).unwrap_or(usize::MAX))
     });
@@ -218,11 +232,11 @@ pub(super) fn lookups(times: &Spread) -> Vec<f64> {
 mod tests {
     use seawall_cause::experiment::Variation;
     use seawall_load::fault::NameFault;
-    use seawall_load::stats::Histogram;
+    use seawall_load::stats::LatencyHistogram;
 
     use super::*;
 
-    fn experiment(load: experiment::Load) -> Experiment {
+    fn experiment(load: experiment::ExperimentLoad) -> Experiment {
         let drain = Duration::from_millis(300);
         Experiment { name: "a test", load, variation: Variation::NONE, most_in_flight: 100, drain }
     }
@@ -230,42 +244,54 @@ mod tests {
     #[test]
     fn bursts_are_due_all_at_one_instant_and_as_often_as_is_asked() {
         let every = Duration::from_millis(250);
-        let bursts = experiment::Load::Bursts { size: 700, times: 3, every, quiet: Duration::ZERO };
+        let bursts = experiment::ExperimentLoad::Bursts { size: 700, times: 3, every, quiet: Duration::ZERO };
         let load = load(&experiment(bursts), 1).unwrap();
-        let Arrivals::Open(schedule) = &load.arrivals else { panic!("a burst does not wait for answers") };
+        let ArrivalModel::Open(schedule) = &load.arrivals else {
+            panic!("a burst does not wait for answers")
+        };
         let before = |at| schedule.hits_before(nanos(at)).min(load.until.hits);
         let told = [Duration::from_nanos(1), every, every + Duration::from_nanos(1), every * 9].map(before);
         assert_eq!(told, [700, 700, 1400, 2100]);
-        assert!(load.in_flight.most > 700, "none waits for room");
-        assert_eq!((load.by_hit, load.patience), (true, Some(Duration::from_millis(300))));
+        assert!(load.in_flight.limit > 700, "none waits for room");
+        assert_eq!((load.per_request_outcomes, load.drain_timeout), (true, Some(Duration::from_millis(300))));
     }
 
     #[test]
     fn clients_send_no_more_than_they_may_and_a_rate_no_longer() {
         let lasts = Duration::from_secs(2);
         let clients =
-            load(&experiment(experiment::Load::Clients { clients: 7, lasts, requests: 30 }), 1).unwrap();
-        assert_eq!((clients.in_flight.most, clients.until), (7, Until { after: nanos(lasts), hits: 30 }));
-        let spacing = experiment::Spacing::Poisson;
-        let paced = experiment::Load::Rate { rate: 220.000_000_000_000_03, lasts, spacing };
+            load(&experiment(experiment::ExperimentLoad::Clients { clients: 7, lasts, requests: 30 }), 1)
+                .unwrap();
+        assert_eq!(
+            (clients.in_flight.limit, clients.until),
+            (7, StopCondition { time: nanos(lasts), hits: 30 })
+        );
+        let spacing = experiment::RequestSpacing::Poisson;
+        let paced = experiment::ExperimentLoad::Rate { rate: 220.000_000_000_000_03, lasts, spacing };
         let paced = load(&experiment(paced), 9).unwrap();
-        let Arrivals::Open(schedule) = &paced.arrivals else { panic!("a rate does not wait for answers") };
-        assert_eq!((schedule.spacing(), schedule.peak()), (Spacing::Poisson(9), 220.0));
-        assert_eq!(paced.until.after, nanos(lasts));
+        let ArrivalModel::Open(schedule) = &paced.arrivals else {
+            panic!("a rate does not wait for answers")
+        };
+        assert_eq!((schedule.spacing(), schedule.peak()), (ArrivalSpacing::Poisson(9), 220.0));
+        assert_eq!(paced.until.time, nanos(lasts));
     }
 
     /// Two connections to a limiter that refuses in a tenth of a millisecond asked it 20,000 times a second, whatever --max-rate said.
     #[test]
     fn clients_that_are_refused_wait_before_they_ask_again() {
-        let clients = experiment::Load::Clients { clients: 2, lasts: Duration::from_secs(4), requests: 1800 };
-        assert!(load(&experiment(clients), 1).unwrap().pause >= Duration::from_millis(10));
+        let clients =
+            experiment::ExperimentLoad::Clients { clients: 2, lasts: Duration::from_secs(4), requests: 1800 };
+        assert!(load(&experiment(clients), 1).unwrap().failure_pause >= Duration::from_millis(10));
     }
 
     #[test]
     fn numbers_beyond_the_engines_make_no_load() {
-        let spacing = experiment::Spacing::Even;
+        let spacing = experiment::RequestSpacing::Even;
         for rate in [f64::INFINITY, 1e30] {
-            let load = load(&experiment(experiment::Load::Rate { rate, lasts: Duration::MAX, spacing }), 1);
+            let load = load(
+                &experiment(experiment::ExperimentLoad::Rate { rate, lasts: Duration::MAX, spacing }),
+                1,
+            );
             assert!(load.is_none(), "{rate}");
         }
     }
@@ -274,29 +300,29 @@ mod tests {
     fn each_failure_is_what_the_client_sees_of_it() {
         let how = |fault| of_fault(fault, true);
         let cases = [
-            (Fault::Resolve(NameFault::Busy), How::NoName),
-            (Fault::Connect(ErrorKind::ConnectionRefused), How::Refused),
-            (Fault::Connect(ErrorKind::TimedOut), How::Unconnected),
-            (Fault::Local(ErrorKind::AddrNotAvailable), How::NoPort),
-            (Fault::Local(ErrorKind::Other), How::Failed),
-            (Fault::Unconnected, How::Unconnected),
-            (Fault::ClosedEarly, How::Cut),
-            (Fault::Cut, How::Cut),
-            (Fault::Broken(ErrorKind::ConnectionReset), How::Cut),
-            (Fault::Timeout, How::TimedOut),
-            (Fault::Aborted, How::Unanswered),
-            (Fault::Body, How::Failed),
+            (RequestFault::Resolve(NameFault::Busy), ObservedOutcome::NoName),
+            (RequestFault::Connect(ErrorKind::ConnectionRefused), ObservedOutcome::Refused),
+            (RequestFault::Connect(ErrorKind::TimedOut), ObservedOutcome::Unconnected),
+            (RequestFault::Local(ErrorKind::AddrNotAvailable), ObservedOutcome::NoPort),
+            (RequestFault::Local(ErrorKind::Other), ObservedOutcome::Failed),
+            (RequestFault::NoConnection, ObservedOutcome::Unconnected),
+            (RequestFault::ClosedEarly, ObservedOutcome::Cut),
+            (RequestFault::Truncated, ObservedOutcome::Cut),
+            (RequestFault::Broken(ErrorKind::ConnectionReset), ObservedOutcome::Cut),
+            (RequestFault::Timeout, ObservedOutcome::TimedOut),
+            (RequestFault::Aborted, ObservedOutcome::Unanswered),
+            (RequestFault::Body, ObservedOutcome::Failed),
         ];
         for (fault, expected) in cases {
             assert_eq!(how(fault), expected, "{fault}");
         }
-        assert_eq!(of_fault(Fault::Deadline, false), How::Unconnected);
+        assert_eq!(of_fault(RequestFault::Deadline, false), ObservedOutcome::Unconnected);
     }
 
     #[test]
     fn what_fails_in_a_bunch_is_left_out_unless_bursts_were_asked_for() {
         let lasts = Duration::from_secs(1);
-        let fate = |own_lag| Fate {
+        let fate = |own_lag| CompletedRequest {
             target: 0,
             due: 0,
             sent: None,
@@ -312,16 +338,17 @@ mod tests {
             leave_out_bunches(&experiment(load), 1.0, &mut fates);
             fates.len()
         };
-        let spacing = experiment::Spacing::Even;
-        let bursts = experiment::Load::Bursts { size: 100, times: 1, every: lasts, quiet: Duration::ZERO };
-        assert_eq!(left(experiment::Load::Rate { rate: 100.0, lasts, spacing }), 1);
-        assert_eq!(left(experiment::Load::Clients { clients: 2, lasts, requests: 9 }), 2);
+        let spacing = experiment::RequestSpacing::Even;
+        let bursts =
+            experiment::ExperimentLoad::Bursts { size: 100, times: 1, every: lasts, quiet: Duration::ZERO };
+        assert_eq!(left(experiment::ExperimentLoad::Rate { rate: 100.0, lasts, spacing }), 1);
+        assert_eq!(left(experiment::ExperimentLoad::Clients { clients: 2, lasts, requests: 9 }), 2);
         assert_eq!(left(bursts), 2);
     }
 
     #[test]
     fn hits_are_in_the_order_in_which_they_were_due_and_count_from_the_first() {
-        let fate = |due, outcome| Fate {
+        let fate = |due, outcome| CompletedRequest {
             target: 0,
             due,
             sent: None,
@@ -332,18 +359,18 @@ mod tests {
             retries: 0,
             carrier: None,
         };
-        let ended = vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(Fault::Dropped))];
+        let ended = vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(RequestFault::Dropped))];
         assert_eq!(hits(ended.clone(), true).first().map(|hit| hit.due), Some(1e-6));
         let told = hits(ended, false);
-        let told: Vec<_> = told.iter().map(|hit| (hit.due, hit.end, hit.how)).collect();
-        assert_eq!(told, [(0.0, 5e-7, How::Good), (2e-6, 2.5e-6, How::Status(503))]);
+        let told: Vec<_> = told.iter().map(|hit| (hit.due, hit.end, hit.outcome)).collect();
+        assert_eq!(told, [(0.0, 5e-7, ObservedOutcome::Good), (2e-6, 2.5e-6, ObservedOutcome::Status(503))]);
     }
 
     #[test]
     fn lookups_are_told_one_by_one() {
-        let mut times = Histogram::default();
+        let mut times = LatencyHistogram::default();
         [1_000_000, 1_000_000, 30_000_000].into_iter().for_each(|time| times.record(time));
-        let told: Vec<_> = lookups(times.spread()).iter().map(|time| (time * 1e3).round()).collect();
+        let told: Vec<_> = lookups(times.distribution()).iter().map(|time| (time * 1e3).round()).collect();
         assert_eq!(told, [1.0, 1.0, 30.0]);
     }
 }

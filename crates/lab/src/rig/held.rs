@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 
-use super::stop::Stop;
+use super::stop::StopSwitch;
 
 /// For one connection to stand.
 const EACH: Duration = Duration::from_secs(1);
@@ -19,11 +19,11 @@ const FAILURES: usize = 3;
 
 /// Connections that stand, or stood once.
 #[derive(Debug, Default)]
-pub(super) struct Held(Vec<TcpStream>);
+pub(super) struct IdleConnections(Vec<TcpStream>);
 
-impl Held {
+impl IdleConnections {
     /// Opens so many, as far as they can be had in some seconds.
-    pub(super) fn open(address: SocketAddr, wanted: usize, stop: &Stop) -> Self {
+    pub(super) fn open(address: SocketAddr, wanted: usize, stop: &StopSwitch) -> Self {
         let clock = RunClock::start();
         let opener = |index: usize| {
             let mine = wanted / AT_ONCE + usize::from(index < wanted % AT_ONCE);
@@ -46,7 +46,7 @@ impl Held {
     }
 
     /// How many have not been closed by the other side.
-    pub(super) fn standing(&mut self) -> usize {
+    pub(super) fn count_open(&mut self) -> usize {
         self.0.iter_mut().filter_map(|stream| stands(stream).then_some(())).count()
     }
 }
@@ -78,27 +78,27 @@ mod tests {
     #[test]
     fn connections_that_the_other_side_has_closed_do_not_stand_whatever_it_said_before() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut held = Held::open(listener.local_addr().unwrap(), 5, &Stop::default());
-        assert_eq!((held.0.len(), held.standing()), (5, 5), "in the backlog they stand");
+        let mut held = IdleConnections::open(listener.local_addr().unwrap(), 5, &StopSwitch::default());
+        assert_eq!((held.0.len(), held.count_open()), (5, 5), "in the backlog they stand");
         let mut accepted: Vec<_> = (0..5).map(|_| listener.accept().unwrap().0).collect();
         accepted[0].write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
         accepted.truncate(3);
         let first = accepted.remove(0);
         drop(first);
         let clock = RunClock::start();
-        while held.standing() > 2 && clock.now() < 20 * SECOND {
+        while held.count_open() > 2 && clock.now() < 20 * SECOND {
             std::thread::yield_now();
         }
-        assert_eq!(held.standing(), 2);
+        assert_eq!(held.count_open(), 2);
     }
 
     #[test]
     fn where_nobody_listens_and_when_everything_is_to_end_none_is_opened() {
         let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        assert_eq!(Held::open(nobody, 100, &Stop::default()).0.len(), 0);
+        assert_eq!(IdleConnections::open(nobody, 100, &StopSwitch::default()).0.len(), 0);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let stop = Stop::default();
-        stop.now();
-        assert_eq!(Held::open(listener.local_addr().unwrap(), 5, &stop).0.len(), 0);
+        let stop = StopSwitch::default();
+        stop.stop();
+        assert_eq!(IdleConnections::open(listener.local_addr().unwrap(), 5, &stop).0.len(), 0);
     }
 }

@@ -6,22 +6,22 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use seawall_cause::experiment::Variation;
-use seawall_load::plan::{Setup, Travel};
-use seawall_load::request::{Origin, Request, Style, Unsendable};
-use seawall_load::session::{Session, StartError};
-use seawall_load::supply::{List, Source};
+use seawall_load::plan::{SessionSetup, TransportOptions};
+use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
+use seawall_load::session::{LoadSession, TrialStartError};
+use seawall_load::supply::{RequestList, RequestSource};
 
-use crate::means::{self, OTHER_FILES, Spread};
+use crate::means::{self, ConnectionPlan, OTHER_FILES};
 
 /// What is sent, and how.
 #[derive(Debug, Clone)]
-pub struct Kit {
+pub struct SessionConfig {
     /// The requests, sent in turn again and again.
-    pub list: List,
+    pub list: RequestList,
     /// How they travel.
-    pub travel: Travel,
+    pub travel: TransportOptions,
     /// How they are framed: as the list is.
-    pub style: Style,
+    pub style: RequestFraming,
     /// Most threads that send.
     pub cpus: usize,
     /// How long waits are spun away; none is what the machine allows.
@@ -29,26 +29,26 @@ pub struct Kit {
 }
 
 /// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
-pub(super) const SESSIONS: usize = 3;
+pub(super) const MAX_SESSIONS: usize = 3;
 
 /// Why a session is not to be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoSession {
+pub(crate) enum SessionError {
     /// What is asked for cannot be done with this target or from here.
     #[error("{0}")]
     Impossible(String),
     /// The system refuses.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] TrialStartError),
 }
 
-impl From<Unsendable> for NoSession {
-    fn from(error: Unsendable) -> Self {
+impl From<RequestBuildError> for SessionError {
+    fn from(error: RequestBuildError) -> Self {
         Self::Impossible(error.to_string())
     }
 }
 
-impl Kit {
+impl SessionConfig {
     /// Whether any request goes over TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
@@ -57,12 +57,12 @@ impl Kit {
 
     /// Whether any target is a name that is looked up to reach it.
     #[must_use]
-    pub fn is_named(&self) -> bool {
+    pub fn has_host_name(&self) -> bool {
         self.travel.dial.unix_socket.is_none()
             && self.requests().iter().any(|request| is_name(&request.origin))
     }
 
-    fn requests(&self) -> &[Request] {
+    fn requests(&self) -> &[PreparedRequest] {
         self.list.requests()
     }
 
@@ -72,28 +72,34 @@ impl Kit {
 
     /// Limits connections, so that there are descriptors for them whatever the sessions that rest keep idle; returns how many that
     /// are. Where a session that does not rest finds fewer, each connection that it lacks is a fault of this machine's.
-    pub(super) fn limit(&mut self, files: u64) -> usize {
+    pub(super) fn limit_connections(&mut self, files: u64) -> usize {
         let room = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
         let each = room / self.origins().len().max(1);
         self.travel.connections = self.travel.connections.min(each.max(1));
-        self.travel.idle = self.travel.idle.min((each / SESSIONS).max(1));
+        self.travel.idle = self.travel.idle.min((each / MAX_SESSIONS).max(1));
         room
     }
 
     /// Whether a connection may carry several requests at once.
     pub(super) fn multiplexes(&self) -> bool {
-        Spread::of(&Source::List(self.list.clone()), &self.travel, true).is_multiplexed()
+        ConnectionPlan::of(&RequestSource::List(self.list.clone()), &self.travel, true).is_multiplexed()
     }
 
     /// A session, which has no connection yet.
-    pub(super) fn open(self, threads: usize) -> Result<Session, NoSession> {
-        let spin = self.spin.unwrap_or_else(|| means::spin(threads));
+    pub(super) fn open(self, threads: usize) -> Result<LoadSession, SessionError> {
+        let spin = self.spin.unwrap_or_else(|| means::max_spin(threads));
         let Self { list, travel, style, .. } = self;
-        Ok(Session::open(Setup { source: Source::List(list), travel, style, threads, spin })?)
+        Ok(LoadSession::open(SessionSetup {
+            source: RequestSource::List(list),
+            transport: travel,
+            framing: style,
+            threads,
+            spin,
+        })?)
     }
 
     /// The same with what an experiment has different, held connections aside.
-    fn varied(mut self, variation: &Variation) -> Result<Self, NoSession> {
+    fn with_variation(mut self, variation: &Variation) -> Result<Self, SessionError> {
         self.reframe(variation)?;
         if let Some(connections) = variation.connections {
             self.travel.connections = self.travel.connections.min(connections.max(1));
@@ -110,9 +116,11 @@ impl Kit {
         Ok(self)
     }
 
-    fn reframe(&mut self, variation: &Variation) -> Result<(), NoSession> {
+    fn reframe(&mut self, variation: &Variation) -> Result<(), SessionError> {
         if variation.head && self.requests().iter().any(|request| request.method != "GET") {
-            return Err(NoSession::Impossible("not every request is a GET, so none becomes a HEAD".into()));
+            return Err(SessionError::Impossible(
+                "not every request is a GET, so none becomes a HEAD".into(),
+            ));
         }
         if let Some(keep_alive) = variation.keep_alive {
             (self.travel.keep_alive, self.style.close) = (keep_alive, !keep_alive);
@@ -125,23 +133,23 @@ impl Kit {
 
     /// An address of this machine that connections do not come from already. Of others than those on loopback nobody is asked: an
     /// address that cannot be reached from the target would look like a target that hangs.
-    fn another_source(&self) -> Result<IpAddr, NoSession> {
+    fn another_source(&self) -> Result<IpAddr, SessionError> {
         let addresses = self.addresses()?;
         let on_loopback = |address: &SocketAddr| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
         if addresses.is_empty() || !addresses.iter().all(on_loopback) {
             let why = "the target is not on this machine's IPv4 loopback, and no second address is known that it would answer";
-            return Err(NoSession::Impossible(why.into()));
+            return Err(SessionError::Impossible(why.into()));
         }
         let used = |ip: &IpAddr| self.travel.sources.contains(ip);
         let mut others = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
         let other = others.find(|ip| !used(ip));
-        other.ok_or_else(|| NoSession::Impossible("every address of loopback is in use".into()))
+        other.ok_or_else(|| SessionError::Impossible("every address of loopback is in use".into()))
     }
 
     /// Connects each name to the addresses that it has now.
-    fn name_addresses(&mut self) -> Result<(), NoSession> {
-        if !self.is_named() {
-            return Err(NoSession::Impossible("the target is an address, and no name".into()));
+    fn name_addresses(&mut self) -> Result<(), SessionError> {
+        if !self.has_host_name() {
+            return Err(SessionError::Impossible("the target is an address, and no name".into()));
         }
         let named: Vec<_> = self.origins().into_iter().filter(|origin| is_name(origin)).cloned().collect();
         for origin in named {
@@ -153,19 +161,19 @@ impl Kit {
     }
 
     /// Where connections go, for all targets.
-    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, NoSession> {
+    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, SessionError> {
         let all: Result<Vec<_>, _> =
             self.origins().into_iter().map(|origin| self.addresses_of(origin)).collect();
         let all: Vec<_> = all?.into_iter().flatten().collect();
         if all.is_empty() {
-            return Err(NoSession::Impossible("the target is at a Unix socket".into()));
+            return Err(SessionError::Impossible("the target is at a Unix socket".into()));
         }
         Ok(all)
     }
 
-    fn addresses_of(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NoSession> {
+    fn addresses_of(&self, origin: &Origin) -> Result<Vec<SocketAddr>, SessionError> {
         let found = self.travel.dial.addresses(origin);
-        found.map_err(|_| NoSession::Impossible(format!("no address was found for {origin}")))
+        found.map_err(|_| SessionError::Impossible(format!("no address was found for {origin}")))
     }
 }
 
@@ -174,25 +182,25 @@ fn is_name(origin: &Origin) -> bool {
 }
 
 /// The sessions of a kit.
-pub(super) struct Sessions {
-    kit: Kit,
+pub(super) struct SessionPool {
+    kit: SessionConfig,
     /// By their threads.
-    plain: Vec<(usize, Session)>,
-    varied: Option<Session>,
+    plain: Vec<(usize, LoadSession)>,
+    varied: Option<LoadSession>,
 }
 
-impl Sessions {
-    pub(super) fn new(kit: Kit) -> Self {
+impl SessionPool {
+    pub(super) fn new(kit: SessionConfig) -> Self {
         Self { kit, plain: Vec::new(), varied: None }
     }
 
-    pub(super) fn kit(&self) -> &Kit {
+    pub(super) fn config(&self) -> &SessionConfig {
         &self.kit
     }
 
     /// The plain one for so many requests a second.
-    pub(super) fn plain(&mut self, rate: f64) -> Result<&mut Session, NoSession> {
-        let threads = means::threads(rate, self.kit.cpus);
+    pub(super) fn plain(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
+        let threads = means::sender_threads(rate, self.kit.cpus);
         let known = self.plain.iter().position(|(of, _)| *of == threads);
         let index = match known {
             Some(index) => index,
@@ -207,13 +215,17 @@ impl Sessions {
     }
 
     /// One for an experiment: the plain one, if nothing is different.
-    pub(super) fn varied(&mut self, variation: &Variation, rate: f64) -> Result<&mut Session, NoSession> {
+    pub(super) fn varied(
+        &mut self,
+        variation: &Variation,
+        rate: f64,
+    ) -> Result<&mut LoadSession, SessionError> {
         if (Variation { held: 0, ..variation.clone() }) == Variation::NONE {
             return self.plain(rate);
         }
         self.varied = None;
-        let kit = self.kit.clone().varied(variation)?;
-        let threads = means::threads(rate, kit.cpus);
+        let kit = self.kit.clone().with_variation(variation)?;
+        let threads = means::sender_threads(rate, kit.cpus);
         Ok(self.varied.insert(kit.open(threads)?))
     }
 
@@ -223,7 +235,7 @@ impl Sessions {
     }
 
     /// Closes everything, and begins anew.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn close_all(&mut self) {
         self.plain.clear();
         self.varied = None;
     }

@@ -7,31 +7,31 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use seawall_cause::experiment::{Experiment, Load as Asked};
-use seawall_load::plan::Load;
-use seawall_load::schedule::Slice;
-use seawall_search::offer::Offer;
-use seawall_search::seen::{BLOCK, Block};
+use seawall_cause::experiment::{Experiment, ExperimentLoad as Asked};
+use seawall_load::plan::LoadSpec;
+use seawall_load::schedule::ScheduleSlice;
+use seawall_search::offer::TrialSpec;
+use seawall_search::seen::{BLOCK_SECONDS, BlockCounts};
 
 /// Which part, and when.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct LoadPart {
     /// The first instant, in nanoseconds since the Unix epoch.
     pub start_at: i64,
     /// Its place among so many, from 0.
     pub place: (u64, u64),
     /// The number of the load, from 1: rigs that have the same one for a load draw the same of what is left to chance.
-    pub load: u64,
+    pub load_number: u64,
     /// Set by whoever has seen enough of it.
     pub enough: Arc<AtomicBool>,
 }
 
 /// What of a load a rig sends: by itself all of it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Share(Option<Part>);
+pub(super) struct LoadShare(Option<LoadPart>);
 
-impl Share {
-    pub(super) fn of(part: &Part) -> Self {
+impl LoadShare {
+    pub(super) fn of(part: &LoadPart) -> Self {
         Self(Some(part.clone()))
     }
 
@@ -41,24 +41,24 @@ impl Share {
     }
 
     /// Its hits of a schedule; of a place that there is not, all of them.
-    pub(super) fn slice(&self) -> Slice {
-        let slice = self.0.as_ref().and_then(|part| Slice::new(part.place.0, part.place.1).ok());
+    pub(super) fn slice(&self) -> ScheduleSlice {
+        let slice = self.0.as_ref().and_then(|part| ScheduleSlice::new(part.place.0, part.place.1).ok());
         slice.unwrap_or_default()
     }
 
     /// What an offer comes to here.
-    pub(super) fn of_offer(&self, whole: &Offer) -> Offer {
+    pub(super) fn scale_trial(&self, whole: &TrialSpec) -> TrialSpec {
         let of = self.parts();
-        Offer { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
+        TrialSpec { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
     }
 
     /// The load, in this share and when it is to be.
-    pub(super) fn of_load(&self, load: Load) -> Load {
-        Load { slice: self.slice(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
+    pub(super) fn scale_load(&self, load: LoadSpec) -> LoadSpec {
+        LoadSpec { slice: self.slice(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
     }
 
     /// What an experiment comes to here, its schedule aside; none where there are fewer clients than parts, and none is left for this one.
-    pub(super) fn of_experiment(&self, whole: &Experiment) -> Option<(Experiment, Self)> {
+    pub(super) fn scale_experiment(&self, whole: &Experiment) -> Option<(Experiment, Self)> {
         let Some(part) = &self.0 else { return Some((whole.clone(), self.clone())) };
         let mut own = whole.clone();
         let mut part = part.clone();
@@ -76,8 +76,8 @@ impl Share {
     }
 
     /// The number of the load, if others send parts of it.
-    pub(super) fn load(&self) -> Option<u64> {
-        self.0.as_ref().map(|part| part.load)
+    pub(super) fn load_number(&self) -> Option<u64> {
+        self.0.as_ref().map(|part| part.load_number)
     }
 
     /// Whether a part's hits count from the first instant that all of them have, and not from its own first one.
@@ -91,11 +91,11 @@ impl Share {
     }
 
     /// Whether an offer is to end.
-    pub(super) fn enough(&self, offer: &Offer, blocks: &[Block]) -> bool {
+    pub(super) fn is_enough(&self, offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
         if !self.is_part() {
-            return offer.enough(blocks);
+            return offer.is_enough(blocks);
         }
-        self.is_over() || (blocks.len() as f64 + 0.5) * BLOCK >= offer.most.as_secs_f64()
+        self.is_over() || (blocks.len() as f64 + 0.5) * BLOCK_SECONDS >= offer.most.as_secs_f64()
     }
 }
 
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn part(index: u64, of: u64) -> Share {
-        Share::of(&Part { start_at: 7, place: (index, of), load: 1, enough: Arc::default() })
+    fn part(index: u64, of: u64) -> LoadShare {
+        LoadShare::of(&LoadPart { start_at: 7, place: (index, of), load_number: 1, enough: Arc::default() })
     }
 
     fn clients(clients: usize) -> Experiment {
@@ -125,20 +125,22 @@ mod tests {
     #[test]
     fn clients_are_shared_and_who_has_none_sends_nothing_of_theirs() {
         let shares = |of: u64, whole| -> Vec<_> {
-            let own = (0..of).map(|index| part(index, of).of_experiment(&clients(whole)));
+            let own = (0..of).map(|index| part(index, of).scale_experiment(&clients(whole)));
             own.map(|own| own.map(|(own, share)| (own.load, share.slice().of()))).collect()
         };
         let load = |clients| Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
         assert_eq!(shares(3, 7), [Some((load(3), 3)), Some((load(2), 3)), Some((load(2), 3))]);
         assert_eq!(shares(3, 2), [Some((load(1), 2)), Some((load(1), 2)), None]);
-        let own = part(1, 3).of_experiment(&clients(7)).unwrap().0;
+        let own = part(1, 3).scale_experiment(&clients(7)).unwrap().0;
         assert_eq!((own.variation.held, own.variation.connections, own.most_in_flight), (2, Some(1), 4));
     }
 
     #[test]
     fn a_rig_by_itself_sends_all_of_it() {
-        let (own, share) = Share::default().of_experiment(&clients(7)).unwrap();
+        let (own, share) = LoadShare::default().scale_experiment(&clients(7)).unwrap();
         assert_eq!(own, clients(7));
-        assert!(share.slice().is_whole() && !share.is_part() && !share.is_over() && share.load().is_none());
+        assert!(
+            share.slice().is_whole() && !share.is_part() && !share.is_over() && share.load_number().is_none()
+        );
     }
 }

@@ -15,13 +15,13 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const END: &[u8] = b"\r\n\r\n";
 
 /// Dropping it ends its thread.
-pub(super) struct Sink {
+pub(super) struct NullServer {
     address: SocketAddr,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sink {
+impl NullServer {
     /// Listens on loopback.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
+impl Drop for NullServer {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
         // Wakes it; if that fails it is awake, or gone.
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_head_has_an_answer_wherever_it_is_cut() {
-        let sink = Sink::start().unwrap();
+        let sink = NullServer::start().unwrap();
         let mut stream = TcpStream::connect(sink.address()).unwrap();
         for part in ["GET / HTTP/1.1\r\n\r", "\nGET / HTTP/1.1\r\nA: b\r\n\r\n"] {
             stream.write_all(part.as_bytes()).unwrap();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use seawall_load::control::Control;
 
-/// Ends what a [`Rig`](crate::rig::Rig) does, from any thread. Cheap to clone; there is no way back.
+/// Ends what a [`LocalDriver`](crate::rig::LocalDriver) does, from any thread. Cheap to clone; there is no way back.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<Switch>);
+pub struct StopSwitch(Arc<Switch>);
 
 #[derive(Debug, Default)]
 struct Switch {
@@ -23,9 +23,9 @@ struct State {
     running: Option<Control>,
 }
 
-impl Stop {
+impl StopSwitch {
     /// Sends nothing more, and waits for no answer.
-    pub fn now(&self) {
+    pub fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
         if let Some(control) = &state.running {
@@ -42,7 +42,7 @@ impl Stop {
     }
 
     /// This is what is being offered from now on.
-    pub(super) fn holds(&self, control: Control) {
+    pub(super) fn attach(&self, control: Control) {
         let mut state = self.lock();
         if state.stopped {
             control.abort();
@@ -51,12 +51,12 @@ impl Stop {
     }
 
     /// Nothing is being offered any more.
-    pub(super) fn lets_go(&self) {
+    pub(super) fn detach(&self) {
         self.lock().running = None;
     }
 
     /// Waits so long; `false` as soon as everything is to end.
-    pub(super) fn rest(&self, time: Duration) -> bool {
+    pub(super) fn sleep(&self, time: Duration) -> bool {
         let waited = self.0.changed.wait_timeout_while(self.lock(), time, |state| !state.stopped);
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopped
     }
@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn a_rest_ends_when_everything_does_and_is_none_after_that() {
-        let stop = Stop::default();
-        assert!(stop.rest(Duration::ZERO) && !stop.is_stopped());
+        let stop = StopSwitch::default();
+        assert!(stop.sleep(Duration::ZERO) && !stop.is_stopped());
         let other = stop.clone();
-        let resting = std::thread::spawn(move || other.rest(Duration::from_secs(3600)));
-        stop.now();
+        let resting = std::thread::spawn(move || other.sleep(Duration::from_secs(3600)));
+        stop.stop();
         assert!(matches!(resting.join(), Ok(false)));
-        assert!(!stop.rest(Duration::from_secs(3600)) && stop.is_stopped());
+        assert!(!stop.sleep(Duration::from_secs(3600)) && stop.is_stopped());
     }
 }

@@ -28,14 +28,14 @@ pub const LONGEST_VALUE: usize = 4096;
 
 /// Which of the two formats, as `Content-Type` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ExpositionFormat {
     /// `text/plain`.
     Prometheus,
     /// `application/openmetrics-text`: ends with `# EOF`, and a counter's samples end in `_total` where its name does not.
     OpenMetrics,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// What a `Content-Type` means. Envoy's and older servers' `text/plain` has no version; what is neither is taken for it, too, and
     /// refused at its first line if it is none.
     #[must_use]
@@ -49,13 +49,13 @@ impl Format {
 
 /// A page.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Page {
-    samples: BTreeMap<Series, Sample>,
+pub struct MetricsPage {
+    samples: BTreeMap<MetricSeries, MetricSample>,
 }
 
 /// Which thing was counted or measured. The order is by name first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Series {
+pub struct MetricSeries {
     /// The sample's name, with whatever its format puts behind the metric's (`_total`, `_sum`).
     pub name: String,
     /// Names of labels and their values, by name.
@@ -64,16 +64,16 @@ pub struct Series {
 
 /// How much.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     /// What may be done with it.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// In the metric's unit; may be infinite or no number.
     pub value: f64,
 }
 
 /// What may be done with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only goes up, so a difference says what happened between.
     Counter,
     /// It is what it is at the instant.
@@ -84,7 +84,7 @@ pub enum Kind {
 
 /// Why bytes are no page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum ExpositionError {
     /// More than [`MOST_BYTES`].
     #[error("larger than {} MiB", MOST_BYTES >> 20)]
     TooLarge,
@@ -96,7 +96,7 @@ pub enum Malformed {
     NotText,
     /// It does not end as its format ends.
     #[error("cut off before its end")]
-    Cut,
+    Truncated,
     /// A line that is none of the format.
     #[error("line {line}: {why}")]
     Line {
@@ -107,60 +107,67 @@ pub enum Malformed {
     },
 }
 
-impl Page {
+impl MetricsPage {
     /// Reads a page.
     ///
     /// # Errors
     /// The first thing that is wrong with it.
-    pub fn read(bytes: &[u8], format: Format) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &[u8], format: ExpositionFormat) -> Result<Self, ExpositionError> {
         if bytes.len() > MOST_BYTES {
-            return Err(Malformed::TooLarge);
+            return Err(ExpositionError::TooLarge);
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| Malformed::NotText)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| ExpositionError::NotText)?;
         let mut reader = Reader::new(format);
         for (at, line) in whole(text, format)?.lines().enumerate() {
-            reader.line(line).map_err(|why| Malformed::Line { line: at + 1, why })?;
+            reader.line(line).map_err(|why| ExpositionError::Line { line: at + 1, why })?;
             if reader.samples.len() > MOST_SAMPLES {
-                return Err(Malformed::TooMany);
+                return Err(ExpositionError::TooMany);
             }
         }
         Ok(Self { samples: reader.samples })
     }
 
     /// Every sample, by name and labels.
-    pub fn samples(&self) -> impl Iterator<Item = (&Series, &Sample)> {
+    pub fn samples(&self) -> impl Iterator<Item = (&MetricSeries, &MetricSample)> {
         self.samples.iter()
     }
 
     /// The sample of exactly these labels.
     #[must_use]
-    pub fn sample(&self, series: &Series) -> Option<Sample> {
+    pub fn sample(&self, series: &MetricSeries) -> Option<MetricSample> {
         self.samples.get(series).copied()
     }
 
     /// The samples of a name.
-    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Series, &'a Sample)> {
-        let first = Series { name: name.to_owned(), labels: Vec::new() };
+    pub fn samples_named<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = (&'a MetricSeries, &'a MetricSample)> {
+        let first = MetricSeries { name: name.to_owned(), labels: Vec::new() };
         self.samples.range(first..).take_while(move |(series, _)| series.name == name)
     }
 
     /// What the samples of a name come to; none if there is none.
     #[must_use]
     pub fn sum(&self, name: &str) -> Option<f64> {
-        let mut values = self.of(name).map(|(_, sample)| sample.value);
+        let mut values = self.samples_named(name).map(|(_, sample)| sample.value);
         let first = values.next()?;
         Some(values.fold(first, |sum, value| sum + value))
     }
 }
 
 /// The text up to its end, if its end is there.
-fn whole(text: &str, format: Format) -> Result<&str, Malformed> {
+fn whole(text: &str, format: ExpositionFormat) -> Result<&str, ExpositionError> {
     match format {
-        Format::Prometheus if text.is_empty() || text.ends_with('\n') => Ok(text),
-        Format::Prometheus => Err(Malformed::Cut),
-        Format::OpenMetrics => {
-            let body = text.strip_suffix('\n').unwrap_or(text).strip_suffix("# EOF").ok_or(Malformed::Cut)?;
-            if body.is_empty() || body.ends_with('\n') { Ok(body) } else { Err(Malformed::Cut) }
+        ExpositionFormat::Prometheus if text.is_empty() || text.ends_with('\n') => Ok(text),
+        ExpositionFormat::Prometheus => Err(ExpositionError::Truncated),
+        ExpositionFormat::OpenMetrics => {
+            let body = text
+                .strip_suffix('\n')
+                .unwrap_or(text)
+                .strip_suffix("# EOF")
+                .ok_or(ExpositionError::Truncated)?;
+            if body.is_empty() || body.ends_with('\n') { Ok(body) } else { Err(ExpositionError::Truncated) }
         }
     }
 }
@@ -188,13 +195,13 @@ impl Type {
 }
 
 struct Reader {
-    format: Format,
+    format: ExpositionFormat,
     types: BTreeMap<String, Type>,
-    samples: BTreeMap<Series, Sample>,
+    samples: BTreeMap<MetricSeries, MetricSample>,
 }
 
 impl Reader {
-    fn new(format: Format) -> Self {
+    fn new(format: ExpositionFormat) -> Self {
         Self { format, types: BTreeMap::new(), samples: BTreeMap::new() }
     }
 
@@ -212,7 +219,7 @@ impl Reader {
         let mut words = comment.split(BLANKS).filter(|word| !word.is_empty());
         match words.next() {
             Some("TYPE") => {}
-            Some("EOF") if self.format == Format::OpenMetrics => return Err("lines behind # EOF"),
+            Some("EOF") if self.format == ExpositionFormat::OpenMetrics => return Err("lines behind # EOF"),
             _ => return Ok(()),
         }
         let (Some(name), Some(word), None) = (words.next(), words.next(), words.next()) else {
@@ -234,14 +241,14 @@ impl Reader {
         };
         let value = self.value(rest)?;
         let kind = self.kind(&name);
-        let known = self.samples.insert(Series { name, labels }, Sample { kind, value });
+        let known = self.samples.insert(MetricSeries { name, labels }, MetricSample { kind, value });
         if known.is_some() { Err("a sample that was there before") } else { Ok(()) }
     }
 
     /// A value, a time that nobody here needs, and in OpenMetrics an example.
     fn value(&self, text: &str) -> Result<f64, &'static str> {
         let (text, example) = match text.split_once(" # ") {
-            Some((text, example)) if self.format == Format::OpenMetrics => (text, Some(example)),
+            Some((text, example)) if self.format == ExpositionFormat::OpenMetrics => (text, Some(example)),
             _ => (text, None),
         };
         if let Some(example) = example {
@@ -252,19 +259,19 @@ impl Reader {
         value_and_time(text)
     }
 
-    fn kind(&self, name: &str) -> Kind {
+    fn kind(&self, name: &str) -> MetricKind {
         let of = |name: &str| self.types.get(name).copied();
         let without = |end: &str| name.strip_suffix(end).and_then(of);
         match of(name) {
-            Some(Type::Counter) => return Kind::Counter,
-            Some(Type::Gauge) => return Kind::Gauge,
-            Some(Type::Distribution | Type::Other) => return Kind::Unknown,
+            Some(Type::Counter) => return MetricKind::Counter,
+            Some(Type::Gauge) => return MetricKind::Gauge,
+            Some(Type::Distribution | Type::Other) => return MetricKind::Unknown,
             None => {}
         }
         // Where nothing is said of its type, a name that ends so is a counter's by everybody's convention.
         let counter = name.ends_with("_total") && matches!(without("_total"), None | Some(Type::Counter));
         let part = ["_sum", "_count", "_bucket"].iter().any(|end| without(end) == Some(Type::Distribution));
-        if counter || part { Kind::Counter } else { Kind::Unknown }
+        if counter || part { MetricKind::Counter } else { MetricKind::Unknown }
     }
 }
 
@@ -359,46 +366,46 @@ mod tests {
     /// What an agent said of itself after twenty requests, in OpenMetrics.
     const AGENT: &[u8] = include_bytes!("../../tests/pages/agent.txt");
 
-    fn prometheus(text: &str) -> Result<Page, Malformed> {
-        Page::read(text.as_bytes(), Format::Prometheus)
+    fn prometheus(text: &str) -> Result<MetricsPage, ExpositionError> {
+        MetricsPage::parse(text.as_bytes(), ExpositionFormat::Prometheus)
     }
 
     fn refused(text: &str) -> &'static str {
         match prometheus(text) {
-            Err(Malformed::Line { line: 1, why }) => why,
+            Err(ExpositionError::Line { line: 1, why }) => why,
             other => panic!("{text:?}: {other:?}"),
         }
     }
 
-    fn kind(page: &Page, name: &str) -> Kind {
-        page.of(name).next().unwrap().1.kind
+    fn kind(page: &MetricsPage, name: &str) -> MetricKind {
+        page.samples_named(name).next().unwrap().1.kind
     }
 
     #[test]
     fn a_page_of_prometheus_library_is_read_whole() {
-        let page = Page::read(GO, Format::Prometheus).unwrap();
+        let page = MetricsPage::parse(GO, ExpositionFormat::Prometheus).unwrap();
         assert_eq!(page.sum("process_max_fds"), Some(20_000.0));
         assert_eq!(page.sum("process_cpu_seconds_total"), Some(0.04));
         assert_eq!(page.sum("process_virtual_memory_max_bytes"), Some(18_446_744_073_709_552_000.0));
-        assert_eq!(kind(&page, "process_cpu_seconds_total"), Kind::Counter);
-        assert_eq!(kind(&page, "process_open_fds"), Kind::Gauge);
-        assert_eq!(kind(&page, "go_gc_duration_seconds_sum"), Kind::Counter);
-        assert_eq!(kind(&page, "go_gc_duration_seconds"), Kind::Unknown, "quantiles");
-        let labels = &page.of("request_count").next().unwrap().0.labels;
+        assert_eq!(kind(&page, "process_cpu_seconds_total"), MetricKind::Counter);
+        assert_eq!(kind(&page, "process_open_fds"), MetricKind::Gauge);
+        assert_eq!(kind(&page, "go_gc_duration_seconds_sum"), MetricKind::Counter);
+        assert_eq!(kind(&page, "go_gc_duration_seconds"), MetricKind::Unknown, "quantiles");
+        let labels = &page.samples_named("request_count").next().unwrap().0.labels;
         assert_eq!(labels[0], ("code".to_owned(), "502".to_owned()));
     }
 
     #[test]
     fn a_page_in_openmetrics_is_read_whole() {
-        let page = Page::read(AGENT, Format::OpenMetrics).unwrap();
+        let page = MetricsPage::parse(AGENT, ExpositionFormat::OpenMetrics).unwrap();
         assert_eq!(page.sum("seawall_requests_total"), Some(21.0));
         assert_eq!(
             kind(&page, "seawall_requests_total"),
-            Kind::Counter,
+            MetricKind::Counter,
             "its type is that of seawall_requests"
         );
-        assert_eq!(kind(&page, "seawall_request_duration_seconds_bucket"), Kind::Counter);
-        assert_eq!(kind(&page, "seawall_connections_open"), Kind::Gauge);
+        assert_eq!(kind(&page, "seawall_request_duration_seconds_bucket"), MetricKind::Counter);
+        assert_eq!(kind(&page, "seawall_connections_open"), MetricKind::Gauge);
         assert_eq!(page.sum("seawall_requests"), None);
     }
 
@@ -407,20 +414,26 @@ mod tests {
         let page = prometheus("a_total 1\na 1\n# TYPE b gauge\nb_total 1\n").unwrap();
         assert_eq!(
             ["a_total", "a", "b_total"].map(|name| kind(&page, name)),
-            [Kind::Counter, Kind::Unknown, Kind::Unknown]
+            [MetricKind::Counter, MetricKind::Unknown, MetricKind::Unknown]
         );
     }
 
     #[test]
     fn a_page_that_is_cut_anywhere_is_none() {
         for length in 1..AGENT.len() - 1 {
-            assert!(Page::read(&AGENT[..length], Format::OpenMetrics).is_err(), "{length}");
+            assert!(MetricsPage::parse(&AGENT[..length], ExpositionFormat::OpenMetrics).is_err(), "{length}");
         }
         for length in (1..GO.len()).filter(|&length| GO[length - 1] != b'\n') {
-            assert_eq!(Page::read(&GO[..length], Format::Prometheus), Err(Malformed::Cut), "{length}");
+            assert_eq!(
+                MetricsPage::parse(&GO[..length], ExpositionFormat::Prometheus),
+                Err(ExpositionError::Truncated),
+                "{length}"
+            );
         }
         assert_eq!(
-            Page::read(b"a 1\n# EOF\nb 2\n# EOF\n", Format::OpenMetrics).unwrap_err().to_string(),
+            MetricsPage::parse(b"a 1\n# EOF\nb 2\n# EOF\n", ExpositionFormat::OpenMetrics)
+                .unwrap_err()
+                .to_string(),
             "line 2: lines behind # EOF"
         );
     }
@@ -445,7 +458,8 @@ mod tests {
     #[test]
     fn an_exemplar_is_passed_over_in_openmetrics_alone() {
         let line = "a_bucket{le=\"1\"} 5 # {trace=\"x # y\"} 0.4 1.5\n";
-        let page = Page::read(format!("{line}# EOF").as_bytes(), Format::OpenMetrics).unwrap();
+        let page =
+            MetricsPage::parse(format!("{line}# EOF").as_bytes(), ExpositionFormat::OpenMetrics).unwrap();
         assert_eq!(page.sum("a_bucket"), Some(5.0));
         assert_eq!(refused(line), "a time that is none");
     }
@@ -481,9 +495,12 @@ mod tests {
 
     #[test]
     fn a_page_is_bounded_in_every_direction() {
-        assert_eq!(Page::read(&vec![b'#'; MOST_BYTES + 1], Format::Prometheus), Err(Malformed::TooLarge));
+        assert_eq!(
+            MetricsPage::parse(&vec![b'#'; MOST_BYTES + 1], ExpositionFormat::Prometheus),
+            Err(ExpositionError::TooLarge)
+        );
         let many: String = (0..=MOST_SAMPLES).map(|at| format!("a{at} 1\n")).collect();
-        assert_eq!(prometheus(&many), Err(Malformed::TooMany));
+        assert_eq!(prometheus(&many), Err(ExpositionError::TooMany));
         assert_eq!(refused(&format!("{} 1\n", "a".repeat(LONGEST_NAME + 1))), "a name that is too long");
         assert_eq!(
             refused(&format!("a{{b=\"{}\"}} 1\n", "c".repeat(LONGEST_VALUE + 1))),
@@ -491,19 +508,22 @@ mod tests {
         );
         let labels: String = (0..=MOST_LABELS).map(|at| format!("l{at}=\"\",")).collect();
         assert_eq!(refused(&format!("a{{{labels}}} 1\n")), "too many labels");
-        assert_eq!(Page::read(b"a \xff\n", Format::Prometheus), Err(Malformed::NotText));
+        assert_eq!(
+            MetricsPage::parse(b"a \xff\n", ExpositionFormat::Prometheus),
+            Err(ExpositionError::NotText)
+        );
     }
 
     #[test]
     fn the_format_is_what_content_type_says() {
         assert_eq!(
-            Format::of(b"application/openmetrics-text; version=1.0.0; charset=utf-8"),
-            Format::OpenMetrics
+            ExpositionFormat::of(b"application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            ExpositionFormat::OpenMetrics
         );
         assert_eq!(
-            Format::of(b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
-            Format::Prometheus
+            ExpositionFormat::of(b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
+            ExpositionFormat::Prometheus
         );
-        assert_eq!(Format::of(b""), Format::Prometheus);
+        assert_eq!(ExpositionFormat::of(b""), ExpositionFormat::Prometheus);
     }
 }

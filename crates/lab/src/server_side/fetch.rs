@@ -6,10 +6,10 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use seawall_fetch::{Answer, Bounds, Failed, Request, exchange};
+use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, exchange};
 
-use super::Now;
-use super::exposition::{Format, MOST_BYTES, Malformed, Page};
+use super::ServerSideClock;
+use super::exposition::{ExpositionError, ExpositionFormat, MOST_BYTES, MetricsPage};
 
 /// How long a page may take, from the connection to its last byte. Prometheus gives 10 s; here a load waits for it, and a page that
 /// takes longer than this says little of an instant.
@@ -17,7 +17,7 @@ pub const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Where a page is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct MetricsEndpoint {
     address: SocketAddr,
     host: String,
     target: String,
@@ -25,7 +25,7 @@ pub struct Endpoint {
 
 /// Why a URL is no place that can be asked.
 #[derive(Debug, thiserror::Error)]
-pub enum BadEndpoint {
+pub enum MetricsEndpointError {
     /// Not `http://`.
     #[error("{0}: metrics are fetched over http:// alone; forward the port if they are served over TLS")]
     Scheme(String),
@@ -44,13 +44,13 @@ pub enum BadEndpoint {
 
 /// Why there is no page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfetched {
+pub enum MetricsFetchError {
     /// No connection, or it broke.
     #[error("{0}")]
     Connection(String),
     /// Not whole within the deadline.
     #[error("no whole page within {} s", .0.as_secs_f64())]
-    Late(Duration),
+    Timeout(Duration),
     /// No HTTP.
     #[error("the answer is no HTTP/1.1: {0}")]
     Http(String),
@@ -59,25 +59,25 @@ pub enum Unfetched {
     Status(u16),
     /// No page.
     #[error("the answer is no page of metrics: {0}")]
-    Page(#[from] Malformed),
+    Parse(#[from] ExpositionError),
 }
 
-impl Endpoint {
+impl MetricsEndpoint {
     /// Reads a URL and looks its host up. Without a path it is `/metrics`.
     ///
     /// # Errors
     /// What is wrong with it, in words for whoever typed it.
-    pub fn resolve(url: &str) -> Result<Self, BadEndpoint> {
-        let rest = url.strip_prefix("http://").ok_or_else(|| BadEndpoint::Scheme(url.to_owned()))?;
+    pub fn resolve(url: &str) -> Result<Self, MetricsEndpointError> {
+        let rest = url.strip_prefix("http://").ok_or_else(|| MetricsEndpointError::Scheme(url.to_owned()))?;
         let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let target = match target {
             "" | "/" => "/metrics".to_owned(),
             query if query.starts_with('?') => format!("/metrics{query}"),
             target => target.to_owned(),
         };
-        let sendable = Request::get(host, &target).is_sendable() && !target.contains('#');
+        let sendable = FetchRequest::get(host, &target).is_sendable() && !target.contains('#');
         if host.is_empty() || host.contains(['@', '#']) || !sendable {
-            return Err(BadEndpoint::Malformed(url.to_owned()));
+            return Err(MetricsEndpointError::Malformed(url.to_owned()));
         }
         Ok(Self { address: address(host)?, host: host.to_owned(), target })
     }
@@ -86,43 +86,43 @@ impl Endpoint {
     ///
     /// # Errors
     /// Why there is none. The target's troubles are no error of ours: a window without a page is told as untested.
-    pub fn fetch(&self, deadline: Duration, now: &Now) -> Result<Page, Unfetched> {
+    pub fn fetch(&self, deadline: Duration, now: &ServerSideClock) -> Result<MetricsPage, MetricsFetchError> {
         let headers = [("Accept", ACCEPT)];
-        let request = Request { headers: &headers, ..Request::get(&self.host, &self.target) };
-        let answer = exchange(self.address, &request, &Bounds { deadline, most: MOST_BYTES }, now)?;
-        Ok(Page::read(answer.body(), format(&answer)?)?)
+        let request = FetchRequest { headers: &headers, ..FetchRequest::get(&self.host, &self.target) };
+        let answer = exchange(self.address, &request, &FetchLimits { deadline, max_body: MOST_BYTES }, now)?;
+        Ok(MetricsPage::parse(answer.body(), format(&answer)?)?)
     }
 }
 
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4";
 
 /// In which format the answer is.
-fn format(answer: &Answer) -> Result<Format, Unfetched> {
+fn format(answer: &FetchResponse) -> Result<ExpositionFormat, MetricsFetchError> {
     if answer.status() != 200 {
-        return Err(Unfetched::Status(answer.status()));
+        return Err(MetricsFetchError::Status(answer.status()));
     }
     let coding = answer.header("content-encoding");
     if !coding.is_empty() && !coding.eq_ignore_ascii_case("identity") {
-        return Err(Unfetched::Http("compressed, which was not asked for".to_owned()));
+        return Err(MetricsFetchError::Http("compressed, which was not asked for".to_owned()));
     }
-    Ok(Format::of(answer.header("content-type").as_bytes()))
+    Ok(ExpositionFormat::of(answer.header("content-type").as_bytes()))
 }
 
-impl From<Failed> for Unfetched {
-    fn from(failed: Failed) -> Self {
+impl From<FetchError> for MetricsFetchError {
+    fn from(failed: FetchError) -> Self {
         match failed {
-            Failed::Late(deadline) | Failed::Unreached(deadline) => Self::Late(deadline),
-            Failed::TooLarge(_) => Malformed::TooLarge.into(),
-            Failed::Http(why) => Self::Http(why),
+            FetchError::Timeout(deadline) | FetchError::ConnectTimeout(deadline) => Self::Timeout(deadline),
+            FetchError::TooLarge(_) => ExpositionError::TooLarge.into(),
+            FetchError::Http(why) => Self::Http(why),
             failed => Self::Connection(failed.to_string()),
         }
     }
 }
 
-fn address(host: &str) -> Result<SocketAddr, BadEndpoint> {
+fn address(host: &str) -> Result<SocketAddr, MetricsEndpointError> {
     let bare = host.rsplit_once(':').is_none_or(|(_, port)| port.ends_with(']'));
     let with_port = if bare { format!("{host}:80") } else { host.to_owned() };
-    let failed = |reason| BadEndpoint::Lookup { host: with_port.clone(), reason };
+    let failed = |reason| MetricsEndpointError::Lookup { host: with_port.clone(), reason };
     let mut addresses = with_port.to_socket_addrs().map_err(failed)?;
     addresses.next().ok_or_else(|| failed(ErrorKind::NotFound.into()))
 }
@@ -138,9 +138,9 @@ mod tests {
     const PAGE: &str = "# TYPE a_total counter\na_total 3\n";
 
     /// A server that answers one request with these bytes, and then closes; how it was asked comes back.
-    fn served(answer: Vec<u8>) -> (Endpoint, thread::JoinHandle<String>) {
+    fn served(answer: Vec<u8>) -> (MetricsEndpoint, thread::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::resolve(&format!(
+        let endpoint = MetricsEndpoint::resolve(&format!(
             "http://{}/stats/prometheus?usedonly",
             listener.local_addr().unwrap()
         ));
@@ -163,7 +163,7 @@ mod tests {
         Duration::ZERO
     }
 
-    fn fetched(answer: &str) -> Result<Page, Unfetched> {
+    fn fetched(answer: &str) -> Result<MetricsPage, MetricsFetchError> {
         let (endpoint, server) = served(answer.into());
         let page = endpoint.fetch(Duration::from_secs(60), &still);
         server.join().unwrap();
@@ -233,18 +233,19 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
-        let endpoint = Endpoint::resolve(&url).unwrap();
-        assert!(matches!(endpoint.fetch(DEADLINE, &still), Err(Unfetched::Connection(_))));
+        let endpoint = MetricsEndpoint::resolve(&url).unwrap();
+        assert!(matches!(endpoint.fetch(DEADLINE, &still), Err(MetricsFetchError::Connection(_))));
     }
 
     #[test]
     fn a_url_is_read_or_refused_before_there_is_any_load() {
-        let parts = |url| Endpoint::resolve(url).map(|at| (at.address.to_string(), at.target)).unwrap();
+        let parts =
+            |url| MetricsEndpoint::resolve(url).map(|at| (at.address.to_string(), at.target)).unwrap();
         assert_eq!(parts("http://127.0.0.1:9901"), ("127.0.0.1:9901".into(), "/metrics".into()));
         assert_eq!(parts("http://127.0.0.1/"), ("127.0.0.1:80".into(), "/metrics".into()));
         assert_eq!(parts("http://[::1]?x=1"), ("[::1]:80".into(), "/metrics?x=1".into()));
         assert_eq!(parts("http://[::1]:2/a?x"), ("[::1]:2".into(), "/a?x".into()));
-        let refused = |url| Endpoint::resolve(url).unwrap_err().to_string();
+        let refused = |url| MetricsEndpoint::resolve(url).unwrap_err().to_string();
         assert!(refused("https://127.0.0.1/metrics").contains("forward the port"));
         assert!(refused("127.0.0.1:9901").contains("http:// alone"));
         for url in [

@@ -5,24 +5,24 @@
 
 use std::time::Duration;
 
-use seawall_cgroup::{MemoryEvents, Quota, Throttling, cpu_time, memory_limit, processes_limit};
+use seawall_cgroup::{CpuQuota, MemoryEvents, Throttling, cpu_time, memory_limit, processes_limit};
 
-use seawall_probe::files::{Files, Reading, Unread, parsed};
+use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::net::number;
 use seawall_probe::proc::stalled;
 
 /// A group, as the directories in which its files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct ServerCgroup {
     directories: Vec<String>,
 }
 
 /// Why a group cannot be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadGroup {
+pub enum CgroupError {
     /// Not a directory, or it may not be seen.
     #[error("{0}")]
-    Unread(Unread),
+    Unread(ProbeError),
     /// A directory without any of the files.
     #[error(
         "{0} has no file of a control group's; name the group's own directory, of version 1 one for each controller"
@@ -32,40 +32,40 @@ pub enum BadGroup {
 
 /// What a group said at one instant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Levels {
+pub struct CgroupSnapshot {
     /// Its CPU quota.
-    pub quota: Reading<Quota>,
+    pub quota: ProbeResult<CpuQuota>,
     /// How often it used its quota up.
-    pub throttling: Reading<Throttling>,
+    pub throttling: ProbeResult<Throttling>,
     /// CPU time used.
-    pub cpu: Reading<Duration>,
+    pub cpu: ProbeResult<Duration>,
     /// Time in which at least one of its tasks waited for a CPU.
-    pub waited: Reading<Duration>,
+    pub waited: ProbeResult<Duration>,
     /// Bytes that it holds, with file pages.
-    pub memory: Reading<u64>,
+    pub memory: ProbeResult<u64>,
     /// How many it may.
-    pub memory_limit: Reading<Option<u64>>,
+    pub memory_limit: ProbeResult<Option<u64>>,
     /// How often it could hold no more.
-    pub memory_events: Reading<MemoryEvents>,
+    pub memory_events: ProbeResult<MemoryEvents>,
     /// Processes and threads.
-    pub processes: Reading<u64>,
+    pub processes: ProbeResult<u64>,
     /// How many it may have.
-    pub processes_limit: Reading<Option<u64>>,
+    pub processes_limit: ProbeResult<Option<u64>>,
 }
 
-impl Group {
+impl ServerCgroup {
     /// Takes the directories for a group's.
     ///
     /// # Errors
     /// One of them is not there, or holds no file of a group's.
-    pub fn open(files: &dyn Files, directories: &[String]) -> Result<Self, BadGroup> {
+    pub fn open(files: &dyn HostFiles, directories: &[String]) -> Result<Self, CgroupError> {
         let directories: Vec<_> =
             directories.iter().map(|path| path.trim_end_matches('/').to_owned()).collect();
         for directory in &directories {
             let names = files.names(directory);
-            let names = names.map_err(|error| BadGroup::Unread(Unread::new(directory, &error)))?;
+            let names = names.map_err(|error| CgroupError::Unread(ProbeError::new(directory, &error)))?;
             if !names.iter().any(|name| name == "cgroup.procs") {
-                return Err(BadGroup::NoGroup(directory.clone()));
+                return Err(CgroupError::NoGroup(directory.clone()));
             }
         }
         Ok(Self { directories })
@@ -73,9 +73,9 @@ impl Group {
 
     /// Reads its files: about ten, some tens of microseconds.
     #[must_use]
-    pub fn look(&self, files: &dyn Files) -> Levels {
-        let look = Look { files, directories: &self.directories };
-        Levels {
+    pub fn read(&self, files: &dyn HostFiles) -> CgroupSnapshot {
+        let look = GroupReader { files, directories: &self.directories };
+        CgroupSnapshot {
             quota: look.quota(),
             throttling: look.throttling(),
             // Version 1 has a cpu.stat as well, without the time in it.
@@ -92,18 +92,18 @@ impl Group {
     }
 }
 
-struct Look<'a> {
-    files: &'a dyn Files,
+struct GroupReader<'a> {
+    files: &'a dyn HostFiles,
     directories: &'a [String],
 }
 
-impl Look<'_> {
+impl GroupReader<'_> {
     /// What the first directory says that has the file.
-    fn first<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Reading<T> {
-        let mut why = Unread::Missing(name.to_owned());
+    fn first<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> ProbeResult<T> {
+        let mut why = ProbeError::Missing(name.to_owned());
         for directory in self.directories {
-            match parsed(self.files, &format!("{directory}/{name}"), &parse) {
-                Err(Unread::Missing(_)) => {}
+            match read_parsed(self.files, &format!("{directory}/{name}"), &parse) {
+                Err(ProbeError::Missing(_)) => {}
                 Err(other) => why = other,
                 Ok(value) => return Ok(value),
             }
@@ -111,37 +111,37 @@ impl Look<'_> {
         Err(why)
     }
 
-    fn text(&self, name: &str) -> Reading<String> {
+    fn text(&self, name: &str) -> ProbeResult<String> {
         self.first(name, |text| Some(text.to_owned()))
     }
 
-    fn quota(&self) -> Reading<Quota> {
-        or(self.first("cpu.max", Quota::parse_two), || {
+    fn quota(&self) -> ProbeResult<CpuQuota> {
+        or(self.first("cpu.max", CpuQuota::parse_v2), || {
             let period = self.text("cpu.cfs_period_us")?;
-            self.first("cpu.cfs_quota_us", |quota| Quota::parse_one(quota, &period))
+            self.first("cpu.cfs_quota_us", |quota| CpuQuota::parse_v1(quota, &period))
         })
     }
 
     /// At the root of version 2, and in groups without the controller, there is neither a quota nor a count.
-    fn throttling(&self) -> Reading<Throttling> {
+    fn throttling(&self) -> ProbeResult<Throttling> {
         self.quota()?;
         self.first("cpu.stat", Throttling::parse)
     }
 
-    fn memory_events(&self) -> Reading<MemoryEvents> {
-        or(self.first("memory.events", MemoryEvents::parse_two), || {
+    fn memory_events(&self) -> ProbeResult<MemoryEvents> {
+        or(self.first("memory.events", MemoryEvents::parse_v2), || {
             let control = self.text("memory.oom_control")?;
-            self.first("memory.failcnt", |failures| MemoryEvents::parse_one(failures, &control))
+            self.first("memory.failcnt", |failures| MemoryEvents::parse_v1(failures, &control))
         })
     }
 }
 
 /// What one version's file says, or the other's where there is no such file. A file in a form that is not known is no reason to look
 /// for another.
-fn or<T>(one: Reading<T>, other: impl FnOnce() -> Reading<T>) -> Reading<T> {
+fn or<T>(one: ProbeResult<T>, other: impl FnOnce() -> ProbeResult<T>) -> ProbeResult<T> {
     match one {
-        Err(Unread::Missing(name)) => other().map_err(|why| match why {
-            Unread::Missing(_) => Unread::Missing(name),
+        Err(ProbeError::Missing(name)) => other().map_err(|why| match why {
+            ProbeError::Missing(_) => ProbeError::Missing(name),
             why => why,
         }),
         one => one,
@@ -153,9 +153,9 @@ mod tests {
     use super::*;
     use seawall_probe::files::fake::Texts;
 
-    fn opened(texts: &Texts, directories: &[&str]) -> Result<Levels, BadGroup> {
+    fn opened(texts: &Texts, directories: &[&str]) -> Result<CgroupSnapshot, CgroupError> {
         let directories: Vec<_> = directories.iter().map(|path| (*path).to_owned()).collect();
-        Group::open(texts, &directories).map(|group| group.look(texts))
+        ServerCgroup::open(texts, &directories).map(|group| group.read(texts))
     }
 
     #[test]
@@ -172,15 +172,16 @@ mod tests {
             ("/g/pids.max", "max\n"),
         ]);
         let levels = opened(&texts, &["/g/"]).unwrap();
-        let throttling = Throttling { periods: 30, throttled: 28, stopped: Duration::from_secs(9) };
-        let expected = Levels {
-            quota: Ok(Quota::Cores(0.1)),
+        let throttling =
+            Throttling { periods: 30, throttled_periods: 28, throttled_time: Duration::from_secs(9) };
+        let expected = CgroupSnapshot {
+            quota: Ok(CpuQuota::Cores(0.1)),
             throttling: Ok(throttling),
             cpu: Ok(Duration::from_millis(300)),
             waited: Ok(Duration::from_micros(12)),
             memory: Ok(900),
             memory_limit: Ok(Some(1000)),
-            memory_events: Ok(MemoryEvents { reached: 4, killed: Some(1) }),
+            memory_events: Ok(MemoryEvents { limit_hits: 4, oom_kills: Some(1) }),
             processes: Ok(7),
             processes_limit: Ok(None),
         };
@@ -203,17 +204,17 @@ mod tests {
             ("/memory/g/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
         ]);
         let levels = opened(&texts, &["/cpu/g", "/cpuacct/g", "/memory/g"]).unwrap();
-        assert_eq!((levels.quota, levels.cpu), (Ok(Quota::Cores(0.5)), Ok(Duration::from_micros(5))));
+        assert_eq!((levels.quota, levels.cpu), (Ok(CpuQuota::Cores(0.5)), Ok(Duration::from_micros(5))));
         assert_eq!((levels.memory, levels.memory_limit), (Ok(900), Ok(Some(1000))));
-        assert_eq!(levels.memory_events, Ok(MemoryEvents { reached: 3, killed: Some(2) }));
-        assert_eq!(levels.processes, Err(Unread::Missing("pids.current".into())));
+        assert_eq!(levels.memory_events, Ok(MemoryEvents { limit_hits: 3, oom_kills: Some(2) }));
+        assert_eq!(levels.processes, Err(ProbeError::Missing("pids.current".into())));
     }
 
     #[test]
     fn a_directory_that_is_no_groups_is_refused_before_there_is_any_load() {
         let texts = Texts::new(&[("/etc/hosts", "")]);
-        assert_eq!(opened(&texts, &["/etc"]), Err(BadGroup::NoGroup("/etc".into())));
-        assert_eq!(opened(&texts, &["/gone"]), Err(BadGroup::Unread(Unread::Missing("/gone".into()))));
+        assert_eq!(opened(&texts, &["/etc"]), Err(CgroupError::NoGroup("/etc".into())));
+        assert_eq!(opened(&texts, &["/gone"]), Err(CgroupError::Unread(ProbeError::Missing("/gone".into()))));
     }
 
     #[test]
@@ -221,21 +222,21 @@ mod tests {
         let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/memory.current", "many\n")]);
         assert_eq!(
             opened(&texts, &["/g"]).unwrap().memory,
-            Err(Unread::Malformed("/g/memory.current".into()))
+            Err(ProbeError::Malformed("/g/memory.current".into()))
         );
     }
 
     /// Looks at the group that the tests run in: every file that is there must be in the form that is known.
     #[test]
     fn the_files_of_this_machines_groups_are_in_the_form_that_is_known() {
-        let files = seawall_probe::System;
+        let files = seawall_probe::LocalFiles;
         let text = |path| files.read(path).unwrap();
         let (memberships, mounts) = (text("/proc/self/cgroup"), text("/proc/self/mountinfo"));
         let homes = ["cpu", "cpuacct", "memory", "pids"]
-            .map(|controller| seawall_cgroup::Home::find(&memberships, &mounts, controller));
+            .map(|controller| seawall_cgroup::ProcessCgroup::find(&memberships, &mounts, controller));
         let directories: Vec<_> = homes.into_iter().flatten().map(|home| home.directory).collect();
-        let Ok(group) = Group::open(&files, &directories) else { return };
-        let Levels {
+        let Ok(group) = ServerCgroup::open(&files, &directories) else { return };
+        let CgroupSnapshot {
             quota,
             throttling,
             cpu,
@@ -245,12 +246,12 @@ mod tests {
             memory_events,
             processes,
             processes_limit,
-        } = group.look(&files);
+        } = group.read(&files);
         let failures =
             [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), memory_limit.err()];
         let failures =
             failures.into_iter().chain([memory_events.err(), processes.err(), processes_limit.err()]);
-        let malformed = failures.flatten().filter(|why| matches!(why, Unread::Malformed(_)));
+        let malformed = failures.flatten().filter(|why| matches!(why, ProbeError::Malformed(_)));
         assert_eq!(malformed.collect::<Vec<_>>(), []);
     }
 
@@ -258,7 +259,7 @@ mod tests {
     fn a_group_without_the_cpu_controller_has_no_throttling_and_no_fault() {
         let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/cpu.stat", "usage_usec 5\nuser_usec 1\n")]);
         let levels = opened(&texts, &["/g"]).unwrap();
-        assert_eq!(levels.throttling, Err(Unread::Missing("cpu.max".into())));
+        assert_eq!(levels.throttling, Err(ProbeError::Missing("cpu.max".into())));
         assert_eq!(levels.cpu, Ok(Duration::from_micros(5)));
     }
 }

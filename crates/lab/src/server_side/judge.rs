@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 
-use super::{Look, Taken};
+use super::{ServerSideSnapshot, Timestamped};
 
 mod group;
 mod metrics;
@@ -17,7 +17,7 @@ mod rules;
 
 /// What is known of a window from the target's side.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
+pub struct WindowObservation {
     /// When the first look began.
     pub from: Duration,
     /// When the last one had ended.
@@ -32,18 +32,18 @@ pub struct Observation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
     /// In words, with its figures: "throttled in 28 of 30 periods".
-    pub says: String,
+    pub text: String,
     /// Causes, and how much likelier this is under each; empty where it is only worth knowing.
-    pub speaks_for: Vec<(Class, f64)>,
+    pub speaks_for: Vec<(CauseClass, f64)>,
 }
 
 /// What was sent in the window, as its clients saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
+pub struct ClientLoad {
     /// Requests.
     pub requests: u64,
     /// Those of them that failed or were late: what a cause has to explain.
-    pub troubled: u64,
+    pub failed_or_late: u64,
 }
 
 /// Shortest window of which anything is said: five periods of a CPU quota, and far more than a look takes.
@@ -54,60 +54,64 @@ const MOST_BLUR: f64 = 0.2;
 
 /// Says what happened between two looks. Without `load` a counter's rise cannot be compared with what clients missed, and weighs less.
 #[must_use]
-pub fn observe(begin: &Look, end: &Look, load: Option<Load>) -> Observation {
-    let mut told = Told::default();
+pub fn observe(
+    begin: &ServerSideSnapshot,
+    end: &ServerSideSnapshot,
+    load: Option<ClientLoad>,
+) -> WindowObservation {
+    let mut told = FactCollector::default();
     told.groups(begin, end);
     told.pages(begin, end, load);
     let (from, to) = (begin.times().map(|(from, _)| from).min(), end.times().map(|(_, to)| to).max());
     let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
-    Observation { from, to, facts: told.facts, untested: told.untested }
+    WindowObservation { from, to, facts: told.facts, untested: told.untested }
 }
 
-impl Observation {
+impl WindowObservation {
     /// For each class of which anything was said, the fact that says most, and how much likelier it makes the class: what is to be joined
     /// with other signs. Of a window in which clients missed something; of another one the facts say why it did not break.
     #[must_use]
-    pub fn strongest(&self) -> Vec<(Class, f64, &Fact)> {
-        let strength = |(_, ratio, _): &(Class, f64, &Fact)| ratio.ln().abs();
+    pub fn strongest(&self) -> Vec<(CauseClass, f64, &Fact)> {
+        let strength = |(_, ratio, _): &(CauseClass, f64, &Fact)| ratio.ln().abs();
         let said = |class| {
             let facts =
                 self.facts.iter().flat_map(|fact| fact.speaks_for.iter().map(move |of| (of.0, of.1, fact)));
             facts.filter(move |of| of.0 == class)
         };
-        let most = Class::ALL
+        let most = CauseClass::ALL
             .into_iter()
             .filter_map(|class| said(class).max_by(|one, other| strength(one).total_cmp(&strength(other))));
         most.collect()
     }
 }
 
-impl Look {
+impl ServerSideSnapshot {
     fn times(&self) -> impl Iterator<Item = (Duration, Duration)> {
         let page = self.page.as_ref().map(|page| (page.from, page.to));
-        page.into_iter().chain(self.levels.as_ref().map(|levels| (levels.from, levels.to)))
+        page.into_iter().chain(self.group.as_ref().map(|levels| (levels.from, levels.to)))
     }
 }
 
 #[derive(Default)]
-struct Told {
+struct FactCollector {
     facts: Vec<Fact>,
     untested: Vec<String>,
 }
 
-impl Told {
-    fn groups(&mut self, begin: &Look, end: &Look) {
-        let (Some(begin), Some(end)) = (&begin.levels, &end.levels) else { return };
+impl FactCollector {
+    fn groups(&mut self, begin: &ServerSideSnapshot, end: &ServerSideSnapshot) {
+        let (Some(begin), Some(end)) = (&begin.group, &end.group) else { return };
         match span(begin, end) {
-            Ok(span) => self.facts.extend(group::facts(&begin.what, &end.what, span, &mut self.untested)),
+            Ok(span) => self.facts.extend(group::facts(&begin.value, &end.value, span, &mut self.untested)),
             Err(why) => self.untested.push(format!("control group: {why}")),
         }
     }
 
-    fn pages(&mut self, begin: &Look, end: &Look, load: Option<Load>) {
+    fn pages(&mut self, begin: &ServerSideSnapshot, end: &ServerSideSnapshot, load: Option<ClientLoad>) {
         let (Some(begin), Some(end)) = (&begin.page, &end.page) else { return };
         let span = span(begin, end).map_err(str::to_owned);
-        let both = span.and_then(|span| match (&begin.what, &end.what) {
-            (Ok(begin), Ok(end)) => Ok(metrics::Change { begin, end, span, load }),
+        let both = span.and_then(|span| match (&begin.value, &end.value) {
+            (Ok(begin), Ok(end)) => Ok(metrics::PageDiff { begin, end, span, load }),
             (Err(why), _) | (_, Err(why)) => Err(why.to_string()),
         });
         match both {
@@ -118,7 +122,7 @@ impl Told {
 }
 
 /// Seconds from one look to the other, from middle to middle.
-fn span<A, B>(begin: &Taken<A>, end: &Taken<B>) -> Result<f64, &'static str> {
+fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'static str> {
     let length = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64();
     let (first, last) = (length(begin.from, begin.to), length(end.from, end.to));
     let span = length(begin.from, end.to) - (first + last) / 2.0;
@@ -130,8 +134,8 @@ fn span<A, B>(begin: &Taken<A>, end: &Taken<B>) -> Result<f64, &'static str> {
 }
 
 impl Fact {
-    fn new(says: String, speaks_for: &[(Class, f64)]) -> Self {
-        Self { says, speaks_for: speaks_for.to_vec() }
+    fn new(text: String, speaks_for: &[(CauseClass, f64)]) -> Self {
+        Self { text, speaks_for: speaks_for.to_vec() }
     }
 }
 
@@ -140,12 +144,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::server_side::exposition::{Format, Page};
+    use crate::server_side::exposition::{ExpositionFormat, MetricsPage};
 
-    fn look(from: u64, to: u64, page: &str) -> Look {
-        let page = Page::read(page.as_bytes(), Format::Prometheus).map_err(Into::into);
-        let taken = Taken { from: Duration::from_millis(from), to: Duration::from_millis(to), what: page };
-        Look { page: Some(Arc::new(taken)), levels: None }
+    fn look(from: u64, to: u64, page: &str) -> ServerSideSnapshot {
+        let page = MetricsPage::parse(page.as_bytes(), ExpositionFormat::Prometheus).map_err(Into::into);
+        let taken =
+            Timestamped { from: Duration::from_millis(from), to: Duration::from_millis(to), value: page };
+        ServerSideSnapshot { page: Some(Arc::new(taken)), group: None }
     }
 
     #[test]
@@ -161,7 +166,7 @@ mod tests {
             "envoy_http_local_rate_limit_rate_limited_total 1\n",
             "envoy_http_local_rate_limit_rate_limited_total 9\n",
         );
-        let untested = |begin: &Look, end: &Look| {
+        let untested = |begin: &ServerSideSnapshot, end: &ServerSideSnapshot| {
             let observation = observe(begin, end, None);
             assert_eq!(observation.facts, []);
             observation.untested.concat()
@@ -182,21 +187,23 @@ mod tests {
 
     #[test]
     fn of_what_is_said_of_a_class_the_strongest_counts() {
-        let fact =
-            |says: &str, ratio| Fact::new(says.to_owned(), &[(Class::Pauses, ratio), (Class::Dns, 1.5)]);
+        let fact = |says: &str, ratio| {
+            Fact::new(says.to_owned(), &[(CauseClass::Pauses, ratio), (CauseClass::Dns, 1.5)])
+        };
         let facts = vec![fact("a", 3.0), fact("b", 0.1), fact("c", 8.0)];
-        let observation = Observation { from: Duration::ZERO, to: Duration::ZERO, facts, untested: vec![] };
+        let observation =
+            WindowObservation { from: Duration::ZERO, to: Duration::ZERO, facts, untested: vec![] };
         let strongest: Vec<_> = observation
             .strongest()
             .into_iter()
-            .map(|(class, ratio, fact)| (class, ratio, &*fact.says))
+            .map(|(class, ratio, fact)| (class, ratio, &*fact.text))
             .collect();
-        assert_eq!(strongest, [(Class::Pauses, 0.1, "b"), (Class::Dns, 1.5, "c")]);
+        assert_eq!(strongest, [(CauseClass::Pauses, 0.1, "b"), (CauseClass::Dns, 1.5, "c")]);
     }
 
     #[test]
     fn who_was_not_asked_has_nothing_untested() {
-        let nothing = Look { page: None, levels: None };
+        let nothing = ServerSideSnapshot { page: None, group: None };
         assert_eq!(observe(&nothing, &nothing, None).untested, Vec::<String>::new());
     }
 }

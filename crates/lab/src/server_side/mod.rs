@@ -1,7 +1,7 @@
 //! What the target says of itself, beside what its clients see: its metrics, and its control group where that is on this machine.
 //!
 //! Optional evidence, and only evidence: no class of cause is decided here. A [`ServerSide`] looks at the begin and at the end of a
-//! window of load ([`ServerSide::look`]); [`observe`] says by pure functions what happened between two looks, and how much likelier
+//! window of load ([`ServerSide::snapshot`]); [`observe`] says by pure functions what happened between two looks, and how much likelier
 //! that is under which cause. [`fetch`] and [`group`] get the figures, [`exposition`] reads pages of metrics, [`judge`] knows what they
 //! mean. Sends no load, keeps no time (whoever calls passes a clock), and starts no thread: a look blocks, for [`fetch::DEADLINE`] at
 //! most. Called by whoever carries out trials and experiments.
@@ -9,37 +9,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_probe::files::Files;
+use seawall_probe::files::HostFiles;
 
 pub mod exposition;
 pub mod fetch;
 pub mod group;
 pub mod judge;
 
-pub use fetch::{BadEndpoint, Endpoint, Unfetched};
-pub use group::{BadGroup, Group};
-pub use judge::{Fact, Load, Observation, observe};
+pub use fetch::{MetricsEndpoint, MetricsEndpointError, MetricsFetchError};
+pub use group::{CgroupError, ServerCgroup};
+pub use judge::{ClientLoad, Fact, WindowObservation, observe};
 
-use exposition::Page;
-use group::Levels;
+use exposition::MetricsPage;
+use group::CgroupSnapshot;
 
 /// A clock that does not jump.
-pub type Now<'a> = dyn Fn() -> Duration + 'a;
+pub type ServerSideClock<'a> = dyn Fn() -> Duration + 'a;
 
 /// Least time from one page to the next: no target is asked for its metrics oftener than once a second.
-pub const PACE: Duration = Duration::from_secs(1);
+pub const MIN_PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What can be asked of a target's side.
 #[derive(Debug)]
 pub struct ServerSide {
-    endpoint: Option<Endpoint>,
-    group: Option<Group>,
-    last: Option<Arc<Taken<Result<Page, Unfetched>>>>,
+    endpoint: Option<MetricsEndpoint>,
+    group: Option<ServerCgroup>,
+    last: Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>>,
 }
 
 /// Which end of a window a look is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edge {
+pub enum WindowEdge {
     /// The load begins when the look returns.
     Begin,
     /// The load has just ended.
@@ -48,63 +48,72 @@ pub enum Edge {
 
 /// Something, and between which instants it was so.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Taken<T> {
+pub struct Timestamped<T> {
     /// When it was asked for.
     pub from: Duration,
     /// When it was there.
     pub to: Duration,
     /// What.
-    pub what: T,
+    pub value: T,
 }
 
 /// What was said at one instant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Look {
+pub struct ServerSideSnapshot {
     /// Its metrics.
-    pub page: Option<Arc<Taken<Result<Page, Unfetched>>>>,
+    pub page: Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>>,
     /// Its group.
-    pub levels: Option<Taken<Levels>>,
+    pub group: Option<Timestamped<CgroupSnapshot>>,
 }
 
 impl ServerSide {
     /// Asks there; nothing where nothing is given.
     #[must_use]
-    pub fn new(endpoint: Option<Endpoint>, group: Option<Group>) -> Self {
+    pub fn new(endpoint: Option<MetricsEndpoint>, group: Option<ServerCgroup>) -> Self {
         Self { endpoint, group, last: None }
     }
 
     /// Looks. The group, whose files are read in microseconds, is looked at next to the load; the page outside of it. A page that
-    /// is younger than [`PACE`] is taken again, with the times at which it was taken: a window says itself how long it truly is.
-    pub fn look(&mut self, edge: Edge, files: &dyn Files, now: &Now) -> Look {
+    /// is younger than [`MIN_PAGE_INTERVAL`] is taken again, with the times at which it was taken: a window says itself how long it truly is.
+    pub fn snapshot(
+        &mut self,
+        edge: WindowEdge,
+        files: &dyn HostFiles,
+        now: &ServerSideClock,
+    ) -> ServerSideSnapshot {
         match edge {
-            Edge::Begin => {
+            WindowEdge::Begin => {
                 let page = self.page(now);
-                Look { page, levels: self.levels(files, now) }
+                ServerSideSnapshot { page, group: self.levels(files, now) }
             }
-            Edge::End => {
+            WindowEdge::End => {
                 let levels = self.levels(files, now);
-                Look { page: self.page(now), levels }
+                ServerSideSnapshot { page: self.page(now), group: levels }
             }
         }
     }
 
-    fn page(&mut self, now: &Now) -> Option<Arc<Taken<Result<Page, Unfetched>>>> {
+    fn page(
+        &mut self,
+        now: &ServerSideClock,
+    ) -> Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>> {
         let endpoint = self.endpoint.as_ref()?;
         let from = now();
-        if let Some(last) = self.last.as_ref().filter(|last| from.saturating_sub(last.to) < PACE) {
+        if let Some(last) = self.last.as_ref().filter(|last| from.saturating_sub(last.to) < MIN_PAGE_INTERVAL)
+        {
             return Some(Arc::clone(last));
         }
         let what = endpoint.fetch(fetch::DEADLINE, now);
-        let taken = Arc::new(Taken { from, to: now(), what });
+        let taken = Arc::new(Timestamped { from, to: now(), value: what });
         self.last = Some(Arc::clone(&taken));
         Some(taken)
     }
 
-    fn levels(&self, files: &dyn Files, now: &Now) -> Option<Taken<Levels>> {
+    fn levels(&self, files: &dyn HostFiles, now: &ServerSideClock) -> Option<Timestamped<CgroupSnapshot>> {
         let group = self.group.as_ref()?;
         let from = now();
-        let what = group.look(files);
-        Some(Taken { from, to: now(), what })
+        let what = group.read(files);
+        Some(Timestamped { from, to: now(), value: what })
     }
 }
 
@@ -119,9 +128,10 @@ mod tests {
     use seawall_probe::files::fake::Texts;
 
     /// A target that counts how often it is asked for its page.
-    fn counting(pages: usize) -> (Endpoint, thread::JoinHandle<()>) {
+    fn counting(pages: usize) -> (MetricsEndpoint, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::resolve(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let endpoint =
+            MetricsEndpoint::resolve(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let server = thread::spawn(move || {
             for count in 0..pages {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -141,8 +151,8 @@ mod tests {
         let now = || Duration::from_millis(time.get());
         let mut count = |at| {
             time.set(at);
-            let page = side.look(Edge::End, &texts, &now).page.unwrap();
-            (page.to.as_millis(), page.what.as_ref().unwrap().sum("pages_total"))
+            let page = side.snapshot(WindowEdge::End, &texts, &now).page.unwrap();
+            (page.to.as_millis(), page.value.as_ref().unwrap().sum("pages_total"))
         };
         assert_eq!(count(5000), (5000, Some(0.0)));
         assert_eq!(count(5999), (5000, Some(0.0)), "the same, and it says of when it is");
@@ -153,7 +163,7 @@ mod tests {
     #[test]
     fn the_group_is_looked_at_next_to_the_load() {
         let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/memory.current", "1\n")]);
-        let group = Group::open(&texts, &["/g".to_owned()]).unwrap();
+        let group = ServerCgroup::open(&texts, &["/g".to_owned()]).unwrap();
         let (endpoint, server) = counting(2);
         let mut side = ServerSide::new(Some(endpoint), Some(group));
         // A clock that goes on by a second each time it is looked at.
@@ -162,17 +172,18 @@ mod tests {
             time.set(time.get() + 1);
             Duration::from_secs(time.get()) / 1000
         };
-        let begin = side.look(Edge::Begin, &texts, &now);
-        assert!(begin.page.unwrap().to < begin.levels.unwrap().from);
+        let begin = side.snapshot(WindowEdge::Begin, &texts, &now);
+        assert!(begin.page.unwrap().to < begin.group.unwrap().from);
         time.set(10_000);
-        let end = side.look(Edge::End, &texts, &now);
-        assert!(end.levels.unwrap().to < end.page.unwrap().from);
+        let end = side.snapshot(WindowEdge::End, &texts, &now);
+        assert!(end.group.unwrap().to < end.page.unwrap().from);
         server.join().unwrap();
     }
 
     #[test]
     fn nothing_is_asked_where_nothing_is_given() {
-        let look = ServerSide::new(None, None).look(Edge::Begin, &Texts::default(), &|| Duration::ZERO);
-        assert_eq!(look, Look { page: None, levels: None });
+        let look =
+            ServerSide::new(None, None).snapshot(WindowEdge::Begin, &Texts::default(), &|| Duration::ZERO);
+        assert_eq!(look, ServerSideSnapshot { page: None, group: None });
     }
 }

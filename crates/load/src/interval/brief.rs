@@ -2,43 +2,43 @@
 //!
 //! A pod may write a few kilobytes a second, and latencies of three significant digits alone take three times as much. So an interval
 //! has three of them where they fit, else two, one, or none, where a time is known to a factor of two. Counts, sums, smallest and
-//! largest are exact whatever the digits, and [`Interval`] reads either form: what comes of many generators adds up to every hit.
+//! largest are exact whatever the digits, and [`IntervalStats`] reads either form: what comes of many generators adds up to every hit.
 
 use serde::{Deserialize, Serialize};
 
-use super::Interval;
+use super::IntervalStats;
 use crate::clock::Nanos;
-use crate::stats::Stats;
+use crate::stats::LoadStats;
 
 /// Most significant digits of a latency.
 const MOST_DIGITS: u8 = 3;
 
-/// An [`Interval`] that is to be written down in little room. Read it as an [`Interval`].
+/// An [`IntervalStats`] that is to be written down in little room. Read it as an [`IntervalStats`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Brief {
+pub struct CompactInterval {
     from: Nanos,
     to: Nanos,
     digits: u8,
     packed: String,
 }
 
-impl Brief {
+impl CompactInterval {
     /// As finely as it takes no more than so many bytes as JSON; none where it does not fit however coarse it is. Together with
-    /// [the next one](Interval::extend) it may.
+    /// [the next one](IntervalStats::extend) it may.
     #[must_use]
-    pub fn within(interval: &Interval, bytes: usize) -> Option<Self> {
+    pub fn compacted_to_fit(interval: &IntervalStats, bytes: usize) -> Option<Self> {
         (0..=MOST_DIGITS).rev().map(|digits| Self::of(interval, digits)).find(|brief| brief.len() <= bytes)
     }
 
     /// With so many significant digits, three at most.
-    fn of(interval: &Interval, digits: u8) -> Self {
-        let Interval { from, to, stats } = interval;
+    fn of(interval: &IntervalStats, digits: u8) -> Self {
+        let IntervalStats { from, to, stats } = interval;
         Self { from: *from, to: *to, digits, packed: stats.packed(digits) }
     }
 
     /// All that it holds, as finely as it was measured.
     #[must_use]
-    pub fn whole(interval: &Interval) -> Self {
+    pub fn exact(interval: &IntervalStats) -> Self {
         Self::of(interval, MOST_DIGITS)
     }
 
@@ -59,22 +59,22 @@ impl Brief {
 /// An interval as it may stand in a line: with all figures spelled out, or brief.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Told {
+pub(super) struct IntervalJson {
     from: Nanos,
     to: Nanos,
-    stats: Option<Stats>,
+    stats: Option<LoadStats>,
     digits: Option<u8>,
     packed: Option<String>,
 }
 
-impl TryFrom<Told> for Interval {
+impl TryFrom<IntervalJson> for IntervalStats {
     type Error = &'static str;
 
-    fn try_from(told: Told) -> Result<Self, Self::Error> {
-        let Told { from, to, stats, digits, packed } = told;
+    fn try_from(told: IntervalJson) -> Result<Self, Self::Error> {
+        let IntervalJson { from, to, stats, digits, packed } = told;
         let stats = match (stats, digits, packed) {
             (Some(stats), None, None) => Some(stats),
-            (None, Some(digits @ 0..=MOST_DIGITS), Some(packed)) => Stats::unpacked(&packed, digits),
+            (None, Some(digits @ 0..=MOST_DIGITS), Some(packed)) => LoadStats::unpacked(&packed, digits),
             _ => None,
         };
         stats.map(|stats| Self { from, to, stats }).ok_or("an interval without figures that fit together")
@@ -87,24 +87,30 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::fault::{Class, Fault};
-    use crate::stats::{Finished, Histogram};
+    use crate::fault::{OutcomeClass, RequestFault};
+    use crate::stats::{FinishedRequest, LatencyHistogram};
 
     /// What a pod may write in a second, with some room for what stands around an interval.
     const ROOM: usize = 4096 - 256;
 
     /// A hit of which every time is somewhere within so many octaves from a microsecond on.
-    fn finished(random: &mut fastrand::Rng, octaves: u32) -> Finished {
+    fn finished(random: &mut fastrand::Rng, octaves: u32) -> FinishedRequest {
         let mut took = || 1000 * (1 << random.u32(..octaves.max(1))) + random.u64(..1000);
         let (wait, first, body) = (took(), took(), took());
-        let faults = [Fault::Timeout, Fault::ClosedEarly, Fault::Cut, Fault::Unconnected, Fault::Dropped];
+        let faults = [
+            RequestFault::Timeout,
+            RequestFault::ClosedEarly,
+            RequestFault::Truncated,
+            RequestFault::NoConnection,
+            RequestFault::Dropped,
+        ];
         let outcome = match random.u32(..10) {
             0 => Err(faults[random.usize(..faults.len())]),
             1 => Ok(random.u16(300..340)),
             _ => Ok(200),
         };
-        let was_sent = outcome.err().is_none_or(Fault::was_sent);
-        Finished {
+        let was_sent = outcome.err().is_none_or(RequestFault::was_sent);
+        FinishedRequest {
             target: 0,
             outcome,
             due: SECOND,
@@ -116,12 +122,12 @@ mod tests {
         }
     }
 
-    fn interval(seed: u64, hits: u64, octaves: u32) -> Interval {
+    fn interval(seed: u64, hits: u64, octaves: u32) -> IntervalStats {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut stats = Stats { in_flight_peak: seed >> 40, stalled: seed >> 30, ..Stats::default() };
+        let mut stats = LoadStats { in_flight_peak: seed >> 40, stalled: seed >> 30, ..LoadStats::default() };
         for _ in 0..hits {
             let one = finished(&mut random, octaves);
-            stats.finish(&one);
+            stats.record_finished(&one);
             let Some(sent) = one.sent else { continue };
             stats.sent += 1;
             stats.lag.record(sent - one.due);
@@ -132,22 +138,24 @@ mod tests {
                 stats.tls.record((one.end - sent) * 2);
             }
         }
-        Interval { from: 7 * SECOND, to: 8 * SECOND, stats }
+        IntervalStats { from: 7 * SECOND, to: 8 * SECOND, stats }
     }
 
-    fn histograms(stats: &Stats) -> Vec<Histogram> {
-        let Stats { lag, own_lag, write, first_byte, body, connect, tls, .. } = stats;
+    fn histograms(stats: &LoadStats) -> Vec<LatencyHistogram> {
+        let LoadStats { lag, own_lag, write, first_byte, body, connect, tls, .. } = stats;
         let all = [lag, own_lag, write, first_byte, body, connect, tls].into_iter().cloned();
-        let classes = Class::ALL.map(|class| stats.class(class));
+        let classes = OutcomeClass::ALL.map(|class| stats.class(class));
         let classes = classes.into_iter().flat_map(|times| [times.service.clone(), times.response.clone()]);
         all.chain(classes).collect()
     }
 
     /// All that is exact however coarse an interval is.
     #[expect(clippy::type_complexity, reason = "it is only compared")]
-    fn exact(stats: &Stats) -> (Vec<(u64, i128, u64, u64)>, Vec<(u16, u64)>, [u64; Fault::KINDS], Vec<u64>) {
-        let times = |one: &Histogram| (one.count(), one.spread().sum(), one.min(), one.max());
-        let Stats { sent, done, bytes_in, bytes_out, in_flight_peak, stalled, .. } = *stats;
+    fn exact(
+        stats: &LoadStats,
+    ) -> (Vec<(u64, i128, u64, u64)>, Vec<(u16, u64)>, [u64; RequestFault::KINDS], Vec<u64>) {
+        let times = |one: &LatencyHistogram| (one.count(), one.distribution().sum(), one.min(), one.max());
+        let LoadStats { sent, done, bytes_in, bytes_out, in_flight_peak, stalled, .. } = *stats;
         (
             histograms(stats).iter().map(times).collect(),
             stats.statuses.iter().collect(),
@@ -156,7 +164,7 @@ mod tests {
         )
     }
 
-    fn read(brief: &Brief) -> Interval {
+    fn read(brief: &CompactInterval) -> IntervalStats {
         let line = serde_json::to_string(brief).unwrap();
         assert_eq!(line.len(), brief.len());
         serde_json::from_str(&line).unwrap()
@@ -166,7 +174,7 @@ mod tests {
     fn with_three_digits_all_of_an_interval_returns() {
         for hits in [0, 1, 3000] {
             let whole = interval(3, hits, 20);
-            assert_eq!(read(&Brief::whole(&whole)), whole);
+            assert_eq!(read(&CompactInterval::exact(&whole)), whole);
         }
     }
 
@@ -174,7 +182,7 @@ mod tests {
     fn quantiles_are_never_understated_and_overstated_by_no_more_than_the_digits() {
         let whole = interval(5, 5000, 20);
         for (digits, error) in [(3, 0.001), (2, 0.01), (1, 0.0625), (0, 1.0)] {
-            let brief = read(&Brief::of(&whole, digits));
+            let brief = read(&CompactInterval::of(&whole, digits));
             for (coarse, fine) in histograms(&brief.stats).iter().zip(histograms(&whole.stats)) {
                 for q in [0.0, 0.01, 0.5, 0.99, 1.0] {
                     let (coarse, fine) = (coarse.quantile(q), fine.quantile(q));
@@ -190,14 +198,14 @@ mod tests {
 
     #[test]
     fn figures_that_do_not_fit_together_are_refused() {
-        let good = serde_json::to_string(&Brief::of(&interval(1, 100, 5), 2)).unwrap();
-        assert!(serde_json::from_str::<Interval>(&good).is_ok());
+        let good = serde_json::to_string(&CompactInterval::of(&interval(1, 100, 5), 2)).unwrap();
+        assert!(serde_json::from_str::<IntervalStats>(&good).is_ok());
         for (told, other) in [("\"digits\":2", "\"digits\":4"), ("\"digits\":2", "\"stats\":null")] {
-            assert!(serde_json::from_str::<Interval>(&good.replace(told, other)).is_err(), "{other}");
+            assert!(serde_json::from_str::<IntervalStats>(&good.replace(told, other)).is_err(), "{other}");
         }
-        let Brief { packed, .. } = Brief::of(&interval(1, 100, 5), 2);
+        let CompactInterval { packed, .. } = CompactInterval::of(&interval(1, 100, 5), 2);
         for cut in 0..packed.len() {
-            assert!(Stats::unpacked(&packed[..cut], 2).is_none());
+            assert!(LoadStats::unpacked(&packed[..cut], 2).is_none());
         }
     }
 
@@ -211,23 +219,23 @@ mod tests {
             octaves in 1..34_u32,
         ) {
             let whole = interval(seed, hits, octaves);
-            let brief = Brief::within(&whole, ROOM).expect("it fits");
+            let brief = CompactInterval::compacted_to_fit(&whole, ROOM).expect("it fits");
             let read = read(&brief);
             prop_assert_eq!(exact(&read.stats), exact(&whole.stats));
             let spelled = serde_json::to_string(&read).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Interval>(&spelled).unwrap(), read.clone(), "it can be written down again");
+            prop_assert_eq!(serde_json::from_str::<IntervalStats>(&spelled).unwrap(), read.clone(), "it can be written down again");
 
             // Whatever the digits of each.
             let mut sum = read;
             let other = interval(!seed, 300, 20);
-            sum.stats.beside(&Interval::try_from(told(&Brief::of(&other, 1))).unwrap().stats);
+            sum.stats.merge_concurrent(&IntervalStats::try_from(told(&CompactInterval::of(&other, 1))).unwrap().stats);
             let mut expected = whole.stats;
-            expected.beside(&other.stats);
+            expected.merge_concurrent(&other.stats);
             prop_assert_eq!(exact(&sum.stats), exact(&expected));
         }
     }
 
-    fn told(brief: &Brief) -> Told {
+    fn told(brief: &CompactInterval) -> IntervalJson {
         serde_json::from_value(serde_json::to_value(brief).unwrap()).unwrap()
     }
 }

@@ -3,15 +3,15 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{BOUNDS, Kind, Outcome, Outcomes, TARGETS, find, place};
-use crate::fault::Fault;
+use super::{BOUNDS, OutcomeCounts, RequestOutcome, TARGETS, TargetOutcomes, find, place};
+use crate::fault::RequestFault;
 
 /// One place, with what it stands for spelled out.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct OutcomeJson {
     target: usize,
-    outcome: Spelled,
+    outcome: OutcomeName,
     count: u64,
     buckets: [u64; BOUNDS.len() + 1],
     nanos: u128,
@@ -21,46 +21,48 @@ struct Told {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Spelled {
+enum OutcomeName {
     Status(u16),
     OtherStatus,
     Failure(String),
 }
 
-impl From<Kind> for Spelled {
-    fn from(kind: Kind) -> Self {
+impl From<RequestOutcome> for OutcomeName {
+    fn from(kind: RequestOutcome) -> Self {
         match kind {
-            Kind::Status(status) => Self::Status(status),
-            Kind::OtherStatus => Self::OtherStatus,
-            Kind::Fault(kind) => Self::Failure(Fault::name(kind).to_owned()),
+            RequestOutcome::Status(status) => Self::Status(status),
+            RequestOutcome::OtherStatus => Self::OtherStatus,
+            RequestOutcome::Fault(kind) => Self::Failure(RequestFault::name(kind).to_owned()),
         }
     }
 }
 
-impl Spelled {
-    fn kind(&self) -> Option<Kind> {
+impl OutcomeName {
+    fn kind(&self) -> Option<RequestOutcome> {
         Some(match self {
-            Self::Status(status) => Kind::Status(*status),
-            Self::OtherStatus => Kind::OtherStatus,
-            Self::Failure(name) => Kind::Fault((0..Fault::KINDS).find(|&kind| Fault::name(kind) == name)?),
+            Self::Status(status) => RequestOutcome::Status(*status),
+            Self::OtherStatus => RequestOutcome::OtherStatus,
+            Self::Failure(name) => RequestOutcome::Fault(
+                (0..RequestFault::KINDS).find(|&kind| RequestFault::name(kind) == name)?,
+            ),
         })
     }
 }
 
-impl Serialize for Outcomes {
+impl Serialize for TargetOutcomes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.filled().map(|(target, outcome)| {
-            let Outcome { kind, count, buckets, nanos, bytes_in, bytes_out } = outcome.clone();
-            Told { target, outcome: kind.into(), count, buckets, nanos, bytes_in, bytes_out }
+            let OutcomeCounts { kind, count, buckets, nanos, bytes_in, bytes_out } = outcome.clone();
+            OutcomeJson { target, outcome: kind.into(), count, buckets, nanos, bytes_in, bytes_out }
         }))
     }
 }
 
-impl<'de> Deserialize<'de> for Outcomes {
+impl<'de> Deserialize<'de> for TargetOutcomes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut outcomes = Self::default();
-        for told in Vec::<Told>::deserialize(deserializer)? {
-            let Told { target, outcome, count, buckets, nanos, bytes_in, bytes_out } = told;
+        for told in Vec::<OutcomeJson>::deserialize(deserializer)? {
+            let OutcomeJson { target, outcome, count, buckets, nanos, bytes_in, bytes_out } = told;
             let kind = outcome.kind().filter(|_| target < TARGETS && count > 0);
             let kind = kind.ok_or_else(|| D::Error::custom("an outcome that nobody counts"))?;
             if outcomes.0.len() <= target {
@@ -70,7 +72,7 @@ impl<'de> Deserialize<'de> for Outcomes {
             if find(places, kind).is_some() || place(places, kind).kind != kind {
                 return Err(D::Error::custom("an outcome that is there twice, or has no place"));
             }
-            *place(places, kind) = Outcome { kind, count, buckets, nanos, bytes_in, bytes_out };
+            *place(places, kind) = OutcomeCounts { kind, count, buckets, nanos, bytes_in, bytes_out };
         }
         Ok(outcomes)
     }

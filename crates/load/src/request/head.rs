@@ -5,13 +5,13 @@
 use percent_encoding::utf8_percent_encode;
 use seawall_http::write;
 
-use super::place::{HTTP2, Place};
-use super::{Style, Unsendable, is_one_of};
-use crate::proxy::Proxy;
+use super::place::{HTTP2, UrlParts};
+use super::{RequestBuildError, RequestFraming, is_one_of};
+use crate::proxy::HttpProxy;
 use crate::target::Target;
 
 /// What the given headers decide, and those that go out as given.
-pub(super) struct Headers<'t> {
+pub(super) struct TargetHeaders<'t> {
     pub(super) host: Option<&'t str>,
     pub(super) user_agent: bool,
     pub(super) authorization: bool,
@@ -21,8 +21,8 @@ pub(super) struct Headers<'t> {
     pub(super) verbatim: Vec<(&'t str, &'t str)>,
 }
 
-impl<'t> Headers<'t> {
-    pub(super) fn read(target: &'t Target) -> Result<Self, Unsendable> {
+impl<'t> TargetHeaders<'t> {
+    pub(super) fn read(target: &'t Target) -> Result<Self, RequestBuildError> {
         let mut headers = Self {
             host: None,
             user_agent: false,
@@ -33,7 +33,7 @@ impl<'t> Headers<'t> {
         };
         for (name, value) in &target.headers {
             if !is_header(name, value) {
-                return Err(Unsendable::Header(format!("{name}: {value}")));
+                return Err(RequestBuildError::Header(format!("{name}: {value}")));
             }
             headers.take(name, value);
         }
@@ -65,13 +65,13 @@ fn is_header(name: &str, value: &str) -> bool {
 pub(super) fn head(
     out: &mut Vec<u8>,
     target: &Target,
-    place: &Place,
-    headers: &Headers<'_>,
-    proxy: Option<&Proxy>,
+    place: &UrlParts,
+    headers: &TargetHeaders<'_>,
+    proxy: Option<&HttpProxy>,
 ) {
     let absolute = proxy.map_or_else(String::new, |_| format!("http://{}", place.authority));
     out.extend_from_slice(format!("{} {absolute}{} HTTP/1.1\r\n", target.method, place.path).as_bytes());
-    out.extend_from_slice(proxy.map_or("", Proxy::authorization).as_bytes());
+    out.extend_from_slice(proxy.map_or("", HttpProxy::authorization).as_bytes());
     write::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
     if !headers.user_agent {
         write::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
@@ -90,9 +90,9 @@ pub(super) fn head(
 /// The head as HTTP/2 has it: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
 pub(super) fn http2(
     target: &Target,
-    place: &Place,
-    headers: &Headers<'_>,
-) -> Result<http::Request<()>, Unsendable> {
+    place: &UrlParts,
+    headers: &TargetHeaders<'_>,
+) -> Result<http::Request<()>, RequestBuildError> {
     let scheme = if place.origin.tls { "https" } else { "http" };
     let authority = headers.host.unwrap_or(&place.authority);
     let path = utf8_percent_encode(&place.path, HTTP2);
@@ -112,7 +112,8 @@ pub(super) fn http2(
     for (name, value) in ours.into_iter().flatten().chain(given) {
         request = request.header(name, value.as_bytes());
     }
-    let bad = |error: http::Error| Unsendable::Url { url: target.url.clone(), reason: error.to_string() };
+    let bad =
+        |error: http::Error| RequestBuildError::Url { url: target.url.clone(), reason: error.to_string() };
     request.body(()).map_err(bad)
 }
 
@@ -123,7 +124,7 @@ fn is_hop_by_hop(name: &str, value: &str) -> bool {
 }
 
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
-pub(super) fn body(out: &mut Vec<u8>, target: &Target, style: &Style) {
+pub(super) fn body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
     let body = &target.body;
     if body.is_empty() && !matches!(target.method.as_str(), "POST" | "PUT" | "PATCH") {
         out.extend_from_slice(b"\r\n");

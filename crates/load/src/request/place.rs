@@ -7,20 +7,20 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
-use super::{Origin, Unsendable};
+use super::{Origin, RequestBuildError};
 
 /// The parts of a URL that the request line and the connection need. The path stays as written: a load test of
 /// `/a/../b` must send `/a/../b`.
-pub(super) struct Place {
+pub(super) struct UrlParts {
     pub(super) origin: Origin,
     pub(super) authority: String,
     pub(super) path: String,
     pub(super) credentials: Option<String>,
 }
 
-impl Place {
-    pub(super) fn of(text: &str) -> Result<Self, Unsendable> {
-        let bad = |reason: &str| Unsendable::Url { url: text.to_owned(), reason: reason.to_owned() };
+impl UrlParts {
+    pub(super) fn of(text: &str) -> Result<Self, RequestBuildError> {
+        let bad = |reason: &str| RequestBuildError::Url { url: text.to_owned(), reason: reason.to_owned() };
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
             return Err(bad("a control character must be percent-encoded"));
         }
@@ -28,7 +28,7 @@ impl Place {
         let tls = match url.scheme() {
             "http" => false,
             "https" => true,
-            _ => return Err(Unsendable::Scheme(text.to_owned())),
+            _ => return Err(RequestBuildError::Scheme(text.to_owned())),
         };
         let rest = text.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
-use crate::record::{Carriage, Carrier, Record, Timestamp, Zone};
+use crate::record::{ConnectionTimings, Record, RecordedConnection, Zone, ZonedTimestamp};
 
-use super::decode::{Fault, Place, read_line};
+use super::decode::{DecodeErrorKind, InputPosition, read_line};
 use super::{json::append_base64, mime};
 
 /// Appends one row; `scratch` is emptied and used.
@@ -37,16 +37,16 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     scratch.clear();
     mime::append(scratch, &record.headers);
     append_base64(out, scratch);
-    carriage(out, record.carriage);
+    carriage(out, record.connection);
     out.push(b'\n');
 }
 
 /// The connection's number, requests on it before, idle, connect, TLS and first byte, in nanoseconds.
-fn carriage(out: &mut Vec<u8>, carriage: Carriage) {
+fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) {
     let columns = match carriage {
-        Carriage::Untold => return,
-        Carriage::None => [None; CARRIER],
-        Carriage::By(Carrier { number, before, idle, connect, tls, first_byte }) => {
+        RecordedConnection::NotRecorded => return,
+        RecordedConnection::None => [None; CARRIER],
+        RecordedConnection::Timings(ConnectionTimings { number, before, idle, connect, tls, first_byte }) => {
             [Some(number), Some(before), Some(idle), Some(connect), tls, first_byte]
         }
     };
@@ -90,7 +90,7 @@ const CARRIER: usize = 6;
 
 /// What is wrong with a row.
 #[derive(Debug, thiserror::Error)]
-pub enum Damage {
+pub enum CsvError {
     /// More or fewer columns.
     #[error("{0} columns instead of {COLUMNS}, or {ALL} with what carried the requests", ALL = COLUMNS + CARRIER)]
     Columns(usize),
@@ -110,32 +110,36 @@ pub enum Damage {
 
 /// State between rows.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct CsvReader {
     row: Vec<u8>,
     block: Vec<u8>,
     lines: u64,
     start: u64,
 }
 
-impl Reader {
-    pub(super) fn place(&self) -> Place {
-        Place::Line(self.start)
+impl CsvReader {
+    pub(super) fn place(&self) -> InputPosition {
+        InputPosition::Line(self.start)
     }
 
-    pub(super) fn next(&mut self, input: &mut impl BufRead, record: &mut Record) -> Result<bool, Fault> {
+    pub(super) fn next(
+        &mut self,
+        input: &mut impl BufRead,
+        record: &mut Record,
+    ) -> Result<bool, DecodeErrorKind> {
         if !self.row(input)? {
             return Ok(false);
         }
         let (columns, count) = split(&self.row)?;
         fill(&columns, &mut self.block, record)?;
         if count > COLUMNS {
-            record.carriage = carrier(&columns)?;
+            record.connection = carrier(&columns)?;
         }
         Ok(true)
     }
 
     /// One row without its line break, in `self.row`; line breaks inside quotes belong to it.
-    fn row(&mut self, input: &mut impl BufRead) -> Result<bool, Fault> {
+    fn row(&mut self, input: &mut impl BufRead) -> Result<bool, DecodeErrorKind> {
         self.row.clear();
         while self.row.trim_ascii().is_empty() {
             self.row.clear();
@@ -148,17 +152,17 @@ impl Reader {
         while quotes % 2 == 1 {
             let seen = self.row.len();
             if !self.line(input)? {
-                return Err(Fault::Cut);
+                return Err(DecodeErrorKind::Cut);
             }
             quotes += self::quotes(&self.row[seen..]);
         }
         // A row without a line break may have lost the end of its headers, and would not show it.
-        let whole = self.row.pop_if(|last| *last == b'\n').ok_or(Fault::Cut);
+        let whole = self.row.pop_if(|last| *last == b'\n').ok_or(DecodeErrorKind::Cut);
         self.row.pop_if(|last| *last == b'\r');
         whole.map(|_| true)
     }
 
-    fn line(&mut self, input: &mut impl BufRead) -> Result<bool, Fault> {
+    fn line(&mut self, input: &mut impl BufRead) -> Result<bool, DecodeErrorKind> {
         self.lines += 1;
         read_line(input, &mut self.row)
     }
@@ -172,33 +176,33 @@ type Column<'a> = Cow<'a, [u8]>;
 type Columns<'a> = [Column<'a>; COLUMNS + CARRIER];
 
 /// Go's reader with `TrimLeadingSpace` and twelve fields per record, or those and what carried it; says which.
-fn split(row: &[u8]) -> Result<(Columns<'_>, usize), Damage> {
+fn split(row: &[u8]) -> Result<(Columns<'_>, usize), CsvError> {
     let mut columns = Columns::default();
     let (mut count, mut rest) = (0, Some(row));
     while let Some(text) = rest {
-        let (column, after) = column(text.trim_ascii_start()).ok_or(Damage::Quote(count + 1))?;
+        let (column, after) = column(text.trim_ascii_start()).ok_or(CsvError::Quote(count + 1))?;
         if let Some(place) = columns.get_mut(count) {
             *place = column;
         }
         (count, rest) = (count + 1, after);
     }
     let fits = count == COLUMNS || count == COLUMNS + CARRIER;
-    if fits { Ok((columns, count)) } else { Err(Damage::Columns(count)) }
+    if fits { Ok((columns, count)) } else { Err(CsvError::Columns(count)) }
 }
 
 /// What the columns behind vegeta's say.
-fn carrier(columns: &Columns<'_>) -> Result<Carriage, Damage> {
+fn carrier(columns: &Columns<'_>) -> Result<RecordedConnection, CsvError> {
     let value = |column: usize| {
         let at = COLUMNS + column;
         if columns[at].is_empty() { Ok(None) } else { number(columns, at).map(Some) }
     };
     let [number, before, idle, connect, tls, first_byte] =
         [value(0)?, value(1)?, value(2)?, value(3)?, value(4)?, value(5)?];
-    let some = |column: usize, value: Option<u64>| value.ok_or(Damage::Number(COLUMNS + column + 1));
+    let some = |column: usize, value: Option<u64>| value.ok_or(CsvError::Number(COLUMNS + column + 1));
     if number.is_none() {
-        return Ok(Carriage::None);
+        return Ok(RecordedConnection::None);
     }
-    Ok(Carriage::By(Carrier {
+    Ok(RecordedConnection::Timings(ConnectionTimings {
         number: some(0, number)?,
         before: some(1, before)?,
         idle: some(2, idle)?,
@@ -236,15 +240,15 @@ fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
 const ZONE: Zone = Zone::Offset(0);
 
 /// Puts the columns into the record. The format holds no zone: instants are UTC here, where vegeta takes the reader's.
-fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Result<(), Damage> {
-    record.timestamp = Timestamp::from_unix_ns(number(columns, 0)?, ZONE);
+fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Result<(), CsvError> {
+    record.timestamp = ZonedTimestamp::from_unix_ns(number(columns, 0)?, ZONE);
     record.code = number(columns, 1)?;
     record.latency_ns = number(columns, 2)?;
     record.bytes_out = number(columns, 3)?;
     record.bytes_in = number(columns, 4)?;
     let text = |column: usize| String::from_utf8_lossy(&columns[column]);
     record.error.push_str(&text(5));
-    BASE64_STANDARD.decode_vec(&columns[6], &mut record.body).map_err(|_| Damage::Base64(7))?;
+    BASE64_STANDARD.decode_vec(&columns[6], &mut record.body).map_err(|_| CsvError::Base64(7))?;
     record.empty_body = record.body.is_empty();
     record.attack.push_str(&text(7));
     record.seq = number(columns, 8)?;
@@ -252,13 +256,13 @@ fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Resu
     record.url.push_str(&text(10));
     if !columns[11].is_empty() {
         block.clear();
-        BASE64_STANDARD.decode_vec(&columns[11], block).map_err(|_| Damage::Base64(12))?;
-        mime::parse(block, &mut record.headers).ok_or(Damage::Headers)?;
+        BASE64_STANDARD.decode_vec(&columns[11], block).map_err(|_| CsvError::Base64(12))?;
+        mime::parse(block, &mut record.headers).ok_or(CsvError::Headers)?;
     }
     Ok(())
 }
 
-fn number<N: FromStr>(columns: &Columns<'_>, column: usize) -> Result<N, Damage> {
+fn number<N: FromStr>(columns: &Columns<'_>, column: usize) -> Result<N, CsvError> {
     let digits = str::from_utf8(&columns[column]).ok();
-    digits.and_then(|digits| digits.parse().ok()).ok_or(Damage::Number(column + 1))
+    digits.and_then(|digits| digits.parse().ok()).ok_or(CsvError::Number(column + 1))
 }

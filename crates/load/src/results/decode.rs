@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Read};
 
 use crate::record::Record;
 
-use super::{Format, csv, gob, json};
+use super::{ResultFormat, csv, gob, json};
 
 /// The largest single record that is read. vegeta keeps whole response bodies, so this is generous; it is there so
 /// that a damaged length cannot make us reserve the machine's memory (memory follows what has really arrived).
@@ -23,9 +23,9 @@ pub struct Decoder<R> {
 
 #[derive(Debug)]
 enum State {
-    Gob(gob::read::Reader),
-    Json(json::Reader),
-    Csv(csv::Reader),
+    Gob(gob::read::GobReader),
+    Json(json::JsonRecordReader),
+    Csv(csv::CsvReader),
 }
 
 /// Where an input broke, and after how many good records.
@@ -35,21 +35,21 @@ pub struct DecodeError {
     /// Records read before it.
     pub records: u64,
     /// Where the record that broke starts.
-    pub place: Place,
+    pub place: InputPosition,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: DecodeErrorKind,
 }
 
 /// A position in an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum InputPosition {
     /// Bytes from the start.
     Byte(u64),
     /// Lines, from 1.
     Line(u64),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for InputPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Byte(byte) => write!(f, "at byte {byte}"),
@@ -60,7 +60,7 @@ impl std::fmt::Display for Place {
 
 /// What can be wrong with an input.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum DecodeErrorKind {
     /// The operating system refused to read on.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -69,7 +69,7 @@ pub enum Fault {
     Empty,
     /// The first record makes sense in none of the formats.
     #[error("not results in gob, JSON or CSV: {0}")]
-    Unrecognised(Box<Fault>),
+    Unrecognised(Box<DecodeErrorKind>),
     /// It ends inside a record.
     #[error("the input is cut: it ends inside a record")]
     Cut,
@@ -78,47 +78,47 @@ pub enum Fault {
     TooLong,
     /// A gob message that Go would not have written.
     #[error("damaged gob: {0}")]
-    Gob(#[from] gob::read::Damage),
+    Gob(#[from] gob::read::GobError),
     /// A line that is not a record in JSON.
     #[error("damaged JSON: {0}")]
-    Json(#[from] json::Damage),
+    Json(#[from] json::JsonRecordError),
     /// A row that is not a record in CSV.
     #[error("damaged CSV: {0}")]
-    Csv(#[from] csv::Damage),
+    Csv(#[from] csv::CsvError),
 }
 
 impl<R: BufRead> Decoder<R> {
     /// Looks at the first bytes, consumes none, and chooses the format.
     ///
     /// # Errors
-    /// [`Fault::Empty`] and [`Fault::Io`]. What is no format at all shows with the first record.
+    /// [`DecodeErrorKind::Empty`] and [`DecodeErrorKind::Io`]. What is no format at all shows with the first record.
     pub fn detect(mut input: R) -> Result<Self, DecodeError> {
-        let start = |fault| DecodeError { records: 0, place: Place::Byte(0), fault };
+        let start = |fault| DecodeError { records: 0, place: InputPosition::Byte(0), fault };
         let head = input.fill_buf().map_err(|error| start(error.into()))?;
         if head.is_empty() {
-            return Err(start(Fault::Empty));
+            return Err(start(DecodeErrorKind::Empty));
         }
         let format = sniff(head);
         Ok(Self::new(format, input))
     }
 
     /// A decoder for a known format.
-    pub fn new(format: Format, input: R) -> Self {
+    pub fn new(format: ResultFormat, input: R) -> Self {
         let state = match format {
-            Format::Gob => State::Gob(gob::read::Reader::default()),
-            Format::Json => State::Json(json::Reader::default()),
-            Format::Csv => State::Csv(csv::Reader::default()),
+            ResultFormat::Gob => State::Gob(gob::read::GobReader::default()),
+            ResultFormat::Json => State::Json(json::JsonRecordReader::default()),
+            ResultFormat::Csv => State::Csv(csv::CsvReader::default()),
         };
         Self { input, state, read: 0 }
     }
 
     /// The format of this input.
     #[must_use]
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> ResultFormat {
         match self.state {
-            State::Gob(_) => Format::Gob,
-            State::Json(_) => Format::Json,
-            State::Csv(_) => Format::Csv,
+            State::Gob(_) => ResultFormat::Gob,
+            State::Json(_) => ResultFormat::Json,
+            State::Csv(_) => ResultFormat::Csv,
         }
     }
 
@@ -138,32 +138,32 @@ impl<R: BufRead> Decoder<R> {
         Ok(more)
     }
 
-    fn describe(&self, place: Place, fault: Fault) -> DecodeError {
-        let known = self.read > 0 || matches!(fault, Fault::Io(_) | Fault::Empty);
-        let fault = if known { fault } else { Fault::Unrecognised(Box::new(fault)) };
+    fn describe(&self, place: InputPosition, fault: DecodeErrorKind) -> DecodeError {
+        let known = self.read > 0 || matches!(fault, DecodeErrorKind::Io(_) | DecodeErrorKind::Empty);
+        let fault = if known { fault } else { DecodeErrorKind::Unrecognised(Box::new(fault)) };
         DecodeError { records: self.read, place, fault }
     }
 }
 
 /// A gob stream starts with a message length and the number of a type, which is a byte that text does not have there
 /// (Go numbers its first type 64, and describes it under -64: 0x7f or above).
-fn sniff(head: &[u8]) -> Format {
+fn sniff(head: &[u8]) -> ResultFormat {
     let text = head.trim_ascii_start();
     match *text {
         [b'{', ref rest @ ..] if matches!(rest.trim_ascii_start().first(), None | Some(b'"' | b'}')) => {
-            Format::Json
+            ResultFormat::Json
         }
-        [b'0'..=b'9' | b'-' | b'"', b'0'..=b'9' | b',' | b'"', ..] => Format::Csv,
-        _ => Format::Gob,
+        [b'0'..=b'9' | b'-' | b'"', b'0'..=b'9' | b',' | b'"', ..] => ResultFormat::Csv,
+        _ => ResultFormat::Gob,
     }
 }
 
 /// Appends up to and including the next newline to `line`; `false` when there was nothing left at all.
-pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, Fault> {
+pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, DecodeErrorKind> {
     let room = MAX_RECORD.saturating_sub(line.len() as u64);
     let read = input.take(room).read_until(b'\n', line)? as u64;
     if read == room && line.last() != Some(&b'\n') {
-        return Err(Fault::TooLong);
+        return Err(DecodeErrorKind::TooLong);
     }
     Ok(read > 0)
 }
@@ -174,15 +174,15 @@ mod tests {
 
     #[test]
     fn first_bytes_tell_the_format() {
-        assert_eq!(sniff(b"{\"attack\""), Format::Json);
-        assert_eq!(sniff(b"\n { }"), Format::Json);
-        assert_eq!(sniff(b"{"), Format::Json);
-        assert_eq!(sniff(b"17357,200"), Format::Csv);
-        assert_eq!(sniff(b"-67,0"), Format::Csv);
-        assert_eq!(sniff(b"\"17\",0"), Format::Csv);
-        assert_eq!(sniff(b"\xff\x96\x7f"), Format::Gob);
+        assert_eq!(sniff(b"{\"attack\""), ResultFormat::Json);
+        assert_eq!(sniff(b"\n { }"), ResultFormat::Json);
+        assert_eq!(sniff(b"{"), ResultFormat::Json);
+        assert_eq!(sniff(b"17357,200"), ResultFormat::Csv);
+        assert_eq!(sniff(b"-67,0"), ResultFormat::Csv);
+        assert_eq!(sniff(b"\"17\",0"), ResultFormat::Csv);
+        assert_eq!(sniff(b"\xff\x96\x7f"), ResultFormat::Gob);
         // A short description whose length happens to be the code of a brace or a digit.
-        assert_eq!(sniff(b"{\x7f\x03"), Format::Gob);
-        assert_eq!(sniff(b"1\xff\x81\x03"), Format::Gob);
+        assert_eq!(sniff(b"{\x7f\x03"), ResultFormat::Gob);
+        assert_eq!(sniff(b"1\xff\x81\x03"), ResultFormat::Gob);
     }
 }

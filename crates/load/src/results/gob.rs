@@ -8,7 +8,7 @@
 pub(super) mod read;
 mod types;
 
-use crate::record::{Record, Timestamp, YEAR_ONE_TO_UNIX, Zone};
+use crate::record::{Record, YEAR_ONE_TO_UNIX, Zone, ZonedTimestamp};
 
 /// The messages that describe `Result`, `Time`, `Header` and its list of strings (type numbers 64 to 67).
 ///
@@ -88,8 +88,8 @@ impl Fields<'_> {
         }
     }
 
-    fn time(&mut self, field: i8, value: Timestamp) {
-        if value != Timestamp::default() {
+    fn time(&mut self, field: i8, value: ZonedTimestamp) {
+        if value != ZonedTimestamp::default() {
             self.start(field);
             time(self.out, value);
         }
@@ -135,7 +135,7 @@ fn bytes(out: &mut Vec<u8>, value: &[u8]) {
 /// the odd seconds of the offset.
 ///
 /// An offset that rounds to -1 minute has no form of its own; it is written as UTC, which is the same instant.
-fn time(out: &mut Vec<u8>, value: Timestamp) {
+fn time(out: &mut Vec<u8>, value: ZonedTimestamp) {
     let (minutes, odd) = match value.zone() {
         Zone::Utc => (-1, 0),
         Zone::Offset(seconds) => match i16::try_from(seconds / 60) {

@@ -15,7 +15,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram;
 
-use crate::spread::Spread;
+use crate::spread::Distribution;
 
 /// The histogram itself, not compressed, with 64-bit counts of variable width.
 const PLAIN: u32 = 0x1c84_9313;
@@ -34,11 +34,11 @@ const MAX_TAGS: usize = 64;
 
 /// Writes a log, line by line.
 #[derive(Debug)]
-pub struct Log<W> {
+pub struct HdrLogWriter<W> {
     out: W,
 }
 
-impl<W: Write> Log<W> {
+impl<W: Write> HdrLogWriter<W> {
     /// Writes the header; `start` is in seconds since the Unix epoch.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl<W: Write> Log<W> {
     ///
     /// # Errors
     /// What the sink says.
-    pub fn add(&mut self, tag: &str, since: f64, length: f64, values: &Spread) -> io::Result<()> {
+    pub fn add(&mut self, tag: &str, since: f64, length: f64, values: &Distribution) -> io::Result<()> {
         let Some(histogram) = values.histogram() else { return Ok(()) };
         let max_ms = values.max() as f64 / 1e6;
         let blob = encode(histogram)?;
@@ -67,7 +67,7 @@ impl<W: Write> Log<W> {
     }
 }
 
-impl<W: Write> Log<W> {
+impl<W: Write> HdrLogWriter<W> {
     /// Flushes the sink, so that what was added can be read.
     ///
     /// # Errors
@@ -79,18 +79,18 @@ impl<W: Write> Log<W> {
 
 /// One line of a log, read.
 #[derive(Debug)]
-pub struct Logged {
+pub struct HdrLogEntry {
     /// What was measured; empty if the log does not say.
     pub tag: String,
     /// When the interval began, in seconds since the Unix epoch.
     pub start: f64,
     /// The values, in nanoseconds.
-    pub values: Spread,
+    pub values: Distribution,
 }
 
 /// What is wrong with a log.
 #[derive(Debug, thiserror::Error)]
-pub enum Damage {
+pub enum HdrLogError {
     /// The operating system refused to read on.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -114,15 +114,15 @@ pub fn is_log(head: &[u8]) -> bool {
 /// Adds all histograms of a log to `sums`, by tag.
 ///
 /// # Errors
-/// [`Damage`]; what stood in front of the damaged line has been added.
-pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Spread)>) -> Result<(), Damage> {
-    read(input, |Logged { tag, values, .. }| {
+/// [`HdrLogError`]; what stood in front of the damaged line has been added.
+pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Distribution)>) -> Result<(), HdrLogError> {
+    read(input, |HdrLogEntry { tag, values, .. }| {
         if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| *known == tag) {
             sum.merge(&values);
         } else if sums.len() < MAX_TAGS {
             sums.push((tag, values));
         } else {
-            return Err(Damage::Tags);
+            return Err(HdrLogError::Tags);
         }
         Ok(())
     })
@@ -131,17 +131,17 @@ pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Spread)>) -> Re
 /// Calls `each` with every histogram of a log, until it refuses one.
 ///
 /// # Errors
-/// [`Damage`]; what stood in front of the damaged line was handed over.
+/// [`HdrLogError`]; what stood in front of the damaged line was handed over.
 pub fn read(
     input: &mut impl BufRead,
-    mut each: impl FnMut(Logged) -> Result<(), Damage>,
-) -> Result<(), Damage> {
+    mut each: impl FnMut(HdrLogEntry) -> Result<(), HdrLogError>,
+) -> Result<(), HdrLogError> {
     let (mut line, mut base) = (Vec::new(), 0.0);
     for number in 1.. {
         line.clear();
         let read = input.take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
         if read == MAX_LINE {
-            return Err(Damage::Line(number));
+            return Err(HdrLogError::Line(number));
         }
         let text = line.trim_ascii();
         match text.first() {
@@ -160,16 +160,18 @@ fn base_time(line: &[u8]) -> Option<f64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-fn logged(line: &[u8], number: u64, base: f64) -> Result<Logged, Damage> {
-    let line = str::from_utf8(line).map_err(|_| Damage::Line(number))?;
+fn logged(line: &[u8], number: u64, base: f64) -> Result<HdrLogEntry, HdrLogError> {
+    let line = str::from_utf8(line).map_err(|_| HdrLogError::Line(number))?;
     let (tag, rest) = match line.strip_prefix("Tag=") {
-        Some(tagged) => tagged.split_once(',').ok_or(Damage::Line(number))?,
+        Some(tagged) => tagged.split_once(',').ok_or(HdrLogError::Line(number))?,
         None => ("", line),
     };
-    let [start, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else { return Err(Damage::Line(number)) };
-    let start: f64 = start.parse().map_err(|_| Damage::Line(number))?;
-    let values = decode(blob).ok_or(Damage::Histogram(number))?;
-    Ok(Logged { tag: tag.to_owned(), start: base + start, values: Spread::from(&values) })
+    let [start, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else {
+        return Err(HdrLogError::Line(number));
+    };
+    let start: f64 = start.parse().map_err(|_| HdrLogError::Line(number))?;
+    let values = decode(blob).ok_or(HdrLogError::Histogram(number))?;
+    Ok(HdrLogEntry { tag: tag.to_owned(), start: base + start, values: Distribution::from(&values) })
 }
 
 /// A histogram as it stands in a line of a log.
@@ -193,7 +195,7 @@ fn deflated(values: &Histogram<u64>) -> io::Result<Vec<u8>> {
 
 /// Header, then the counts of all buckets up to the last one in use; runs of empty ones as one negative number.
 fn plain(values: &Histogram<u64>) -> Vec<u8> {
-    let layout = Layout { low: values.low(), digits: values.sigfig() };
+    let layout = BucketLayout { low: values.low(), digits: values.sigfig() };
     let (mut counts, mut next) = (Vec::new(), 0);
     for step in values.iter_recorded() {
         let index = layout.index(step.value_iterated_to());
@@ -236,7 +238,7 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
     if word(0)? != PLAIN || word(4)? as usize != counts.len() || word(8)? != 0 || !ratio_is_one {
         return None;
     }
-    let layout = Layout { low: long(16)?, digits: u8::try_from(word(12)?).ok()? };
+    let layout = BucketLayout { low: long(16)?, digits: u8::try_from(word(12)?).ok()? };
     if layout.low == 0 || layout.low > u64::from(u32::MAX) || layout.digits > 5 {
         return None;
     }
@@ -258,12 +260,12 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
 /// Which values share a bucket: the lowest sub-buckets are `2^unit` wide, and from there on every half of a bucket is
 /// twice as wide as the one before.
 #[derive(Clone, Copy)]
-pub(crate) struct Layout {
+pub(crate) struct BucketLayout {
     pub(crate) low: u64,
     pub(crate) digits: u8,
 }
 
-impl Layout {
+impl BucketLayout {
     fn unit(&self) -> u32 {
         self.low.ilog2()
     }
@@ -345,7 +347,7 @@ mod tests {
     #[test]
     fn indices_and_values_are_inverse_up_to_the_largest() {
         for (low, digits) in [(1, 0), (1, 3), (1000, 2), (1, 5)] {
-            let layout = Layout { low, digits };
+            let layout = BucketLayout { low, digits };
             let last = layout.index(u64::MAX);
             for index in (0..last.min(3000)).chain(last.saturating_sub(3000)..=last) {
                 assert_eq!(layout.index(layout.value(index).unwrap()), index, "low {low}, {digits} digits");
@@ -361,16 +363,16 @@ mod tests {
         let mut both = a.clone();
         both.add(&b).unwrap();
         let log = |tag, values: &Histogram<u64>| {
-            let mut log = Log::start(Vec::new(), 1_735_787_045.5).unwrap();
-            log.add("nothing", 0.0, 60.0, &Spread::default()).unwrap();
-            log.add(tag, 1.25, 60.0, &Spread::from(values)).unwrap();
+            let mut log = HdrLogWriter::start(Vec::new(), 1_735_787_045.5).unwrap();
+            log.add("nothing", 0.0, 60.0, &Distribution::default()).unwrap();
+            log.add(tag, 1.25, 60.0, &Distribution::from(values)).unwrap();
             log.out
         };
         let mut sums = Vec::new();
         for log in [log("response", &a), log("response", &b), log("lag", &a)] {
             assert!(is_log(&log));
             add_log(&mut &log[..], &mut sums).unwrap();
-            let late = |logged: Logged| {
+            let late = |logged: HdrLogEntry| {
                 assert!((logged.start - 1_735_787_046.75).abs() < 1e-9, "{}", logged.start);
                 Ok(())
             };

@@ -10,9 +10,9 @@ use std::io::{BufRead, Write};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::{Deserialize, Deserializer};
 
-use crate::record::{Carriage, Headers, Record};
+use crate::record::{Record, RecordedConnection, ResponseHeaders};
 
-use super::decode::{Fault, Place, read_line};
+use super::decode::{DecodeErrorKind, InputPosition, read_line};
 use super::{EncodeError, rfc3339};
 
 /// Appends one line.
@@ -32,7 +32,7 @@ pub(super) fn append(out: &mut Vec<u8>, record: &Record) -> Result<(), EncodeErr
     string(out, record.url.as_bytes());
     out.extend_from_slice(b",\"headers\":");
     headers(out, &record.headers);
-    carriage(out, record.carriage)?;
+    carriage(out, record.connection)?;
     out.extend_from_slice(b"}\n");
     Ok(())
 }
@@ -55,11 +55,11 @@ pub(super) fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.truncate(start + written.unwrap_or(0));
 }
 
-fn carriage(out: &mut Vec<u8>, carriage: Carriage) -> Result<(), EncodeError> {
+fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) -> Result<(), EncodeError> {
     match carriage {
-        Carriage::Untold => {}
-        Carriage::None => out.extend_from_slice(b",\"connection\":null"),
-        Carriage::By(carrier) => {
+        RecordedConnection::NotRecorded => {}
+        RecordedConnection::None => out.extend_from_slice(b",\"connection\":null"),
+        RecordedConnection::Timings(carrier) => {
             out.extend_from_slice(b",\"connection\":");
             serde_json::to_writer(out, &carrier).map_err(std::io::Error::from)?;
         }
@@ -67,7 +67,7 @@ fn carriage(out: &mut Vec<u8>, carriage: Carriage) -> Result<(), EncodeError> {
     Ok(())
 }
 
-fn headers(out: &mut Vec<u8>, headers: &Headers) {
+fn headers(out: &mut Vec<u8>, headers: &ResponseHeaders) {
     if headers.is_absent() {
         out.extend_from_slice(b"null");
         return;
@@ -125,7 +125,7 @@ fn escape(out: &mut Vec<u8>, letter: char) {
 
 /// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
-pub enum Damage {
+pub enum JsonRecordError {
     /// Not an object with the fields' types.
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
@@ -139,17 +139,21 @@ pub enum Damage {
 
 /// State between lines.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct JsonRecordReader {
     line: Vec<u8>,
     number: u64,
 }
 
-impl Reader {
-    pub(super) fn place(&self) -> Place {
-        Place::Line(self.number)
+impl JsonRecordReader {
+    pub(super) fn place(&self) -> InputPosition {
+        InputPosition::Line(self.number)
     }
 
-    pub(super) fn next(&mut self, input: &mut impl BufRead, record: &mut Record) -> Result<bool, Fault> {
+    pub(super) fn next(
+        &mut self,
+        input: &mut impl BufRead,
+        record: &mut Record,
+    ) -> Result<bool, DecodeErrorKind> {
         loop {
             self.line.clear();
             self.number += 1;
@@ -162,10 +166,11 @@ impl Reader {
         }
     }
 
-    fn fill(&self, record: &mut Record) -> Result<(), Fault> {
+    fn fill(&self, record: &mut Record) -> Result<(), DecodeErrorKind> {
         // Only the last line can lack its newline: if it then makes no sense, it is cut, not damaged.
         let whole = self.line.ends_with(b"\n");
-        parse(&self.line, record).map_err(|damage| if whole { Fault::Json(damage) } else { Fault::Cut })
+        parse(&self.line, record)
+            .map_err(|damage| if whole { DecodeErrorKind::Json(damage) } else { DecodeErrorKind::Cut })
     }
 }
 
@@ -192,17 +197,17 @@ struct Line<'a> {
     #[serde(borrow)]
     headers: Option<BTreeMap<Cow<'a, str>, Values<'a>>>,
     #[serde(default, deserialize_with = "told")]
-    connection: Carriage,
+    connection: RecordedConnection,
 }
 
 /// A key that is there tells, even if it tells of none.
-fn told<'de, D: Deserializer<'de>>(connection: D) -> Result<Carriage, D::Error> {
-    Ok(Option::deserialize(connection)?.map_or(Carriage::None, Carriage::By))
+fn told<'de, D: Deserializer<'de>>(connection: D) -> Result<RecordedConnection, D::Error> {
+    Ok(Option::deserialize(connection)?.map_or(RecordedConnection::None, RecordedConnection::Timings))
 }
 
 type Values<'a> = Option<Vec<Cow<'a, str>>>;
 
-fn parse(line: &[u8], record: &mut Record) -> Result<(), Damage> {
+fn parse(line: &[u8], record: &mut Record) -> Result<(), JsonRecordError> {
     let line: Line<'_> = serde_json::from_slice(line)?;
     let push =
         |field: &mut String, text: &Option<Cow<'_, str>>| field.push_str(text.as_deref().unwrap_or(""));
@@ -216,7 +221,8 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), Damage> {
     record.bytes_out = line.bytes_out.unwrap_or(0);
     record.bytes_in = line.bytes_in.unwrap_or(0);
     if let Some(text) = line.timestamp {
-        record.timestamp = rfc3339::parse(&text).ok_or_else(|| Damage::Timestamp(text.into_owned()))?;
+        record.timestamp =
+            rfc3339::parse(&text).ok_or_else(|| JsonRecordError::Timestamp(text.into_owned()))?;
     }
     BASE64_STANDARD.decode_vec(line.body.as_deref().unwrap_or(""), &mut record.body)?;
     record.empty_body = line.body.is_some() && record.body.is_empty();
@@ -232,6 +238,6 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), Damage> {
     if line.headers.is_some() {
         record.headers.mark_present();
     }
-    record.carriage = line.connection;
+    record.connection = line.connection;
     Ok(())
 }

@@ -13,9 +13,9 @@ use super::decode::{DecodeError, Decoder};
 
 /// Reads several inputs as one.
 #[derive(Debug, Default)]
-pub struct Merge<R> {
+pub struct RecordMerge<R> {
     sources: Vec<Source<R>>,
-    broken: Vec<Broken>,
+    broken: Vec<BrokenInput>,
     current: Record,
     added: usize,
 }
@@ -34,14 +34,14 @@ struct Source<R> {
 /// An input that could not be read to its end.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {error}")]
-pub struct Broken {
+pub struct BrokenInput {
     /// Which input.
     pub name: String,
     /// What is wrong with it.
     pub error: DecodeError,
 }
 
-impl<R: BufRead> Merge<R> {
+impl<R: BufRead> RecordMerge<R> {
     /// No input yet.
     #[must_use]
     pub fn new() -> Self {
@@ -56,7 +56,7 @@ impl<R: BufRead> Merge<R> {
             Ok(decoder) => {
                 self.sources.push(Source { index, name, decoder, head: Record::default(), taken: true });
             }
-            Err(error) => self.broken.push(Broken { name, error }),
+            Err(error) => self.broken.push(BrokenInput { name, error }),
         }
     }
 
@@ -72,19 +72,19 @@ impl<R: BufRead> Merge<R> {
 
     /// The inputs that broke so far.
     #[must_use]
-    pub fn broken(&self) -> &[Broken] {
+    pub fn broken(&self) -> &[BrokenInput] {
         &self.broken
     }
 }
 
 impl<R: BufRead> Source<R> {
     /// Makes sure that there is a head; `false` when there is no more.
-    fn refill(&mut self, broken: &mut Vec<Broken>) -> bool {
+    fn refill(&mut self, broken: &mut Vec<BrokenInput>) -> bool {
         if !mem::take(&mut self.taken) {
             return true;
         }
         self.decoder.decode(&mut self.head).unwrap_or_else(|error| {
-            broken.push(Broken { name: mem::take(&mut self.name), error });
+            broken.push(BrokenInput { name: mem::take(&mut self.name), error });
             false
         })
     }

@@ -1,12 +1,12 @@
 //! Headers as a MIME block: how vegeta's CSV carries them, in base64.
 
-use crate::record::{Headers, is_token};
+use crate::record::{ResponseHeaders, is_token};
 
 /// Appends `Name: value` lines in name order and the empty line that ends them; nothing when there was no response.
 ///
 /// As Go's `http.Header.Write`: names that are not tokens are left out, line breaks in values become spaces, and
 /// values lose the space around them.
-pub(super) fn append(out: &mut Vec<u8>, headers: &Headers) {
+pub(super) fn append(out: &mut Vec<u8>, headers: &ResponseHeaders) {
     if headers.is_absent() {
         return;
     }
@@ -25,7 +25,7 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 /// Reads such a block; `None` when it is not whole or not headers.
-pub(super) fn parse(block: &[u8], headers: &mut Headers) -> Option<()> {
+pub(super) fn parse(block: &[u8], headers: &mut ResponseHeaders) -> Option<()> {
     headers.mark_present();
     let mut lines = block.strip_suffix(b"\r\n")?.split_inclusive(|&byte| byte == b'\n');
     lines.try_for_each(|line| {

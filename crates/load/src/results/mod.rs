@@ -2,7 +2,7 @@
 //!
 //! Real vegeta reads what [`Encoder`] writes, byte for byte what it would have written itself, and [`Decoder`] reads
 //! what vegeta writes. Nothing here knows how a request was sent or what a report says: the engine's writer thread
-//! calls the encoder, the tool's `report`, `encode` and `plot` call the decoder and [`Merge`].
+//! calls the encoder, the tool's `report`, `encode` and `plot` call the decoder and [`RecordMerge`].
 //!
 //! Formats: vegeta `lib/results.go` and `lib/results_easyjson.go`; Go `encoding/gob`, `encoding/csv`, `net/http`.
 
@@ -19,15 +19,15 @@ mod merge;
 mod mime;
 pub mod rfc3339;
 
-pub use csv::Damage as CsvDamage;
-pub use decode::{DecodeError, Decoder, Fault, MAX_RECORD, Place};
-pub use gob::read::Damage as GobDamage;
-pub use json::Damage as JsonDamage;
-pub use merge::{Broken, Merge};
+pub use csv::CsvError as CsvDamage;
+pub use decode::{DecodeError, DecodeErrorKind, Decoder, InputPosition, MAX_RECORD};
+pub use gob::read::GobError as GobDamage;
+pub use json::JsonRecordError as JsonDamage;
+pub use merge::{BrokenInput, RecordMerge};
 
 /// One of the three ways to write a record down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ResultFormat {
     /// Go's `encoding/gob`: binary, self-describing, the default of a pipe.
     Gob,
     /// One JSON object per line.
@@ -36,7 +36,7 @@ pub enum Format {
     Csv,
 }
 
-impl Format {
+impl ResultFormat {
     /// The name that `-to` takes.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -48,7 +48,7 @@ impl Format {
     }
 }
 
-impl std::str::FromStr for Format {
+impl std::str::FromStr for ResultFormat {
     type Err = UnknownFormat;
 
     fn from_str(name: &str) -> Result<Self, UnknownFormat> {
@@ -84,7 +84,7 @@ pub enum EncodeError {
 /// to the largest record, encoding allocates nothing.
 #[derive(Debug)]
 pub struct Encoder<W> {
-    format: Format,
+    format: ResultFormat,
     out: W,
     line: Vec<u8>,
     scratch: Vec<u8>,
@@ -93,7 +93,7 @@ pub struct Encoder<W> {
 
 impl<W: Write> Encoder<W> {
     /// An encoder that has written nothing yet.
-    pub fn new(format: Format, out: W) -> Self {
+    pub fn new(format: ResultFormat, out: W) -> Self {
         Self { format, out, line: Vec::new(), scratch: Vec::new(), started: false }
     }
 
@@ -104,14 +104,14 @@ impl<W: Write> Encoder<W> {
     pub fn encode(&mut self, record: &Record) -> Result<(), EncodeError> {
         self.line.clear();
         match self.format {
-            Format::Gob => {
+            ResultFormat::Gob => {
                 if !self.started {
                     self.line.extend_from_slice(gob::DESCRIPTION);
                 }
                 gob::append(&mut self.line, &mut self.scratch, record);
             }
-            Format::Json => json::append(&mut self.line, record)?,
-            Format::Csv => csv::append(&mut self.line, &mut self.scratch, record),
+            ResultFormat::Json => json::append(&mut self.line, record)?,
+            ResultFormat::Csv => csv::append(&mut self.line, &mut self.scratch, record),
         }
         self.out.write_all(&self.line)?;
         self.started = true;

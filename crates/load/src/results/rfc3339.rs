@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::record::{Timestamp, Zone};
+use crate::record::{Zone, ZonedTimestamp};
 
 const DAY: i64 = 86_400;
 /// Days in 400 years.
@@ -15,7 +15,7 @@ const CYCLE: i64 = 146_097;
 const TO_EPOCH: i64 = 719_468;
 
 /// `2025-01-02T03:04:05.6+02:00`; `None` when the year is not one of 0..=9999.
-pub(crate) fn append(out: &mut Vec<u8>, timestamp: Timestamp) -> Option<()> {
+pub(crate) fn append(out: &mut Vec<u8>, timestamp: ZonedTimestamp) -> Option<()> {
     let text = Rfc3339::new(timestamp)?;
     // Formatting into memory cannot fail.
     std::io::Write::write_fmt(out, format_args!("{text}")).ok()
@@ -35,7 +35,7 @@ pub struct Rfc3339 {
 impl Rfc3339 {
     /// `None` when the year is not one of 0..=9999 or the offset is a day or more.
     #[must_use]
-    pub fn new(timestamp: Timestamp) -> Option<Self> {
+    pub fn new(timestamp: ZonedTimestamp) -> Option<Self> {
         // Odd seconds of an offset cannot be written: the instant is kept, the zone is cut to the minute.
         let offset_minutes = i64::from(timestamp.zone().seconds_east()) / 60;
         let local = timestamp.unix_seconds().checked_add(offset_minutes * 60)?;
@@ -97,7 +97,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 
 /// Reads what Go's `Time.UnmarshalJSON` reads (without the quotes); digits beyond the ninth are cut off.
 #[must_use]
-pub fn parse(text: &str) -> Option<Timestamp> {
+pub fn parse(text: &str) -> Option<ZonedTimestamp> {
     let bytes = text.as_bytes();
     let date = *bytes.first_chunk::<19>()?;
     let marks = [date[4], date[7], date[10], date[13], date[16]];
@@ -109,7 +109,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     let clock_is_right = marks == *b"--T::" && hour? < 24 && minute? < 60 && second? < 60;
     let local = days * DAY + hour? * 3600 + minute? * 60 + second?;
     let seconds = local - i64::from(zone.seconds_east());
-    clock_is_right.then(|| Timestamp::from_unix(seconds, nanos, zone)).flatten()
+    clock_is_right.then(|| ZonedTimestamp::from_unix(seconds, nanos, zone)).flatten()
 }
 
 fn checked_days(year: i64, month: i64, day: i64) -> Option<i64> {

@@ -1,9 +1,9 @@
 //! When which hit is due: a closed form in integer nanoseconds, so that a run of any length never drifts.
 //!
-//! A [`Schedule`] is a [`Spacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`Stage`]s
+//! A [`Schedule`] is a [`ArrivalSpacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`ProfileStage`]s
 //! (position to instant: the inverse of the rate's integral). The sum of the rates is the same whatever the spacing,
 //! and a change of rate loses no fraction of a hit. Knows no clock, no thread, no request; the shard asks
-//! [`Cursor::next`] what is due. A closed loop is a schedule too: everything is due at once, and the in-flight bound
+//! [`ScheduleCursor::next`] what is due. A closed loop is a schedule too: everything is due at once, and the in-flight bound
 //! does the rest.
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ mod poisson;
 mod shape;
 mod slice;
 
-pub use self::cursor::{Cursor, Turn};
-use self::poisson::Process;
-pub use self::shape::Shape;
-pub use self::slice::{NoSlice, Slice};
+pub use self::cursor::{ScheduleCursor, SequenceCounter};
+use self::poisson::PoissonProcess;
+pub use self::shape::RateShape;
+pub use self::slice::{ScheduleSlice, SliceError};
 use crate::clock::Nanos;
-use crate::rate::Rate;
+use crate::rate::RequestRate;
 
 /// A position counts hits in units of 2^-64, so that stages may meet within a hit and every hit with a number has one.
 /// The number is the upper half, the fraction the lower.
@@ -28,16 +28,16 @@ const ONE: f64 = (1u128 << HIT) as f64;
 
 /// One stretch of a profile.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stage {
+pub struct ProfileStage {
     /// The rate over the stage.
-    pub shape: Shape,
+    pub shape: RateShape,
     /// How long it lasts; `None` is without end, and whatever follows is never reached.
     pub length: Option<Nanos>,
 }
 
 /// How hits are spread over the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Spacing {
+pub enum ArrivalSpacing {
     /// One after the other, equally far apart.
     #[default]
     Even,
@@ -49,9 +49,9 @@ pub enum Spacing {
 
 /// What is due next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextArrival {
     /// This one, now.
-    Due(Hit),
+    Due(Arrival),
     /// Nothing before this instant.
     Later(Nanos),
     /// Nothing ever again.
@@ -60,7 +60,7 @@ pub enum Next {
 
 /// One entry of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hit {
+pub struct Arrival {
     /// Number in the run, from 0.
     pub seq: u64,
     /// The intended instant.
@@ -69,7 +69,7 @@ pub struct Hit {
 
 /// The whole plan of a run's arrivals.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Arrivals {
+pub enum ArrivalModel {
     /// An open loop: hits are due by the clock, whatever became of the earlier ones.
     Open(Schedule),
     /// A closed loop: the next hit is due as soon as there is room for it.
@@ -79,16 +79,16 @@ pub enum Arrivals {
 /// Stages one after the other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    stages: Vec<Placed>,
-    spacing: Spacing,
+    stages: Vec<PlacedStage>,
+    spacing: ArrivalSpacing,
     end: Option<Nanos>,
     /// During a pause: what there would be without it.
     held: Option<Arc<Schedule>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Placed {
-    shape: Shape,
+struct PlacedStage {
+    shape: RateShape,
     start: Nanos,
     length: Option<Nanos>,
     /// From when it is its turn: later than its start by what a pause took of it.
@@ -104,7 +104,7 @@ struct Placed {
 impl Schedule {
     /// Stages in order.
     #[must_use]
-    pub fn new(stages: Vec<Stage>, spacing: Spacing) -> Self {
+    pub fn new(stages: Vec<ProfileStage>, spacing: ArrivalSpacing) -> Self {
         let mut schedule =
             Self { stages: Vec::with_capacity(stages.len()), spacing, end: Some(0), held: None };
         for stage in stages {
@@ -115,31 +115,31 @@ impl Schedule {
 
     /// One rate for ever.
     #[must_use]
-    pub fn constant(rate: Rate, spacing: Spacing) -> Self {
-        Self::new(vec![Stage { shape: Shape::Hold(rate), length: None }], spacing)
+    pub fn constant(rate: RequestRate, spacing: ArrivalSpacing) -> Self {
+        Self::new(vec![ProfileStage { shape: RateShape::Hold(rate), length: None }], spacing)
     }
 
-    fn push(&mut self, stage: Stage) {
+    fn push(&mut self, stage: ProfileStage) {
         let Some(start) = self.end else { return };
-        let Stage { shape, length } = stage;
+        let ProfileStage { shape, length } = stage;
         self.end = length.map(|length| start.saturating_add(length));
-        self.place(Placed { shape, start, length, begins: start, skipped: 0, first: 0, last: 0 });
+        self.place(PlacedStage { shape, start, length, begins: start, skipped: 0, first: 0, last: 0 });
     }
 
-    fn place(&mut self, mut stage: Placed) {
+    fn place(&mut self, mut stage: PlacedStage) {
         stage.first = self.stages.last().map_or(0, |stage| stage.last);
         stage.measure();
         self.stages.push(stage);
     }
 
     /// The stages, in order.
-    pub fn stages(&self) -> impl Iterator<Item = Stage> {
-        self.stages.iter().map(|placed| Stage { shape: placed.shape.clone(), length: placed.length })
+    pub fn stages(&self) -> impl Iterator<Item = ProfileStage> {
+        self.stages.iter().map(|placed| ProfileStage { shape: placed.shape.clone(), length: placed.length })
     }
 
     /// How hits are spread.
     #[must_use]
-    pub fn spacing(&self) -> Spacing {
+    pub fn spacing(&self) -> ArrivalSpacing {
         self.spacing
     }
 
@@ -152,20 +152,23 @@ impl Schedule {
     /// The same up to `at`, then `rate` for as long as the old schedule would have lasted. In a pause that is so when the
     /// pause is over.
     #[must_use]
-    pub fn changed(&self, at: Nanos, rate: Rate) -> Self {
+    pub fn with_rate_from(&self, at: Nanos, rate: RequestRate) -> Self {
         if let Some(held) = &self.held {
-            return Self { held: Some(Arc::new(held.changed(at, rate))), ..self.clone() };
+            return Self { held: Some(Arc::new(held.with_rate_from(at, rate))), ..self.clone() };
         }
         let mut changed = self.cut(at);
         changed.end = Some(at);
-        changed.push(Stage { shape: Shape::Hold(rate), length: self.end.map(|end| end.saturating_sub(at)) });
+        changed.push(ProfileStage {
+            shape: RateShape::Hold(rate),
+            length: self.end.map(|end| end.saturating_sub(at)),
+        });
         changed
     }
 
-    /// The same up to `at`, then nothing until it is [resumed](Self::resumed) or ends, which is when it would have ended
+    /// The same up to `at`, then nothing until it is [with_resume_from](Self::with_resume_from) or ends, which is when it would have ended
     /// anyway.
     #[must_use]
-    pub fn paused(&self, at: Nanos) -> Self {
+    pub fn with_pause_from(&self, at: Nanos) -> Self {
         if self.held.is_some() {
             return self.clone();
         }
@@ -174,7 +177,7 @@ impl Schedule {
 
     /// From `at` on what would be due then had there been no pause; what was due in the pause is not made up for.
     #[must_use]
-    pub fn resumed(&self, at: Nanos) -> Self {
+    pub fn with_resume_from(&self, at: Nanos) -> Self {
         let Some(held) = &self.held else { return self.clone() };
         let mut resumed = Self { held: None, ..self.clone() };
         held.stages.iter().filter_map(|stage| stage.left(at)).for_each(|left| resumed.place(left));
@@ -208,28 +211,28 @@ impl Schedule {
         self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
     }
 
-    /// How many hits are due before `at`: as many as [`Cursor`]s hand out.
+    /// How many hits are due before `at`: as many as [`ScheduleCursor`]s hand out.
     #[must_use]
     pub fn hits_before(&self, at: Nanos) -> u64 {
         let position = self.reached(at);
         let even = u64::try_from(position.div_ceil(1 << HIT)).unwrap_or(u64::MAX);
         match self.spacing {
-            Spacing::Even => even,
-            Spacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
-            Spacing::Poisson(seed) => Process::new(seed).before(position),
+            ArrivalSpacing::Even => even,
+            ArrivalSpacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
+            ArrivalSpacing::Poisson(seed) => PoissonProcess::new(seed).before(position),
         }
     }
 
     /// When the schedule is over that ends after this many hits or at `latest`, whichever comes first: the hits take until
     /// the next one would be due.
     #[must_use]
-    pub fn over(&self, hits: u64, latest: Nanos) -> Nanos {
+    pub fn end_time(&self, hits: u64, latest: Nanos) -> Nanos {
         if hits == u64::MAX {
             return latest;
         }
         let next = match self.spacing {
-            Spacing::Even | Spacing::Burst(_) => Position::from(hits) << HIT,
-            Spacing::Poisson(seed) => Process::new(seed).position(hits),
+            ArrivalSpacing::Even | ArrivalSpacing::Burst(_) => Position::from(hits) << HIT,
+            ArrivalSpacing::Poisson(seed) => PoissonProcess::new(seed).position(hits),
         };
         self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
     }
@@ -257,7 +260,7 @@ impl Schedule {
     }
 }
 
-impl Placed {
+impl PlacedStage {
     fn measure(&mut self) {
         let length = self.length;
         self.last = length.map_or(Position::MAX, |at| {
@@ -292,7 +295,7 @@ impl Placed {
             return;
         }
         let reached = self.shape.rate(at, self.length);
-        if let Shape::Ramp { to, .. } = &mut self.shape {
+        if let RateShape::Ramp { to, .. } = &mut self.shape {
             *to = reached;
         }
         self.length = Some(at);
@@ -302,16 +305,16 @@ impl Placed {
 
 /// When the schedule ends, beyond its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Until {
+pub struct StopCondition {
     /// No hit is due at or after this instant.
-    pub after: Nanos,
+    pub time: Nanos,
     /// No more hits than this.
     pub hits: u64,
 }
 
-impl Default for Until {
+impl Default for StopCondition {
     fn default() -> Self {
-        Self { after: Nanos::MAX, hits: u64::MAX }
+        Self { time: Nanos::MAX, hits: u64::MAX }
     }
 }
 

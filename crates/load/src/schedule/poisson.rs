@@ -15,7 +15,7 @@ const LEAF: u64 = 1 << 8;
 
 /// A Poisson process of rate one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Process {
+pub(super) struct PoissonProcess {
     seed: u64,
 }
 
@@ -30,7 +30,7 @@ struct Block {
     length: Position,
 }
 
-impl Process {
+impl PoissonProcess {
     pub(super) fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -38,14 +38,14 @@ impl Process {
     /// How many arrivals there are before a position.
     pub(super) fn before(self, position: Position) -> u64 {
         let leaf = self.leaf(|block| block.start.saturating_add(block.length) >= position);
-        let mut walk = Walk::into(self, leaf);
+        let mut walk = PoissonCursor::into(self, leaf);
         while walk.next < leaf.first.saturating_add(leaf.gaps) && walk.step() < position {}
         if walk.position < position { walk.next } else { walk.next - 1 }
     }
 
     /// The position of the hit with this number.
     pub(super) fn position(self, hit: u64) -> Position {
-        Walk::to(self, hit).position
+        PoissonCursor::to(self, hit).position
     }
 
     /// The first leaf whose blocks all satisfy a condition that holds for everything from some place on.
@@ -101,8 +101,8 @@ impl Process {
 
 /// From one arrival to the next.
 #[derive(Debug, Clone)]
-pub(super) struct Walk {
-    process: Process,
+pub(super) struct PoissonCursor {
+    process: PoissonProcess,
     leaf: Block,
     random: fastrand::Rng,
     /// Number of the next gap.
@@ -111,16 +111,16 @@ pub(super) struct Walk {
     position: Position,
 }
 
-impl Walk {
+impl PoissonCursor {
     /// To the hit with this number.
-    pub(super) fn to(process: Process, hit: u64) -> Self {
+    pub(super) fn to(process: PoissonProcess, hit: u64) -> Self {
         let leaf = process.leaf(|block| block.first.saturating_add(block.gaps) > hit);
         let mut walk = Self::into(process, leaf);
         walk.step_to(hit);
         walk
     }
 
-    fn into(process: Process, leaf: Block) -> Self {
+    fn into(process: PoissonProcess, leaf: Block) -> Self {
         let random = process.random(leaf.first, LEAF / 2);
         Self { process, leaf, random, next: leaf.first, position: leaf.start }
     }
@@ -210,8 +210,8 @@ mod tests {
 
     use super::*;
 
-    fn positions(process: Process, count: u64) -> Vec<Position> {
-        let mut walk = Walk::to(process, 0);
+    fn positions(process: PoissonProcess, count: u64) -> Vec<Position> {
+        let mut walk = PoissonCursor::to(process, 0);
         let positions = (0..count).map(|_| {
             let position = walk.position();
             walk.skip(1);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_walk_by_ones_meets_every_arrival_where_it_is_asked_for() {
-        let process = Process::new(11);
+        let process = PoissonProcess::new(11);
         let walked = positions(process, 5 * LEAF + 3);
         assert!(walked.is_sorted());
         for (hit, &position) in (0..).zip(&walked) {
@@ -234,7 +234,7 @@ mod tests {
     /// Of a Poisson process the variance of counts is their mean, in windows shorter and longer than a leaf.
     #[test]
     fn counts_vary_as_much_as_they_should_however_wide_the_window() {
-        let process = Process::new(5);
+        let process = PoissonProcess::new(5);
         for window in [1_u64, 32, 300, 5000] {
             let counts: Vec<f64> = (0..2000)
                 .map(|at| [at, at + 1].map(|at| process.before(Position::from(at * window) << HIT)))
@@ -252,7 +252,7 @@ mod tests {
     fn any_arrival_is_found_in_some_hundred_steps() {
         for hit in [0, LEAF, 1_000_000_000, 1_000_000_000_000_000_000, u64::MAX - 1, u64::MAX] {
             let steps = Cell::new(0);
-            let leaf = Process::new(3).leaf(|block| {
+            let leaf = PoissonProcess::new(3).leaf(|block| {
                 steps.set(steps.get() + 1);
                 block.first.saturating_add(block.gaps) > hit
             });
@@ -263,15 +263,15 @@ mod tests {
 
     #[test]
     fn no_position_is_too_late_to_be_counted_up_to() {
-        assert_eq!(Process::new(1).before(0), 0);
-        assert!(Process::new(1).before(Position::MAX) > u64::MAX / 2);
+        assert_eq!(PoissonProcess::new(1).before(0), 0);
+        assert!(PoissonProcess::new(1).before(Position::MAX) > u64::MAX / 2);
     }
 
     proptest! {
         #[test]
         fn whoever_takes_every_nth_arrival_takes_the_same_ones(seed: u64, stride in 1..2000_u64, index in 0..2000_u64) {
-            let process = Process::new(seed);
-            let mut walk = Walk::to(process, index);
+            let process = PoissonProcess::new(seed);
+            let mut walk = PoissonCursor::to(process, index);
             for turn in 0..50 {
                 prop_assert_eq!(walk.position(), process.position(index + turn * stride));
                 walk.skip(stride);

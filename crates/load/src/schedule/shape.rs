@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use super::{HIT, ONE, Position};
 use crate::clock::{Nanos, SECOND};
-use crate::rate::Rate;
+use crate::rate::RequestRate;
 
 /// Parts of a hit to which the area under a curve is rounded: the noise of floating point must not make a hit of its own.
 const GRAIN: f64 = (1u64 << 20) as f64;
 
 /// How the rate behaves within a stage.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shape {
+pub enum RateShape {
     /// One rate.
-    Hold(Rate),
+    Hold(RequestRate),
     /// From one rate to another, linearly over the stage.
     Ramp {
         /// At the start, in hits per second.
@@ -37,7 +37,7 @@ pub enum Shape {
     Replay(Arc<[Nanos]>),
 }
 
-impl Shape {
+impl RateShape {
     pub(super) fn rate(&self, at: Nanos, length: Option<Nanos>) -> f64 {
         match self {
             Self::Hold(rate) => rate.per_second(),
@@ -77,7 +77,7 @@ impl Shape {
         ((hits * GRAIN).round().max(least) * (ONE / GRAIN)) as Position
     }
 
-    /// The inverse of [`Shape::hits_until`]. Exact for a held rate, within a nanosecond or two for curves.
+    /// The inverse of [`RateShape::hits_until`]. Exact for a held rate, within a nanosecond or two for curves.
     pub(super) fn instant(&self, position: Position, length: Option<Nanos>) -> Option<Nanos> {
         let hits = position as f64 / ONE;
         let seconds = match self {

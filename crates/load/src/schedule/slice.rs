@@ -8,12 +8,12 @@ use std::str::FromStr;
 
 /// The hits whose number leaves `index` when divided by `of`. By default the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slice {
+pub struct ScheduleSlice {
     index: u64,
     of: NonZero<u64>,
 }
 
-impl Default for Slice {
+impl Default for ScheduleSlice {
     fn default() -> Self {
         Self { index: 0, of: NonZero::<u64>::MIN }
     }
@@ -25,16 +25,18 @@ const MOST: u64 = 1 << 20;
 /// What is no slice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a slice: expected one such as 2/3, the second of three, of at most {MOST}")]
-pub struct NoSlice(String);
+pub struct SliceError(String);
 
-impl Slice {
+impl ScheduleSlice {
     /// The slice with this index, from 0, of so many.
     ///
     /// # Errors
-    /// [`NoSlice`] where there is no such one.
-    pub fn new(index: u64, of: u64) -> Result<Self, NoSlice> {
+    /// [`SliceError`] where there is no such one.
+    pub fn new(index: u64, of: u64) -> Result<Self, SliceError> {
         let slice = NonZero::new(of).filter(|of| index < of.get() && of.get() <= MOST);
-        slice.map(|of| Self { index, of }).ok_or_else(|| NoSlice(format!("{}/{of}", index.saturating_add(1))))
+        slice
+            .map(|of| Self { index, of })
+            .ok_or_else(|| SliceError(format!("{}/{of}", index.saturating_add(1))))
     }
 
     /// True when nobody else has a part.
@@ -79,12 +81,12 @@ impl Slice {
     }
 }
 
-impl FromStr for Slice {
-    type Err = NoSlice;
+impl FromStr for ScheduleSlice {
+    type Err = SliceError;
 
     /// `2/3` is the second of three.
-    fn from_str(text: &str) -> Result<Self, NoSlice> {
-        let refused = || NoSlice(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, SliceError> {
+        let refused = || SliceError(text.to_owned());
         let (number, of) = text.split_once('/').ok_or_else(refused)?;
         let index =
             number.parse::<u64>().ok().and_then(|number| number.checked_sub(1)).ok_or_else(refused)?;
@@ -92,7 +94,7 @@ impl FromStr for Slice {
     }
 }
 
-impl fmt::Display for Slice {
+impl fmt::Display for ScheduleSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.index + 1, self.of)
     }
@@ -107,11 +109,11 @@ mod tests {
     #[test]
     fn a_slice_is_written_as_people_count() {
         for text in ["1/1", "2/3", "1048576/1048576"] {
-            assert_eq!(text.parse::<Slice>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ScheduleSlice>().unwrap().to_string(), text);
         }
-        assert!(Slice::default().is_whole() && "1/1".parse() == Ok(Slice::default()));
+        assert!(ScheduleSlice::default().is_whole() && "1/1".parse() == Ok(ScheduleSlice::default()));
         for text in ["", "2", "0/3", "4/3", "1/0", "-1/3", "1/1048577", "1/2/3", "a/b"] {
-            let refused = text.parse::<Slice>().unwrap_err();
+            let refused = text.parse::<ScheduleSlice>().unwrap_err();
             assert!(refused.to_string().starts_with(&format!("{text:?} is not a slice")), "{refused}");
         }
     }
@@ -119,16 +121,16 @@ mod tests {
     proptest! {
         #[test]
         fn slices_overlap_where_a_hit_is_in_both(of in 1..30_u64, others in 1..30_u64, seed: u64) {
-            let one = Slice::new(seed % of, of).unwrap();
-            let other = Slice::new(seed / 30 % others, others).unwrap();
-            let is_in = |hit: u64, slice: Slice| slice.thread_of(hit, 1).is_some();
+            let one = ScheduleSlice::new(seed % of, of).unwrap();
+            let other = ScheduleSlice::new(seed / 30 % others, others).unwrap();
+            let is_in = |hit: u64, slice: ScheduleSlice| slice.thread_of(hit, 1).is_some();
             let both = (0..of * others).any(|hit| is_in(hit, one) && is_in(hit, other));
             prop_assert_eq!((one.overlaps(other), other.overlaps(one)), (both, both), "{} {}", one, other);
         }
 
         #[test]
         fn every_hit_is_one_threads_of_one_slice(of in 1..40_u64, threads in 1..9_u64, hits in 0..3000_u64) {
-            let slices: Vec<_> = (0..of).map(|index| Slice::new(index, of).unwrap()).collect();
+            let slices: Vec<_> = (0..of).map(|index| ScheduleSlice::new(index, of).unwrap()).collect();
             prop_assert_eq!(slices.iter().map(|slice| slice.count(hits)).sum::<u64>(), hits);
             for hit in 0..hits {
                 let owners: Vec<_> = slices.iter().filter_map(|slice| Some((slice, slice.thread_of(hit, threads)?))).collect();

@@ -5,39 +5,39 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::SECOND;
 
-fn rate(text: &str) -> Rate {
+fn rate(text: &str) -> RequestRate {
     text.parse().unwrap()
 }
 
 /// Everything that a cursor hands out.
-fn way(mut cursor: Cursor) -> impl Iterator<Item = Hit> {
+fn way(mut cursor: ScheduleCursor) -> impl Iterator<Item = Arrival> {
     std::iter::from_fn(move || match cursor.next(Nanos::MAX - 1) {
-        Next::Due(hit) => Some(hit),
+        NextArrival::Due(hit) => Some(hit),
         _ => None,
     })
 }
 
-fn all(arrivals: &Arc<Arrivals>, until: Until, threads: u64) -> Vec<Hit> {
+fn all(arrivals: &Arc<ArrivalModel>, until: StopCondition, threads: u64) -> Vec<Arrival> {
     let mut hits: Vec<_> = (0..threads)
-        .flat_map(|index| way(Cursor::new(Arc::clone(arrivals), until, index, threads)))
+        .flat_map(|index| way(ScheduleCursor::new(Arc::clone(arrivals), until, index, threads)))
         .collect();
     hits.sort_by_key(|hit| hit.seq);
     hits
 }
 
-fn open(stages: Vec<Stage>, spacing: Spacing) -> Arc<Arrivals> {
-    Arc::new(Arrivals::Open(Schedule::new(stages, spacing)))
+fn open(stages: Vec<ProfileStage>, spacing: ArrivalSpacing) -> Arc<ArrivalModel> {
+    Arc::new(ArrivalModel::Open(Schedule::new(stages, spacing)))
 }
 
-fn stage(shape: Shape, seconds: u64) -> Stage {
-    Stage { shape, length: Some(seconds * SECOND) }
+fn stage(shape: RateShape, seconds: u64) -> ProfileStage {
+    ProfileStage { shape, length: Some(seconds * SECOND) }
 }
 
 #[test]
 fn a_constant_rate_makes_rate_times_duration_hits_however_many_threads_share_them() {
-    let until = Until { after: 10 * SECOND, ..Until::default() };
+    let until = StopCondition { time: 10 * SECOND, ..StopCondition::default() };
     for text in ["50", "3/10s", "7001", "1/3s", "333/7s"] {
-        let arrivals = Arc::new(Arrivals::Open(Schedule::constant(rate(text), Spacing::Even)));
+        let arrivals = Arc::new(ArrivalModel::Open(Schedule::constant(rate(text), ArrivalSpacing::Even)));
         let one = all(&arrivals, until, 1);
         let rate = rate(text);
         let expected = (10 * SECOND * rate.hits()).div_ceil(rate.period());
@@ -49,7 +49,7 @@ fn a_constant_rate_makes_rate_times_duration_hits_however_many_threads_share_the
 
 #[test]
 fn after_a_year_a_hit_is_still_due_to_the_nanosecond() {
-    let schedule = Schedule::constant(rate("3/s"), Spacing::Even);
+    let schedule = Schedule::constant(rate("3/s"), ArrivalSpacing::Even);
     let year = 365 * 86_400;
     assert_eq!(schedule.instant(Position::from(3 * year) << HIT, &mut 0), Some(year * SECOND));
     assert_eq!(
@@ -60,8 +60,11 @@ fn after_a_year_a_hit_is_still_due_to_the_nanosecond() {
 
 #[test]
 fn a_ramp_makes_the_area_under_it_and_speeds_up() {
-    let hits =
-        all(&open(vec![stage(Shape::Ramp { from: 0.0, to: 100.0 }, 10)], Spacing::Even), Until::default(), 1);
+    let hits = all(
+        &open(vec![stage(RateShape::Ramp { from: 0.0, to: 100.0 }, 10)], ArrivalSpacing::Even),
+        StopCondition::default(),
+        1,
+    );
     assert_eq!(hits.len(), 500);
     assert!(hits.windows(2).all(|pair| pair[0].due < pair[1].due));
     let first_half = hits.iter().filter(|hit| hit.due < 5 * SECOND).count();
@@ -70,15 +73,18 @@ fn a_ramp_makes_the_area_under_it_and_speeds_up() {
 
 #[test]
 fn a_falling_ramp_ends() {
-    let hits =
-        all(&open(vec![stage(Shape::Ramp { from: 100.0, to: 0.0 }, 10)], Spacing::Even), Until::default(), 2);
+    let hits = all(
+        &open(vec![stage(RateShape::Ramp { from: 100.0, to: 0.0 }, 10)], ArrivalSpacing::Even),
+        StopCondition::default(),
+        2,
+    );
     assert_eq!(hits.len(), 500);
 }
 
 #[test]
 fn a_sine_makes_its_mean_over_whole_periods() {
-    let shape = Shape::Sine { mean: 100.0, amplitude: 100.0, period: 2 * SECOND };
-    let hits = all(&open(vec![stage(shape, 10)], Spacing::Even), Until::default(), 1);
+    let shape = RateShape::Sine { mean: 100.0, amplitude: 100.0, period: 2 * SECOND };
+    let hits = all(&open(vec![stage(shape, 10)], ArrivalSpacing::Even), StopCondition::default(), 1);
     assert_eq!(hits.len(), 1000);
     assert!(hits.windows(2).all(|pair| pair[0].due < pair[1].due));
     let rising = hits.iter().filter(|hit| hit.due < SECOND).count();
@@ -87,33 +93,35 @@ fn a_sine_makes_its_mean_over_whole_periods() {
 
 #[test]
 fn stages_follow_each_other_and_fractions_of_hits_are_not_lost() {
-    let third = || stage(Shape::Hold(rate("10/3s")), 1);
-    let hits = all(&open(vec![third(), third(), third()], Spacing::Even), Until::default(), 1);
+    let third = || stage(RateShape::Hold(rate("10/3s")), 1);
+    let hits = all(&open(vec![third(), third(), third()], ArrivalSpacing::Even), StopCondition::default(), 1);
     assert_eq!(hits.len(), 10);
 }
 
 #[test]
 fn offsets_are_replayed_as_recorded() {
     let offsets: Arc<[Nanos]> = [5, 5, 70].into();
-    let stages = vec![stage(Shape::Hold(rate("2")), 1), stage(Shape::Replay(offsets), 1)];
-    let due: Vec<_> =
-        all(&open(stages, Spacing::Even), Until::default(), 2).iter().map(|hit| hit.due).collect();
+    let stages = vec![stage(RateShape::Hold(rate("2")), 1), stage(RateShape::Replay(offsets), 1)];
+    let due: Vec<_> = all(&open(stages, ArrivalSpacing::Even), StopCondition::default(), 2)
+        .iter()
+        .map(|hit| hit.due)
+        .collect();
     assert_eq!(due, [0, SECOND / 2, SECOND + 5, SECOND + 5, SECOND + 70]);
 }
 
 #[test]
 fn bursts_come_together_and_keep_the_rate() {
-    let until = Until { after: SECOND, ..Until::default() };
-    let hits = all(&open(vec![stage(Shape::Hold(rate("100")), 2)], Spacing::Burst(10)), until, 3);
+    let until = StopCondition { time: SECOND, ..StopCondition::default() };
+    let hits = all(&open(vec![stage(RateShape::Hold(rate("100")), 2)], ArrivalSpacing::Burst(10)), until, 3);
     assert_eq!(hits.len(), 100);
     assert!(hits.iter().all(|hit| hit.due == hit.seq / 10 * SECOND / 10));
 }
 
 #[test]
 fn poisson_arrivals_do_not_depend_on_the_threads_and_have_exponential_gaps() {
-    let arrivals = open(vec![stage(Shape::Hold(rate("1000")), 100)], Spacing::Poisson(7));
-    let one = all(&arrivals, Until::default(), 1);
-    assert_eq!(all(&arrivals, Until::default(), 4), one);
+    let arrivals = open(vec![stage(RateShape::Hold(rate("1000")), 100)], ArrivalSpacing::Poisson(7));
+    let one = all(&arrivals, StopCondition::default(), 1);
+    assert_eq!(all(&arrivals, StopCondition::default(), 4), one);
     let gaps: Vec<f64> = one.windows(2).map(|pair| (pair[1].due - pair[0].due) as f64 / 1e6).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let above_mean = gaps.iter().filter(|&&gap| gap > 1.0).count() as f64 / gaps.len() as f64;
@@ -123,11 +131,12 @@ fn poisson_arrivals_do_not_depend_on_the_threads_and_have_exponential_gaps() {
 
 #[test]
 fn what_was_due_is_counted_as_it_was_spread() {
-    for spacing in [Spacing::Even, Spacing::Burst(50), Spacing::Poisson(3)] {
+    for spacing in [ArrivalSpacing::Even, ArrivalSpacing::Burst(50), ArrivalSpacing::Poisson(3)] {
         let schedule = Schedule::constant(rate("200"), spacing);
-        let arrivals = Arc::new(Arrivals::Open(schedule.clone()));
+        let arrivals = Arc::new(ArrivalModel::Open(schedule.clone()));
         for after in [SECOND / 4, SECOND / 4 + 10_000, SECOND, 90 * SECOND] {
-            let due = all(&arrivals, Until { after, ..Until::default() }, 2).len() as u64;
+            let due =
+                all(&arrivals, StopCondition { time: after, ..StopCondition::default() }, 2).len() as u64;
             assert_eq!(schedule.hits_before(after), due, "{spacing:?} before {after}");
         }
     }
@@ -136,18 +145,19 @@ fn what_was_due_is_counted_as_it_was_spread() {
 /// Drawn one by one they took a run's end some silent seconds for each 10^9; these would take it a year.
 #[test]
 fn what_was_due_and_not_sent_of_very_many_poisson_arrivals_is_counted_without_drawing_them() {
-    let schedule = Schedule::constant(rate("1000000000"), Spacing::Poisson(9));
+    let schedule = Schedule::constant(rate("1000000000"), ArrivalSpacing::Poisson(9));
     let (at, most) = (10_000_000 * SECOND, 1e16 as u64);
     let due = schedule.hits_before(at);
     assert!(due.abs_diff(most) < 10 * (most as f64).sqrt() as u64, "{due}");
-    let last = schedule.over(due - 1, Nanos::MAX);
-    assert!(last < at && at <= schedule.over(due, Nanos::MAX), "the last of them is due at {last}");
+    let last = schedule.end_time(due - 1, Nanos::MAX);
+    assert!(last < at && at <= schedule.end_time(due, Nanos::MAX), "the last of them is due at {last}");
 }
 
 #[test]
 fn a_rate_changed_in_the_middle_of_a_ramp_made_the_past_steeper_and_sent_a_burst() {
-    let ramp = Schedule::new(vec![stage(Shape::Ramp { from: 0.0, to: 1000.0 }, 60)], Spacing::Even);
-    let changed = ramp.changed(30 * SECOND, rate("10"));
+    let ramp =
+        Schedule::new(vec![stage(RateShape::Ramp { from: 0.0, to: 1000.0 }, 60)], ArrivalSpacing::Even);
+    let changed = ramp.with_rate_from(30 * SECOND, rate("10"));
     assert_eq!(ramp.hits_before(30 * SECOND), 7500);
     assert_eq!(changed.hits_before(30 * SECOND), 7500);
     assert_eq!(changed.hits_before(31 * SECOND), 7510);
@@ -156,9 +166,9 @@ fn a_rate_changed_in_the_middle_of_a_ramp_made_the_past_steeper_and_sent_a_burst
 
 #[test]
 fn a_changed_rate_keeps_what_was_due_before() {
-    let before = Schedule::new(vec![stage(Shape::Hold(rate("10")), 10)], Spacing::Even);
-    let changed = before.changed(3 * SECOND, rate("100"));
-    let hits = all(&Arc::new(Arrivals::Open(changed.clone())), Until::default(), 1);
+    let before = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 10)], ArrivalSpacing::Even);
+    let changed = before.with_rate_from(3 * SECOND, rate("100"));
+    let hits = all(&Arc::new(ArrivalModel::Open(changed.clone())), StopCondition::default(), 1);
     assert_eq!(hits.len(), 30 + 700);
     assert_eq!(hits[29].due, 2_900_000_000);
     assert_eq!(hits[31].due - hits[30].due, SECOND / 100);
@@ -167,18 +177,19 @@ fn a_changed_rate_keeps_what_was_due_before() {
 
 #[test]
 fn what_was_due_in_a_pause_is_not_made_up_for_and_the_rest_is_where_it_was() {
-    let ramp = Shape::Ramp { from: 10.0, to: 50.0 };
-    let planned = Schedule::new(vec![stage(Shape::Hold(rate("10")), 3), stage(ramp, 2)], Spacing::Even);
+    let ramp = RateShape::Ramp { from: 10.0, to: 50.0 };
+    let planned =
+        Schedule::new(vec![stage(RateShape::Hold(rate("10")), 3), stage(ramp, 2)], ArrivalSpacing::Even);
     let (from, to) = (1_050_000_000, 2_050_000_000);
-    let paused = planned.paused(from);
+    let paused = planned.with_pause_from(from);
     assert_eq!(
         (paused.end(), paused.rate_at(from), paused.hits_before(5 * SECOND)),
         (planned.end(), 0.0, 11)
     );
-    assert_eq!(paused.paused(from + 1), paused, "it is paused already");
-    let resumed = paused.resumed(to);
+    assert_eq!(paused.with_pause_from(from + 1), paused, "it is paused already");
+    let resumed = paused.with_resume_from(to);
     let dues = |schedule| {
-        let hits = all(&Arc::new(Arrivals::Open(schedule)), Until::default(), 2);
+        let hits = all(&Arc::new(ArrivalModel::Open(schedule)), StopCondition::default(), 2);
         hits.into_iter().map(|hit| hit.due).collect::<Vec<_>>()
     };
     let expected: Vec<_> =
@@ -190,107 +201,121 @@ fn what_was_due_in_a_pause_is_not_made_up_for_and_the_rest_is_where_it_was() {
 
 #[test]
 fn a_rate_that_is_changed_in_a_pause_holds_when_it_is_over() {
-    let planned = Schedule::new(vec![stage(Shape::Hold(rate("10")), 10)], Spacing::Even);
-    let changed = planned.paused(SECOND).changed(2 * SECOND, rate("100"));
+    let planned = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 10)], ArrivalSpacing::Even);
+    let changed = planned.with_pause_from(SECOND).with_rate_from(2 * SECOND, rate("100"));
     assert_eq!((changed.hits_before(10 * SECOND), changed.rate_at(3 * SECOND)), (10, 0.0));
-    let resumed = changed.resumed(4 * SECOND);
+    let resumed = changed.with_resume_from(4 * SECOND);
     assert_eq!((resumed.hits_before(10 * SECOND), resumed.end()), (10 + 600, planned.end()));
 }
 
 #[test]
 fn a_cursor_waits_for_the_end_of_a_pause_and_no_longer_than_the_schedule_lasts() {
-    let planned = Schedule::new(vec![stage(Shape::Hold(rate("10")), 2)], Spacing::Even);
-    let open = |schedule: &Schedule| Arc::new(Arrivals::Open(schedule.clone()));
-    let closed = || Arc::new(Arrivals::Closed);
-    let paused = planned.paused(SECOND);
+    let planned = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 2)], ArrivalSpacing::Even);
+    let open = |schedule: &Schedule| Arc::new(ArrivalModel::Open(schedule.clone()));
+    let closed = || Arc::new(ArrivalModel::Closed);
+    let paused = planned.with_pause_from(SECOND);
     for (running, still) in [(open(&planned), open(&paused)), (closed(), closed())] {
-        let until = Until { after: 2 * SECOND, hits: u64::MAX };
-        let mut cursor = Cursor::new(running, until, 0, 1);
-        assert!(matches!(cursor.next(SECOND), Next::Due(_)));
+        let until = StopCondition { time: 2 * SECOND, hits: u64::MAX };
+        let mut cursor = ScheduleCursor::new(running, until, 0, 1);
+        assert!(matches!(cursor.next(SECOND), NextArrival::Due(_)));
         cursor.replace(still, true);
-        while let Next::Due(hit) = cursor.next(SECOND) {
+        while let NextArrival::Due(hit) = cursor.next(SECOND) {
             assert!(hit.due < SECOND);
         }
-        assert_eq!(cursor.next(SECOND), Next::Later(2 * SECOND));
-        assert_eq!(cursor.next(2 * SECOND), Next::Over);
+        assert_eq!(cursor.next(SECOND), NextArrival::Later(2 * SECOND));
+        assert_eq!(cursor.next(2 * SECOND), NextArrival::Over);
     }
 }
 
 #[test]
 fn a_closed_loop_is_always_due_until_it_is_over() {
-    let until = Until { after: SECOND, hits: 3 };
-    let mut cursor = Cursor::new(Arc::new(Arrivals::Closed), until, 1, 2);
-    assert_eq!(cursor.next(5), Next::Due(Hit { seq: 1, due: 5 }));
-    assert_eq!(cursor.next(6), Next::Over, "hits 0 and 2 are the other thread's");
-    let mut other = Cursor::new(Arc::new(Arrivals::Closed), until, 0, 2);
-    assert_eq!(other.next(SECOND), Next::Over);
+    let until = StopCondition { time: SECOND, hits: 3 };
+    let mut cursor = ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 1, 2);
+    assert_eq!(cursor.next(5), NextArrival::Due(Arrival { seq: 1, due: 5 }));
+    assert_eq!(cursor.next(6), NextArrival::Over, "hits 0 and 2 are the other thread's");
+    let mut other = ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 0, 2);
+    assert_eq!(other.next(SECOND), NextArrival::Over);
 }
 
 #[test]
 fn a_hit_that_rounded_to_the_end_of_its_stage_took_all_that_followed_with_it() {
-    let ramp = Stage { shape: Shape::Ramp { from: 0.0, to: 1e6 }, length: Some(SECOND + 1) };
-    let hits = all(&open(vec![ramp, stage(Shape::Hold(rate("10")), 1)], Spacing::Even), Until::default(), 1);
+    let ramp = ProfileStage { shape: RateShape::Ramp { from: 0.0, to: 1e6 }, length: Some(SECOND + 1) };
+    let hits = all(
+        &open(vec![ramp, stage(RateShape::Hold(rate("10")), 1)], ArrivalSpacing::Even),
+        StopCondition::default(),
+        1,
+    );
     assert_eq!(hits.len(), 500_011);
     assert!(hits.is_sorted_by_key(|hit| hit.due));
 }
 
 #[test]
 fn one_hit_more_was_sent_than_counted_where_a_schedule_ends_just_after_it() {
-    let second = Stage { shape: Shape::Hold(rate("1")), length: Some(SECOND + 1) };
+    let second = ProfileStage { shape: RateShape::Hold(rate("1")), length: Some(SECOND + 1) };
     let day = 86_400.0;
-    let sine = Shape::Sine { mean: 1.0 / (30.0 * day), amplitude: 1.0 / (30.0 * day), period: 1 };
+    let sine = RateShape::Sine { mean: 1.0 / (30.0 * day), amplitude: 1.0 / (30.0 * day), period: 1 };
     for (stages, expected) in [(vec![second], 2), (vec![stage(sine, 1)], 1)] {
-        let schedule = Schedule::new(stages.clone(), Spacing::Even);
+        let schedule = Schedule::new(stages.clone(), ArrivalSpacing::Even);
         assert_eq!(schedule.hits_before(SECOND + 1), expected, "{schedule:?}");
-        assert_eq!(all(&open(stages, Spacing::Even), Until::default(), 1).len() as u64, expected);
+        assert_eq!(
+            all(&open(stages, ArrivalSpacing::Even), StopCondition::default(), 1).len() as u64,
+            expected
+        );
     }
 }
 
 #[test]
 fn a_schedule_is_over_when_the_hit_after_its_last_would_be_due() {
-    for (spacing, next) in [(Spacing::Even, 20), (Spacing::Burst(50), 20), (Spacing::Poisson(5), 20)] {
+    for (spacing, next) in
+        [(ArrivalSpacing::Even, 20), (ArrivalSpacing::Burst(50), 20), (ArrivalSpacing::Poisson(5), 20)]
+    {
         let schedule = Schedule::constant(rate("100"), spacing);
-        let over = schedule.over(next, SECOND);
-        let planned = if let Spacing::Poisson(_) = spacing {
-            all(&Arc::new(Arrivals::Open(schedule.clone())), Until { after: SECOND, ..Until::default() }, 1)
-                [20]
-            .due
+        let over = schedule.end_time(next, SECOND);
+        let planned = if let ArrivalSpacing::Poisson(_) = spacing {
+            all(
+                &Arc::new(ArrivalModel::Open(schedule.clone())),
+                StopCondition { time: SECOND, ..StopCondition::default() },
+                1,
+            )[20]
+                .due
         } else {
             SECOND / 5
         };
         assert_eq!(over, planned, "{spacing:?}");
-        assert_eq!(schedule.over(next, over - 1), over - 1);
-        assert_eq!(schedule.over(u64::MAX, SECOND), SECOND);
+        assert_eq!(schedule.end_time(next, over - 1), over - 1);
+        assert_eq!(schedule.end_time(u64::MAX, SECOND), SECOND);
     }
 }
 
 #[test]
 fn of_more_than_sixteen_million_million_hits_none_were_counted() {
-    let schedule = Schedule::constant(rate("5000000"), Spacing::Even);
+    let schedule = Schedule::constant(rate("5000000"), ArrivalSpacing::Even);
     let long = 9000 * 3600;
     assert_eq!(schedule.hits_before(long * SECOND), 5_000_000 * long);
-    assert_eq!(schedule.over(5_000_000 * long, Nanos::MAX), long * SECOND);
+    assert_eq!(schedule.end_time(5_000_000 * long, Nanos::MAX), long * SECOND);
 }
 
 #[test]
 fn what_one_client_of_a_closed_loop_leaves_the_others_take() {
-    let (turn, until) = (Turn::default(), Until { hits: 4, ..Until::default() });
-    let cursor = |index| Cursor::new(Arc::new(Arrivals::Closed), until, index, 2).in_turn(turn.clone());
+    let (turn, until) = (SequenceCounter::default(), StopCondition { hits: 4, ..StopCondition::default() });
+    let cursor = |index| {
+        ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, index, 2).with_shared_counter(turn.clone())
+    };
     let (mut slow, mut fast) = (cursor(0), cursor(1));
-    assert_eq!(slow.next(1), Next::Due(Hit { seq: 0, due: 1 }));
+    assert_eq!(slow.next(1), NextArrival::Due(Arrival { seq: 0, due: 1 }));
     for seq in 1..4 {
-        assert_eq!(fast.next(seq), Next::Due(Hit { seq, due: seq }));
+        assert_eq!(fast.next(seq), NextArrival::Due(Arrival { seq, due: seq }));
     }
-    assert_eq!((slow.next(5), fast.next(5)), (Next::Over, Next::Over));
+    assert_eq!((slow.next(5), fast.next(5)), (NextArrival::Over, NextArrival::Over));
 }
 
 #[test]
 fn slices_of_a_closed_loop_share_its_hits() {
-    let until = Until { hits: 10, ..Until::default() };
+    let until = StopCondition { hits: 10, ..StopCondition::default() };
     let mut hits: Vec<u64> = (0..3)
         .flat_map(|index| {
-            let turn = Turn::of(Slice::new(index, 3).unwrap());
-            way(Cursor::new(Arc::new(Arrivals::Closed), until, 0, 1).in_turn(turn))
+            let turn = SequenceCounter::of(ScheduleSlice::new(index, 3).unwrap());
+            way(ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 0, 1).with_shared_counter(turn))
         })
         .map(|hit| hit.seq)
         .collect();
@@ -298,24 +323,23 @@ fn slices_of_a_closed_loop_share_its_hits() {
     assert_eq!(hits, (0..10).collect::<Vec<_>>());
 }
 
-fn any_stage() -> impl Strategy<Value = Stage> {
-    let shape = prop_oneof![
-        (1..500u64, 1..60 * SECOND).prop_map(|(hits, period)| Shape::Hold(Rate::new(hits, period).unwrap())),
-        (0.0..90.0, 0.0..90.0).prop_map(|(from, to)| Shape::Ramp { from, to }),
-        (1.0..40.0, 0.0..1.0, SECOND / 10..60 * SECOND).prop_map(|(mean, share, period)| Shape::Sine {
-            mean,
-            amplitude: mean * share,
-            period
-        }),
-    ];
+fn any_stage() -> impl Strategy<Value = ProfileStage> {
+    let shape =
+        prop_oneof![
+            (1..500u64, 1..60 * SECOND)
+                .prop_map(|(hits, period)| RateShape::Hold(RequestRate::new(hits, period).unwrap())),
+            (0.0..90.0, 0.0..90.0).prop_map(|(from, to)| RateShape::Ramp { from, to }),
+            (1.0..40.0, 0.0..1.0, SECOND / 10..60 * SECOND)
+                .prop_map(|(mean, share, period)| RateShape::Sine { mean, amplitude: mean * share, period }),
+        ];
     (shape, 1..60u64).prop_map(|(shape, seconds)| stage(shape, seconds))
 }
 
-fn any_spacing() -> impl Strategy<Value = Spacing> {
+fn any_spacing() -> impl Strategy<Value = ArrivalSpacing> {
     prop_oneof![
-        Just(Spacing::Even),
-        any::<u64>().prop_map(Spacing::Poisson),
-        (1..20u64).prop_map(Spacing::Burst),
+        Just(ArrivalSpacing::Even),
+        any::<u64>().prop_map(ArrivalSpacing::Poisson),
+        (1..20u64).prop_map(ArrivalSpacing::Burst),
     ]
 }
 
@@ -327,15 +351,15 @@ proptest! {
         threads in prop::collection::vec(1..4u64, 1..6),
         most in 1..5000u64,
     ) {
-        let (arrivals, until) = (open(stages, spacing), Until { hits: most, ..Until::default() });
-        let Arrivals::Open(schedule) = &*arrivals else { panic!("{arrivals:?}") };
+        let (arrivals, until) = (open(stages, spacing), StopCondition { hits: most, ..StopCondition::default() });
+        let ArrivalModel::Open(schedule) = &*arrivals else { panic!("{arrivals:?}") };
         let mut sliced = Vec::new();
         for (index, &threads_of_it) in (0..).zip(&threads) {
-            let slice = Slice::new(index, threads.len() as u64).unwrap();
+            let slice = ScheduleSlice::new(index, threads.len() as u64).unwrap();
             let before = sliced.len() as u64;
             for thread in 0..threads_of_it {
                 let (first, stride) = slice.thread(thread, threads_of_it);
-                sliced.extend(way(Cursor::new(Arc::clone(&arrivals), until, first, stride)));
+                sliced.extend(way(ScheduleCursor::new(Arc::clone(&arrivals), until, first, stride)));
             }
             let due = schedule.hits_before(schedule.end().unwrap()).min(most);
             prop_assert_eq!(slice.count(due), sliced.len() as u64 - before, "{}", slice);
@@ -346,7 +370,7 @@ proptest! {
 
     #[test]
     fn a_held_rate_never_drifts(hits in 1..10_000_000u64, period in 1..1000 * SECOND, seq: u64) {
-        let schedule = Schedule::constant(Rate::new(hits, period).unwrap(), Spacing::Even);
+        let schedule = Schedule::constant(RequestRate::new(hits, period).unwrap(), ArrivalSpacing::Even);
         let exact = u128::from(seq) * u128::from(period) / u128::from(hits);
         prop_assert_eq!(schedule.instant(Position::from(seq) << HIT, &mut 0).map(u128::from), u64::try_from(exact).ok().map(u128::from));
     }
@@ -357,10 +381,10 @@ proptest! {
         from in 0..10 * SECOND,
         length in 0..10 * SECOND,
     ) {
-        let schedule = Schedule::new(stages, Spacing::Even);
+        let schedule = Schedule::new(stages, ArrivalSpacing::Even);
         let (to, end) = (from + length, schedule.end().unwrap());
-        let resumed = schedule.paused(from).resumed(to);
-        let hits = all(&Arc::new(Arrivals::Open(resumed.clone())), Until::default(), 3);
+        let resumed = schedule.with_pause_from(from).with_resume_from(to);
+        let hits = all(&Arc::new(ArrivalModel::Open(resumed.clone())), StopCondition::default(), 3);
         prop_assert!(hits.iter().all(|hit| !(from..to).contains(&hit.due)));
         prop_assert!(hits.is_sorted_by_key(|hit| hit.due));
         prop_assert_eq!(resumed.hits_before(end), hits.len() as u64);
@@ -370,9 +394,9 @@ proptest! {
 
     #[test]
     fn a_profile_never_drifts(stages in prop::collection::vec(any_stage(), 1..5), threads in 1..5u64) {
-        let arrivals = open(stages.clone(), Spacing::Even);
-        let schedule = Schedule::new(stages, Spacing::Even);
-        let hits = all(&arrivals, Until::default(), threads);
+        let arrivals = open(stages.clone(), ArrivalSpacing::Even);
+        let schedule = Schedule::new(stages, ArrivalSpacing::Even);
+        let hits = all(&arrivals, StopCondition::default(), threads);
         prop_assert_eq!(schedule.hits_before(schedule.end().unwrap()), hits.len() as u64);
         let mut before = 0;
         for (seq, hit) in hits.iter().enumerate() {

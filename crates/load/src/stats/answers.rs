@@ -1,22 +1,22 @@
 //! What servers said: how often each status came, and a failure of each kind in its words.
 //!
-//! Knows no times; [`super::Stats`] has one of each beside them.
+//! Knows no times; [`super::LoadStats`] has one of each beside them.
 
 use std::fmt;
 
-use crate::fault::Fault;
+use crate::fault::RequestFault;
 
 /// A counter per status from 100 to 999.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statuses(pub(super) Box<[u64; 900]>);
+pub struct StatusCounts(pub(super) Box<[u64; 900]>);
 
-impl Default for Statuses {
+impl Default for StatusCounts {
     fn default() -> Self {
         Self(Box::new([0; 900]))
     }
 }
 
-impl Statuses {
+impl StatusCounts {
     #[inline]
     pub(super) fn count(&mut self, status: u16) {
         if let Some(counter) = self.0.get_mut(usize::from(status.wrapping_sub(100))) {
@@ -36,23 +36,23 @@ impl Statuses {
 
 /// One failure, for its words.
 #[derive(Debug, Clone)]
-pub enum Example {
+pub enum FailureExample {
     /// Of this run.
-    Seen(Fault),
+    Observed(RequestFault),
     /// Of figures that were read.
-    Told(Box<str>),
+    Text(Box<str>),
 }
 
-impl fmt::Display for Example {
+impl fmt::Display for FailureExample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Seen(fault) => fault.fmt(f),
-            Self::Told(text) => f.write_str(text),
+            Self::Observed(fault) => fault.fmt(f),
+            Self::Text(text) => f.write_str(text),
         }
     }
 }
 
-impl PartialEq for Example {
+impl PartialEq for FailureExample {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
     }

@@ -1,27 +1,27 @@
 //! Latencies as counts: nanoseconds in, quantiles out.
 //!
-//! Knows nothing of requests and of why a latency is measured. Filled by [`super::Stats`] and by whoever keeps figures of
+//! Knows nothing of requests and of why a latency is measured. Filled by [`super::LoadStats`] and by whoever keeps figures of
 //! its own; how values become counts is [`crate::spread`]'s business.
 
 use crate::clock::{Nanos, SECOND};
-use crate::spread::{Precision, Spread};
+use crate::spread::{Distribution, Precision};
 
 /// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
 /// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be
 /// slower each second.
 const USUAL: Nanos = SECOND;
 
-/// A [`Spread`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
+/// A [`Distribution`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Histogram(pub(super) Spread);
+pub struct LatencyHistogram(pub(super) Distribution);
 
-impl Default for Histogram {
+impl Default for LatencyHistogram {
     fn default() -> Self {
-        Self(Spread::new(Precision::Three))
+        Self(Distribution::new(Precision::Three))
     }
 }
 
-impl Histogram {
+impl LatencyHistogram {
     /// One more value.
     #[inline]
     pub fn record(&mut self, value: Nanos) {
@@ -83,7 +83,7 @@ impl Histogram {
 
     /// The distribution itself, for logs and charts.
     #[must_use]
-    pub fn spread(&self) -> &Spread {
+    pub fn distribution(&self) -> &Distribution {
         &self.0
     }
 }
@@ -94,14 +94,14 @@ mod tests {
 
     #[test]
     fn a_rank_is_exact_to_the_value_and_beyond_the_last_there_is_none() {
-        let mut values = Histogram::default();
+        let mut values = LatencyHistogram::default();
         (1..=300).for_each(|value| values.record(value));
         assert_eq!(
             (1..=300).map(|rank| values.at_rank(rank)).collect::<Vec<_>>(),
             (1..=300).map(Some).collect::<Vec<_>>()
         );
         assert_eq!(
-            (values.at_rank(0), values.at_rank(301), Histogram::default().at_rank(1)),
+            (values.at_rank(0), values.at_rank(301), LatencyHistogram::default().at_rank(1)),
             (None, None, None)
         );
     }

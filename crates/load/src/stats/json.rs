@@ -10,47 +10,47 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Example, Histogram, Statuses, Times};
-use crate::fault::{Class, Fault};
+use super::{FailureExample, LatencyHistogram, RequestTimes, StatusCounts};
+use crate::fault::{OutcomeClass, RequestFault};
 use crate::results::hdr;
-use crate::spread::{Precision, Spread};
+use crate::spread::{Distribution, Precision};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct HistogramJson {
     hdr: String,
     sum: i128,
     min: i64,
     max: i64,
 }
 
-impl Serialize for Histogram {
+impl Serialize for LatencyHistogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Some(buckets) = self.0.histogram() else { return serializer.serialize_none() };
         let hdr = hdr::encode(buckets).map_err(S::Error::custom)?;
-        Told { hdr, sum: self.0.sum(), min: self.0.min(), max: self.0.max() }.serialize(serializer)
+        HistogramJson { hdr, sum: self.0.sum(), min: self.0.min(), max: self.0.max() }.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Histogram {
+impl<'de> Deserialize<'de> for LatencyHistogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Some(Told { hdr, sum, min, max }) = Option::deserialize(deserializer)? else {
+        let Some(HistogramJson { hdr, sum, min, max }) = Option::deserialize(deserializer)? else {
             return Ok(Self::default());
         };
         let buckets = hdr::decode(&hdr).ok_or_else(|| D::Error::custom("no histogram in base64"))?;
-        Spread::told(buckets, Precision::Three, sum, min..=max)
+        Distribution::from_buckets(buckets, Precision::Three, sum, min..=max)
             .map(Self)
             .ok_or_else(|| D::Error::custom("a histogram that is not what its sum or its extremes say"))
     }
 }
 
-impl Serialize for Statuses {
+impl Serialize for StatusCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
     }
 }
 
-impl<'de> Deserialize<'de> for Statuses {
+impl<'de> Deserialize<'de> for StatusCounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut statuses = Self::default();
         for (status, count) in BTreeMap::<u16, u64>::deserialize(deserializer)? {
@@ -67,25 +67,27 @@ fn unknown<E: serde::de::Error>(what: &str, name: &dyn Display) -> E {
 
 /// Where a kind of failure has its place.
 fn kind<E: serde::de::Error>(name: &str) -> Result<usize, E> {
-    (0..Fault::KINDS).find(|&kind| Fault::name(kind) == name).ok_or_else(|| unknown("kind of failure", &name))
+    (0..RequestFault::KINDS)
+        .find(|&kind| RequestFault::name(kind) == name)
+        .ok_or_else(|| unknown("kind of failure", &name))
 }
 
 /// Counts of failures, by the names of their kinds.
 pub(super) mod faults {
-    use super::{BTreeMap, Deserialize, Deserializer, Fault, Serializer, kind};
+    use super::{BTreeMap, Deserialize, Deserializer, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
-        counts: &[u64; Fault::KINDS],
+        counts: &[u64; RequestFault::KINDS],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let named = counts.iter().enumerate().map(|(kind, count)| (Fault::name(kind), count));
+        let named = counts.iter().enumerate().map(|(kind, count)| (RequestFault::name(kind), count));
         serializer.collect_map(named.filter(|(_, count)| **count > 0))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<[u64; Fault::KINDS], D::Error> {
-        let mut counts = [0; Fault::KINDS];
+    ) -> Result<[u64; RequestFault::KINDS], D::Error> {
+        let mut counts = [0; RequestFault::KINDS];
         for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
             counts[kind(&name)?] = count;
         }
@@ -95,24 +97,26 @@ pub(super) mod faults {
 
 /// One failure of each kind, in words.
 pub(super) mod examples {
-    use super::{BTreeMap, Deserialize, Deserializer, Example, Fault, Serializer, kind};
+    use super::{BTreeMap, Deserialize, Deserializer, FailureExample, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
-        examples: &[Option<Example>; Fault::KINDS],
+        examples: &[Option<FailureExample>; RequestFault::KINDS],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let told = examples.iter().enumerate();
         serializer.collect_map(
-            told.filter_map(|(kind, example)| Some((Fault::name(kind), example.as_ref()?.to_string()))),
+            told.filter_map(|(kind, example)| {
+                Some((RequestFault::name(kind), example.as_ref()?.to_string()))
+            }),
         )
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<[Option<Example>; Fault::KINDS], D::Error> {
-        let mut examples: [Option<Example>; Fault::KINDS] = Default::default();
+    ) -> Result<[Option<FailureExample>; RequestFault::KINDS], D::Error> {
+        let mut examples: [Option<FailureExample>; RequestFault::KINDS] = Default::default();
         for (name, text) in BTreeMap::<String, Box<str>>::deserialize(deserializer)? {
-            examples[kind(&name)?] = Some(Example::Told(text));
+            examples[kind(&name)?] = Some(FailureExample::Text(text));
         }
         Ok(examples)
     }
@@ -120,18 +124,23 @@ pub(super) mod examples {
 
 /// Times by the names of classes, of those that have any.
 pub(super) mod classes {
-    use super::{BTreeMap, Class, Deserialize, Deserializer, Serializer, Times, unknown};
+    use super::{BTreeMap, Deserialize, Deserializer, OutcomeClass, RequestTimes, Serializer, unknown};
 
-    pub(crate) fn serialize<S: Serializer>(classes: &[Times; 4], serializer: S) -> Result<S::Ok, S::Error> {
-        let named = Class::ALL.map(|class| (class.name(), &classes[class as usize]));
-        let filled = |times: &Times| times.response.count() + times.service.count() > 0;
+    pub(crate) fn serialize<S: Serializer>(
+        classes: &[RequestTimes; 4],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let named = OutcomeClass::ALL.map(|class| (class.name(), &classes[class as usize]));
+        let filled = |times: &RequestTimes| times.response.count() + times.service.count() > 0;
         serializer.collect_map(named.into_iter().filter(|(_, times)| filled(times)))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[Times; 4], D::Error> {
-        let mut classes: [Times; 4] = Default::default();
-        for (name, times) in BTreeMap::<String, Times>::deserialize(deserializer)? {
-            let class = Class::ALL.into_iter().find(|class| class.name() == name);
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[RequestTimes; 4], D::Error> {
+        let mut classes: [RequestTimes; 4] = Default::default();
+        for (name, times) in BTreeMap::<String, RequestTimes>::deserialize(deserializer)? {
+            let class = OutcomeClass::ALL.into_iter().find(|class| class.name() == name);
             let class = class.ok_or_else(|| unknown("class of outcome", &name))?;
             classes[class as usize] = times;
         }

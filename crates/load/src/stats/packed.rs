@@ -13,12 +13,12 @@ use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram as Buckets;
 use serde::{Deserialize, Serialize};
 
-use super::{Example, Histogram, Stats, Statuses, Times, json};
-use crate::by_variant::ByVariant;
-use crate::fault::Fault;
-use crate::outcomes::Outcomes;
-use crate::results::hdr::{Layout, MAX_VALUES};
-use crate::spread::{Precision, Spread};
+use super::{FailureExample, LatencyHistogram, LoadStats, RequestTimes, StatusCounts, json};
+use crate::by_variant::StatsByVariant;
+use crate::fault::RequestFault;
+use crate::outcomes::TargetOutcomes;
+use crate::results::hdr::{BucketLayout, MAX_VALUES};
+use crate::spread::{Distribution, Precision};
 
 /// The most that figures may inflate to: a histogram of three digits with every bucket filled takes half a megabyte.
 const MAX_INFLATED: u64 = 16 << 20;
@@ -28,14 +28,14 @@ const MAX_INFLATED: u64 = 16 << 20;
 struct Counts(
     [u64; 15],
     u64,
-    #[serde(with = "json::faults")] [u64; Fault::KINDS],
-    Statuses,
-    #[serde(with = "json::examples")] [Option<Example>; Fault::KINDS],
-    Outcomes,
+    #[serde(with = "json::faults")] [u64; RequestFault::KINDS],
+    StatusCounts,
+    #[serde(with = "json::examples")] [Option<FailureExample>; RequestFault::KINDS],
+    TargetOutcomes,
     Vec<(String, u64, u64)>,
 );
 
-impl Stats {
+impl LoadStats {
     /// All that is written of them, with so many significant digits of each latency. No histogram is coarser than it was measured
     /// already, but that is not known of it any more.
     pub(crate) fn packed(&self, digits: u8) -> String {
@@ -48,7 +48,7 @@ impl Stats {
         BASE64_STANDARD.encode(deflated.unwrap_or_default())
     }
 
-    /// What [`Stats::packed`] made with so many digits; none of anything else.
+    /// What [`LoadStats::packed`] made with so many digits; none of anything else.
     pub(crate) fn unpacked(packed: &str, digits: u8) -> Option<Self> {
         let deflated = BASE64_STANDARD.decode(packed).ok()?;
         let mut bytes = Vec::new();
@@ -78,19 +78,21 @@ impl Stats {
 
     fn counted(counts: Counts) -> Option<Self> {
         let Counts(counters, in_flight_peak, faults, statuses, examples, outcomes, variants) = counts;
-        let variants = ByVariant::counted(variants)?;
+        let variants = StatsByVariant::from_counts(variants)?;
         let mut stats =
             Self { in_flight_peak, faults, statuses, examples, outcomes, variants, ..Self::default() };
         stats.counters_mut().into_iter().zip(counters).for_each(|(ours, told)| *ours = told);
         Some(stats)
     }
 
-    fn every_histogram(&self) -> impl Iterator<Item = &Histogram> {
+    fn every_histogram(&self) -> impl Iterator<Item = &LatencyHistogram> {
         let times = self.classes.iter().chain(self.variants.iter().map(|(_, of)| &of.times));
-        self.histograms().into_iter().chain(times.flat_map(|Times { service, response }| [service, response]))
+        self.histograms()
+            .into_iter()
+            .chain(times.flat_map(|RequestTimes { service, response }| [service, response]))
     }
 
-    fn every_histogram_mut(&mut self) -> impl Iterator<Item = &mut Histogram> {
+    fn every_histogram_mut(&mut self) -> impl Iterator<Item = &mut LatencyHistogram> {
         let Self {
             lag,
             own_lag,
@@ -106,25 +108,25 @@ impl Stats {
             ..
         } = self;
         let times = classes.iter_mut().chain(variants.times_mut());
-        let times = times.flat_map(|Times { service, response }| [service, response]);
+        let times = times.flat_map(|RequestTimes { service, response }| [service, response]);
         [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body].into_iter().chain(times)
     }
 }
 
-fn layout(digits: u8) -> Layout {
-    Layout { low: 1, digits }
+fn layout(digits: u8) -> BucketLayout {
+    BucketLayout { low: 1, digits }
 }
 
 /// How many buckets are filled, and if any: smallest, the way from there to the largest, the sum, how far buckets are apart, what is in
 /// them.
-fn pack(out: &mut Vec<u8>, one: &Histogram, digits: u8) {
-    let filled = coarse(one.spread(), digits);
+fn pack(out: &mut Vec<u8>, one: &LatencyHistogram, digits: u8) {
+    let filled = coarse(one.distribution(), digits);
     varint(out, filled.len() as u128);
     if filled.is_empty() {
         return;
     }
     let (min, max) = (one.min(), one.max());
-    let sum = u128::try_from(one.spread().sum()).unwrap_or(0);
+    let sum = u128::try_from(one.distribution().sum()).unwrap_or(0);
     [min.into(), max.saturating_sub(min).into(), sum].into_iter().for_each(|number| varint(out, number));
     let mut next = 0;
     for (index, _) in &filled {
@@ -135,7 +137,7 @@ fn pack(out: &mut Vec<u8>, one: &Histogram, digits: u8) {
 }
 
 /// Buckets of so many digits by their number, and what is in them: each holds some of the finer ones as a whole.
-fn coarse(values: &Spread, digits: u8) -> Vec<(u64, u64)> {
+fn coarse(values: &Distribution, digits: u8) -> Vec<(u64, u64)> {
     let mut filled: Vec<(u64, u64)> = Vec::new();
     for (value, count) in values.buckets() {
         let index = layout(digits).index(value);
@@ -147,10 +149,10 @@ fn coarse(values: &Spread, digits: u8) -> Vec<(u64, u64)> {
     filled
 }
 
-fn unpack(bytes: &mut &[u8], digits: u8) -> Option<Histogram> {
+fn unpack(bytes: &mut &[u8], digits: u8) -> Option<LatencyHistogram> {
     let filled = usize::try_from(unvarint(bytes)?).ok()?;
     if filled == 0 {
-        return Some(Histogram::default());
+        return Some(LatencyHistogram::default());
     }
     // Each takes a byte and more of each of two: what claims more is damaged, and no memory is made for it.
     if filled > bytes.len() {
@@ -173,16 +175,16 @@ fn unpack(bytes: &mut &[u8], digits: u8) -> Option<Histogram> {
         refine(&mut buckets, layout(digits), index, count, (&mut least, max))?;
     }
     let known = i64::try_from(min).ok()?..=i64::try_from(max).ok()?;
-    let spread =
-        (buckets.len() <= MAX_VALUES).then(|| Spread::told(buckets, Precision::Three, sum, known))??;
-    Some(Histogram(spread))
+    let spread = (buckets.len() <= MAX_VALUES)
+        .then(|| Distribution::from_buckets(buckets, Precision::Three, sum, known))??;
+    Some(LatencyHistogram(spread))
 }
 
 /// Enters a bucket that may be coarse: one value is the smallest of all, if that is still to come, and the others are the largest that
 /// they can be, so that no quantile is understated.
 fn refine(
     buckets: &mut Buckets<u64>,
-    layout: Layout,
+    layout: BucketLayout,
     index: u64,
     count: u64,
     (least, max): (&mut Option<u64>, u64),

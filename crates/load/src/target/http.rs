@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Defaults, Lines, Reason, Target, Weight, header};
-use crate::files::Files;
+use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight, header};
+use crate::files::InputFiles;
 use crate::variant::Variant;
 
 /// The next target and its first line.
 pub(super) fn next(
     lines: &mut Lines,
-    defaults: &Defaults,
-    files: &Files,
-) -> Result<Option<(Target, usize)>, Reason> {
+    defaults: &TargetDefaults,
+    files: &InputFiles,
+) -> Result<Option<(Target, usize)>, TargetErrorKind> {
     let mut target = defaults.target();
     let Some(line) = request_line(lines, &mut target)? else { return Ok(None) };
     let first = lines.number;
@@ -21,7 +21,7 @@ pub(super) fn next(
 }
 
 /// The first line that is neither empty nor a comment. What comments say of the target is in it then.
-fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>, Reason> {
+fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>, TargetErrorKind> {
     while let Some(line) = lines.next()? {
         match line.strip_prefix('#') {
             Some(comment) => heed(comment.trim(), target)?,
@@ -33,7 +33,7 @@ fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>
 }
 
 /// `#weight=3` and `#variant={...}` before a request line: comments to vegeta, which reads the file as it always did.
-fn heed(comment: &str, target: &mut Target) -> Result<(), Reason> {
+fn heed(comment: &str, target: &mut Target) -> Result<(), TargetErrorKind> {
     if let Some(number) = comment.strip_prefix("weight=") {
         target.weight = weight(number)?;
     } else if let Some(text) = comment.strip_prefix("variant=") {
@@ -42,20 +42,20 @@ fn heed(comment: &str, target: &mut Target) -> Result<(), Reason> {
     Ok(())
 }
 
-fn weight(number: &str) -> Result<Weight, Reason> {
+fn weight(number: &str) -> Result<Weight, TargetErrorKind> {
     let weight = number.trim().parse().ok().filter(|&weight| weight > 0);
-    weight.map(Weight).ok_or_else(|| Reason::Weight(number.to_owned()))
+    weight.map(Weight).ok_or_else(|| TargetErrorKind::Weight(number.to_owned()))
 }
 
 /// As in a JSON target.
-fn variant(text: &str) -> Result<Variant, Reason> {
-    serde_json::from_str(text).map_err(|error| Reason::Variant(error.to_string()))
+fn variant(text: &str) -> Result<Variant, TargetErrorKind> {
+    serde_json::from_str(text).map_err(|error| TargetErrorKind::Variant(error.to_string()))
 }
 
-fn method_and_url(line: &str) -> Result<(String, String), Reason> {
-    let (method, url) = line.split_once(' ').ok_or_else(|| Reason::NoUrl(line.to_owned()))?;
+fn method_and_url(line: &str) -> Result<(String, String), TargetErrorKind> {
+    let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(line.to_owned()))?;
     if !is_method(method) {
-        return Err(Reason::Method(method.to_owned()));
+        return Err(TargetErrorKind::Method(method.to_owned()));
     }
     Ok((method.to_owned(), url.trim().to_owned()))
 }
@@ -69,7 +69,11 @@ fn begins_target(line: &str) -> bool {
     line.split_once([' ', '\t']).is_some_and(|(word, _)| is_method(word))
 }
 
-fn headers_and_body(lines: &mut Lines, target: &mut Target, files: &Files) -> Result<(), Reason> {
+fn headers_and_body(
+    lines: &mut Lines,
+    target: &mut Target,
+    files: &InputFiles,
+) -> Result<(), TargetErrorKind> {
     let mut first = true;
     while let Some(line) = lines.next()? {
         if line.is_empty() {
@@ -81,13 +85,16 @@ fn headers_and_body(lines: &mut Lines, target: &mut Target, files: &Files) -> Re
         }
         first = false;
         if let Some(file) = line.strip_prefix('@') {
-            let body = files.read(file).map_err(|error| Reason::Body { file: file.to_owned(), error })?;
+            let body =
+                files.read(file).map_err(|error| TargetErrorKind::Body { file: file.to_owned(), error })?;
             target.body = body.into();
             return Ok(());
         }
         match line.strip_prefix('#') {
             None => target.headers.push(header(&line)?),
-            Some(comment) if comment.trim_start().starts_with("variant=") => return Err(Reason::LateVariant),
+            Some(comment) if comment.trim_start().starts_with("variant=") => {
+                return Err(TargetErrorKind::LateVariant);
+            }
             Some(_) => {}
         }
     }
@@ -98,11 +105,11 @@ fn headers_and_body(lines: &mut Lines, target: &mut Target, files: &Files) -> Re
 mod tests {
     use std::io::Write;
 
-    use crate::target::{Defaults, Format, Mistake, Reader, Target};
+    use crate::target::{Target, TargetDefaults, TargetError, TargetFormat, TargetReader};
 
-    fn read(text: &str, defaults: Defaults) -> Result<Vec<Target>, Mistake> {
+    fn read(text: &str, defaults: TargetDefaults) -> Result<Vec<Target>, TargetError> {
         let input = Box::new(std::io::Cursor::new(text.to_owned()));
-        let mut reader = Reader::new("targets.txt", input, Format::Http, defaults);
+        let mut reader = TargetReader::new("targets.txt", input, TargetFormat::Http, defaults);
         let mut targets = vec![];
         while let Some((target, _)) = reader.next_target()? {
             targets.push(target);
@@ -111,14 +118,17 @@ mod tests {
     }
 
     fn mistake(text: &str) -> String {
-        read(text, Defaults::default()).map(|_| ()).map_err(|mistake| mistake.to_string()).unwrap_err()
+        read(text, TargetDefaults::default()).map(|_| ()).map_err(|mistake| mistake.to_string()).unwrap_err()
     }
 
     #[test]
     fn targets_with_headers_comments_and_without_blank_lines() {
         let text = "# first\n\nGET http://a/1\nGET http://a/2\nX-Id: 1\n# not a header\nX-Id: 2\n\n\nPURGE http://a/3\n";
-        let targets =
-            read(text, Defaults { headers: vec![("A".into(), "b".into())], ..Defaults::default() }).unwrap();
+        let targets = read(
+            text,
+            TargetDefaults { headers: vec![("A".into(), "b".into())], ..TargetDefaults::default() },
+        )
+        .unwrap();
         let seen: Vec<_> =
             targets.iter().map(|t| (t.method.as_str(), t.url.as_str(), t.headers.len())).collect();
         assert_eq!(seen, [("GET", "http://a/1", 1), ("GET", "http://a/2", 3), ("PURGE", "http://a/3", 1)]);
@@ -130,20 +140,21 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"own").unwrap();
         let text = format!("POST http://a/\nX: y\n@{}\nPOST http://a/", file.path().display());
-        let targets = read(&text, Defaults { body: (*b"default").into(), ..Defaults::default() }).unwrap();
+        let targets =
+            read(&text, TargetDefaults { body: (*b"default").into(), ..TargetDefaults::default() }).unwrap();
         assert_eq!((&*targets[0].body, &*targets[1].body), (&b"own"[..], &b"default"[..]));
     }
 
     #[test]
     fn a_comment_may_weigh_the_next_target() {
-        let targets = read("# weight=3\nGET http://a/\n\nGET http://b/", Defaults::default()).unwrap();
+        let targets = read("# weight=3\nGET http://a/\n\nGET http://b/", TargetDefaults::default()).unwrap();
         assert_eq!((targets[0].weight.0, targets[1].weight.0), (3, 1));
     }
 
     #[test]
     fn a_comment_may_give_the_next_target_a_way_of_its_own() {
         let text = "# variants are told apart\n#variant={\"name\":\"kept\",\"keepalive\":true}\n# weight=3\nGET http://a/\n\nGET http://b/";
-        let targets = read(text, Defaults::default()).unwrap();
+        let targets = read(text, TargetDefaults::default()).unwrap();
         let variant = targets[0].variant.as_ref().unwrap();
         assert_eq!((variant.name.as_str(), variant.keep_alive), ("kept", Some(true)));
         assert_eq!((targets[0].weight.0, &targets[1].variant), (3, &None));

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::{Defaults, Lines, Reason, Target, Weight};
+use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight};
 use crate::variant::Variant;
 
 /// The schema, plus `weight` and `variant`.
@@ -27,7 +27,10 @@ struct Written {
 }
 
 /// The next target and its line.
-pub(super) fn next(lines: &mut Lines, defaults: &Defaults) -> Result<Option<(Target, usize)>, Reason> {
+pub(super) fn next(
+    lines: &mut Lines,
+    defaults: &TargetDefaults,
+) -> Result<Option<(Target, usize)>, TargetErrorKind> {
     while let Some(line) = lines.next()? {
         if !line.is_empty() {
             return target(&line, defaults).map(|target| Some((target, lines.number)));
@@ -36,23 +39,26 @@ pub(super) fn next(lines: &mut Lines, defaults: &Defaults) -> Result<Option<(Tar
     Ok(None)
 }
 
-fn target(line: &str, defaults: &Defaults) -> Result<Target, Reason> {
-    let written: Written = serde_json::from_str(line).map_err(|error| Reason::Json(error.to_string()))?;
+fn target(line: &str, defaults: &TargetDefaults) -> Result<Target, TargetErrorKind> {
+    let written: Written =
+        serde_json::from_str(line).map_err(|error| TargetErrorKind::Json(error.to_string()))?;
     if written.method.is_empty() || !written.method.bytes().all(|b| b.is_ascii_uppercase()) {
-        return Err(Reason::Method(written.method));
+        return Err(TargetErrorKind::Method(written.method));
     }
     let mut target = Target { method: written.method, url: written.url, ..defaults.target() };
     if let Some(body) = written.body.filter(|body| !body.is_empty()) {
-        let bytes =
-            STANDARD.decode(body).map_err(|error| Reason::Json(format!("body is not base64: {error}")))?;
+        let bytes = STANDARD
+            .decode(body)
+            .map_err(|error| TargetErrorKind::Json(format!("body is not base64: {error}")))?;
         target.body = bytes.into();
     }
     for (name, values) in written.header.unwrap_or_default() {
         target.headers.extend(values.into_iter().map(|value| (name.clone(), value)));
     }
     if let Some(weight) = written.weight {
-        target.weight =
-            (weight > 0).then_some(Weight(weight)).ok_or_else(|| Reason::Weight(weight.to_string()))?;
+        target.weight = (weight > 0)
+            .then_some(Weight(weight))
+            .ok_or_else(|| TargetErrorKind::Weight(weight.to_string()))?;
     }
     target.variant = written.variant.map(Arc::new);
     Ok(target)
@@ -60,12 +66,16 @@ fn target(line: &str, defaults: &Defaults) -> Result<Target, Reason> {
 
 #[cfg(test)]
 mod tests {
-    use crate::target::{Defaults, Format, Mistake, Reader, Target};
+    use crate::target::{Target, TargetDefaults, TargetError, TargetFormat, TargetReader};
 
-    fn read(text: &str) -> Result<Vec<Target>, Mistake> {
-        let defaults = Defaults { headers: vec![("A".into(), "b".into())], body: (*b"default").into() };
-        let mut reader =
-            Reader::new("t", Box::new(std::io::Cursor::new(text.to_owned())), Format::Json, defaults);
+    fn read(text: &str) -> Result<Vec<Target>, TargetError> {
+        let defaults = TargetDefaults { headers: vec![("A".into(), "b".into())], body: (*b"default").into() };
+        let mut reader = TargetReader::new(
+            "t",
+            Box::new(std::io::Cursor::new(text.to_owned())),
+            TargetFormat::Json,
+            defaults,
+        );
         let mut targets = vec![];
         while let Some((target, _)) = reader.next_target()? {
             targets.push(target);

@@ -1,6 +1,6 @@
 //! What to send: vegeta's two target formats, read one target at a time.
 //!
-//! A [`Reader`] turns lines into [`Target`]s and stops at the first bad one, naming file, line and reason; nothing is
+//! A [`TargetReader`] turns lines into [`Target`]s and stops at the first bad one, naming file, line and reason; nothing is
 //! sent before the caller has seen it (or, with `-lazy`, before that line). [`crate::request`] makes bytes of a target.
 //! Formats: vegeta `lib/targets.go` and `lib/target.schema.json`.
 
@@ -12,7 +12,7 @@ use std::io::{self, BufRead, Read};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::files::Files;
+use crate::files::InputFiles;
 use crate::variant::Variant;
 
 /// One request as the user wrote it, the flags' headers and body included.
@@ -44,14 +44,14 @@ impl Default for Weight {
 
 /// What the flags add to every target.
 #[derive(Debug, Clone, Default)]
-pub struct Defaults {
+pub struct TargetDefaults {
     /// `-header`, before the target's own.
     pub headers: Vec<(String, String)>,
     /// `-body`, where a target has none.
     pub body: Arc<[u8]>,
 }
 
-impl Defaults {
+impl TargetDefaults {
     fn target(&self) -> Target {
         Target { headers: self.headers.clone(), body: Arc::clone(&self.body), ..Target::default() }
     }
@@ -59,14 +59,14 @@ impl Defaults {
 
 /// `-format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum TargetFormat {
     /// Request lines, headers, `@body` files.
     Http,
     /// One JSON object per line.
     Json,
 }
 
-impl FromStr for Format {
+impl FromStr for TargetFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -81,18 +81,18 @@ impl FromStr for Format {
 /// A line that is no target.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}:{line}: {reason}")]
-pub struct Mistake {
+pub struct TargetError {
     /// Name of the input, `stdin` for standard input.
     pub file: String,
     /// From 1.
     pub line: usize,
     /// What is wrong with it.
-    pub reason: Reason,
+    pub reason: TargetErrorKind,
 }
 
 /// What can be wrong with a line.
 #[derive(Debug, thiserror::Error)]
-pub enum Reason {
+pub enum TargetErrorKind {
     /// The input cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -133,10 +133,10 @@ pub enum Reason {
     Weight(String),
     /// A placeholder that is none.
     #[error(transparent)]
-    Template(#[from] crate::template::BadTemplate),
+    Template(#[from] crate::template::TemplateError),
     /// No request can be made of it.
     #[error(transparent)]
-    Request(#[from] crate::request::Unsendable),
+    Request(#[from] crate::request::RequestBuildError),
 }
 
 /// Longest line. An http line is a header at most; a JSON line may hold a body.
@@ -144,14 +144,14 @@ const LONGEST_HTTP_LINE: u64 = 1 << 20;
 const LONGEST_JSON_LINE: u64 = 1 << 28;
 
 /// Reads targets one by one.
-pub struct Reader {
+pub struct TargetReader {
     lines: Lines,
-    format: Format,
-    defaults: Defaults,
-    files: Files,
+    format: TargetFormat,
+    defaults: TargetDefaults,
+    files: InputFiles,
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for TargetReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("file", &self.lines.file)
@@ -160,21 +160,26 @@ impl fmt::Debug for Reader {
     }
 }
 
-impl Reader {
+impl TargetReader {
     /// Targets from `input`, which mistakes call `file`.
-    pub fn new(file: &str, input: Box<dyn BufRead + Send>, format: Format, defaults: Defaults) -> Self {
-        let longest = if format == Format::Http { LONGEST_HTTP_LINE } else { LONGEST_JSON_LINE };
+    pub fn new(
+        file: &str,
+        input: Box<dyn BufRead + Send>,
+        format: TargetFormat,
+        defaults: TargetDefaults,
+    ) -> Self {
+        let longest = if format == TargetFormat::Http { LONGEST_HTTP_LINE } else { LONGEST_JSON_LINE };
         Self {
             lines: Lines { file: file.to_owned(), input, longest, number: 0, peeked: None },
             format,
             defaults,
-            files: Files::default(),
+            files: InputFiles::default(),
         }
     }
 
     /// The same, which reads the files that targets name so.
     #[must_use]
-    pub fn with_files(self, files: Files) -> Self {
+    pub fn with_files(self, files: InputFiles) -> Self {
         Self { files, ..self }
     }
 
@@ -186,18 +191,18 @@ impl Reader {
 
     /// A mistake on the line of the target that was read last.
     #[must_use]
-    pub fn mistake(&self, line: usize, reason: Reason) -> Mistake {
-        Mistake { file: self.lines.file.clone(), line, reason }
+    pub fn mistake(&self, line: usize, reason: TargetErrorKind) -> TargetError {
+        TargetError { file: self.lines.file.clone(), line, reason }
     }
 
     /// The next target and the line it began on; `None` at the end.
     ///
     /// # Errors
-    /// The first [`Mistake`]; what follows it cannot be trusted to be at the start of a target.
-    pub fn next_target(&mut self) -> Result<Option<(Target, usize)>, Mistake> {
+    /// The first [`TargetError`]; what follows it cannot be trusted to be at the start of a target.
+    pub fn next_target(&mut self) -> Result<Option<(Target, usize)>, TargetError> {
         let read = match self.format {
-            Format::Http => http::next(&mut self.lines, &self.defaults, &self.files),
-            Format::Json => json::next(&mut self.lines, &self.defaults),
+            TargetFormat::Http => http::next(&mut self.lines, &self.defaults, &self.files),
+            TargetFormat::Json => json::next(&mut self.lines, &self.defaults),
         };
         read.map_err(|reason| self.mistake(self.lines.number, reason))
     }
@@ -213,7 +218,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn next(&mut self) -> Result<Option<String>, Reason> {
+    fn next(&mut self) -> Result<Option<String>, TargetErrorKind> {
         if let Some(line) = self.peeked.take() {
             self.number += 1;
             return Ok(Some(line));
@@ -225,9 +230,9 @@ impl Lines {
         }
         self.number += 1;
         if length as u64 == self.longest && line.last() != Some(&b'\n') {
-            return Err(Reason::LineTooLong(self.longest));
+            return Err(TargetErrorKind::LineTooLong(self.longest));
         }
-        String::from_utf8(line).map(|line| Some(line.trim().to_owned())).map_err(|_| Reason::Utf8)
+        String::from_utf8(line).map(|line| Some(line.trim().to_owned())).map_err(|_| TargetErrorKind::Utf8)
     }
 
     /// Puts the line just read back.
@@ -240,12 +245,12 @@ impl Lines {
 /// `Key: value`, trimmed, both present, the key a token: a forgotten empty line must not make a header of a target.
 ///
 /// # Errors
-/// [`Reason::Header`].
-pub fn header(line: &str) -> Result<(String, String), Reason> {
+/// [`TargetErrorKind::Header`].
+pub fn header(line: &str) -> Result<(String, String), TargetErrorKind> {
     let parts = line.split_once(':').map(|(key, value)| (key.trim(), value.trim()));
     match parts {
         Some((key, value)) if is_token(key) && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(Reason::Header(line.to_owned())),
+        _ => Err(TargetErrorKind::Header(line.to_owned())),
     }
 }
 

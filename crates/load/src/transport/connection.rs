@@ -1,20 +1,23 @@
 //! One connection, whatever is spoken on it: opening, open, or waiting for the last of its requests.
 //!
-//! Moves bytes and tells [`Change`]s and [`Event`]s; which request comes next, and what a failure means for it, is not known here.
+//! Moves bytes and tells [`ConnectionEvent`]s and [`RequestEvent`]s; which request comes next, and what a failure means for it, is not known here.
 
-use super::http1::{End, Http1};
-use super::http2::Http2;
-use super::opening::{Opening, Took};
-use super::{Change, Desk, Event, Failure, Progress, Stream, Time, Turn};
+use super::http1::{Http1Connection, Http1Outcome};
+use super::http2::Http2Connection;
+use super::opening::{OpeningTimes, PendingConnection};
+use super::{
+    ConnectionEvent, ConnectionTurn, FailureStage, RequestEvent, Stream, TimeSource, TransportContext,
+    TransportFailure,
+};
 use crate::clock::Nanos;
-use crate::fault::Fault;
-use crate::flights::FlightKey;
+use crate::fault::RequestFault;
+use crate::flights::InFlightKey;
 use crate::poller::EventFlags;
-use crate::record::Carrier;
+use crate::record::ConnectionTimings;
 
 /// A connection in the pool's table.
 #[derive(Debug)]
-pub(crate) struct Connection<S: 'static> {
+pub(crate) struct PooledConnection<S: 'static> {
     pub(crate) route: usize,
     pub(crate) opened: Nanos,
     /// Addresses that may still be tried if this one refuses.
@@ -26,7 +29,7 @@ pub(crate) struct Connection<S: 'static> {
     /// Something is to be done without an event.
     pub(crate) dirty: bool,
     /// It is for one request.
-    pub(crate) once: bool,
+    pub(crate) single_request: bool,
     /// Requests that it was given.
     pub(crate) begun: u64,
     /// Answers that it has brought.
@@ -34,19 +37,19 @@ pub(crate) struct Connection<S: 'static> {
     /// Its number in the run.
     number: u64,
     /// What its opening took.
-    took: Took,
+    took: OpeningTimes,
     /// Since when it carries nothing, if that is to be told.
     idle_since: Nanos,
-    stage: Stage,
-    speaks: Protocol<S>,
+    stage: ConnectionStage,
+    speaks: ConnectionProtocol<S>,
     peer_closed: bool,
     /// Something may have come while it was opened, of which the poller will not speak again.
-    unheard: bool,
+    missed_readiness: bool,
 }
 
 /// Where a connection is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum ConnectionStage {
     Opening,
     Open,
     /// Carries what it has, and nothing new.
@@ -55,15 +58,15 @@ pub(crate) enum Stage {
 
 /// What is spoken on it.
 #[derive(Debug)]
-pub(crate) enum Protocol<S: 'static> {
-    Opening(Box<Opening<S>>),
-    Http1(Http1<S>),
-    Http2(Box<Http2<S>>),
+pub(crate) enum ConnectionProtocol<S: 'static> {
+    Opening(Box<PendingConnection<S>>),
+    Http1(Http1Connection<S>),
+    Http2(Box<Http2Connection<S>>),
     /// It is over.
     None,
 }
 
-impl<S: Stream> Connection<S> {
+impl<S: Stream> PooledConnection<S> {
     /// A connection whose stream has been told to connect.
     pub(crate) fn new(
         stream: S,
@@ -79,28 +82,28 @@ impl<S: Stream> Connection<S> {
             generation,
             listed: false,
             dirty: false,
-            once: false,
+            single_request: false,
             begun: 0,
             served: 0,
             number,
-            took: Took::default(),
+            took: OpeningTimes::default(),
             idle_since: opened,
-            stage: Stage::Opening,
-            speaks: Protocol::Opening(Box::new(Opening::new(stream, opened))),
+            stage: ConnectionStage::Opening,
+            speaks: ConnectionProtocol::Opening(Box::new(PendingConnection::new(stream, opened))),
             peer_closed: false,
-            unheard: false,
+            missed_readiness: false,
         }
     }
 
     #[inline]
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> ConnectionStage {
         self.stage
     }
 
     /// When the present step of its opening began.
     pub(crate) fn opening_since(&self) -> Option<Nanos> {
         match &self.speaks {
-            Protocol::Opening(opening) => Some(opening.since),
+            ConnectionProtocol::Opening(opening) => Some(opening.since),
             _ => None,
         }
     }
@@ -108,25 +111,25 @@ impl<S: Stream> Connection<S> {
     /// Whether it is to be driven once it is open, although nothing is reported: HTTP/2 begins by itself, and what TLS read
     /// with the end of the handshake, or the poller told before anybody could look, is told once.
     pub(crate) fn has_more_to_do(&self) -> bool {
-        self.unheard || self.is_http2()
+        self.missed_readiness || self.is_http2()
     }
 
     /// What is to be taken for the poller's word when it is driven without an event.
-    pub(crate) fn take_unheard(&mut self) -> EventFlags {
-        if std::mem::take(&mut self.unheard) { EventFlags::IN } else { EventFlags::empty() }
+    pub(crate) fn take_missed_readiness(&mut self) -> EventFlags {
+        if std::mem::take(&mut self.missed_readiness) { EventFlags::IN } else { EventFlags::empty() }
     }
 
     pub(crate) fn is_http2(&self) -> bool {
-        matches!(self.speaks, Protocol::Http2(_))
+        matches!(self.speaks, ConnectionProtocol::Http2(_))
     }
 
     /// Requests on it.
     #[inline]
     pub(crate) fn load(&self) -> usize {
         match &self.speaks {
-            Protocol::Http1(http1) => usize::from(!http1.is_free()),
-            Protocol::Http2(http2) => http2.load(),
-            Protocol::Opening(_) | Protocol::None => 0,
+            ConnectionProtocol::Http1(http1) => usize::from(!http1.is_free()),
+            ConnectionProtocol::Http2(http2) => http2.load(),
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => 0,
         }
     }
 
@@ -134,75 +137,75 @@ impl<S: Stream> Connection<S> {
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         match &self.speaks {
-            _ if self.stage != Stage::Open => 0,
-            Protocol::Http1(http1) => usize::from(http1.is_free()),
-            Protocol::Http2(http2) => http2.capacity(),
-            Protocol::Opening(_) | Protocol::None => 0,
+            _ if self.stage != ConnectionStage::Open => 0,
+            ConnectionProtocol::Http1(http1) => usize::from(http1.is_free()),
+            ConnectionProtocol::Http2(http2) => http2.capacity(),
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => 0,
         }
     }
 
     /// What it is to a flight that it is about to take on.
-    pub(crate) fn carrier(&self, now: Nanos) -> Carrier {
+    pub(crate) fn timings(&self, now: Nanos) -> ConnectionTimings {
         let idle = if self.load() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
-        let Took { connect, tls } = self.took;
-        Carrier { number: self.number, before: self.begun, idle, connect, tls, first_byte: None }
+        let OpeningTimes { connect, tls } = self.took;
+        ConnectionTimings { number: self.number, before: self.begun, idle, connect, tls, first_byte: None }
     }
 
-    /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`Connection::drive`], in
+    /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`PooledConnection::drive`], in
     /// one go with what else was begun.
     #[inline]
-    pub(crate) fn begin<T: Time>(
+    pub(crate) fn begin<T: TimeSource>(
         &mut self,
-        key: FlightKey,
+        key: InFlightKey,
         now: Nanos,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
     ) {
         self.begun += 1;
         match &mut self.speaks {
-            Protocol::Http1(http1) => {
+            ConnectionProtocol::Http1(http1) => {
                 if let Some(end) = http1.begin(key, now, turn, desk) {
                     self.ended(end, turn);
                 }
             }
-            Protocol::Http2(http2) => {
+            ConnectionProtocol::Http2(http2) => {
                 if let Err((cause, progress)) = http2.begin(key, desk.call(key).0) {
                     self.retire();
                     self.failed(key, cause, progress, turn);
                 }
             }
-            Protocol::Opening(_) | Protocol::None => {
-                self.failed(key, Fault::ClosedEarly, Progress::Unseen, turn);
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => {
+                self.failed(key, RequestFault::ClosedEarly, FailureStage::Unseen, turn);
             }
         }
     }
 
     /// Moves bytes both ways, and tells what that came to. Without a word of the poller there is nothing new to be read.
     #[inline]
-    pub(crate) fn drive<T: Time>(
+    pub(crate) fn drive<T: TimeSource>(
         &mut self,
         readiness: EventFlags,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
     ) {
         if !readiness.is_empty() {
             self.note(readiness);
         }
         match &mut self.speaks {
-            Protocol::Http1(http1) if http1.is_free() => {
+            ConnectionProtocol::Http1(http1) if http1.is_free() => {
                 let said = readiness.contains(EventFlags::IN) && !http1.is_quiet(turn);
                 if said || self.peer_closed {
                     self.close(turn);
                 }
             }
-            Protocol::Http1(http1) => {
+            ConnectionProtocol::Http1(http1) => {
                 if let Some(end) = http1.drive(self.peer_closed, turn, desk) {
                     self.ended(end, turn);
                 }
             }
-            Protocol::Http2(_) => self.drive_streams(turn, desk),
-            Protocol::Opening(_) => self.go_on_opening(readiness, turn, desk),
-            Protocol::None => {}
+            ConnectionProtocol::Http2(_) => self.drive_streams(turn, desk),
+            ConnectionProtocol::Opening(_) => self.go_on_opening(readiness, turn, desk),
+            ConnectionProtocol::None => {}
         }
     }
 
@@ -211,63 +214,80 @@ impl<S: Stream> Connection<S> {
     fn note(&mut self, flags: EventFlags) {
         self.peer_closed |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match &mut self.speaks {
-            Protocol::Opening(opening) => opening.link.note_readable(self.peer_closed),
-            Protocol::Http1(http1) => http1.link.note_readable(self.peer_closed),
-            Protocol::Http2(http2) => http2.note_readable(self.peer_closed),
-            Protocol::None => {}
+            ConnectionProtocol::Opening(opening) => opening.link.note_readable(self.peer_closed),
+            ConnectionProtocol::Http1(http1) => http1.link.note_readable(self.peer_closed),
+            ConnectionProtocol::Http2(http2) => http2.note_readable(self.peer_closed),
+            ConnectionProtocol::None => {}
         }
     }
 
     #[cold]
-    fn go_on_opening<T: Time>(&mut self, readiness: EventFlags, turn: &mut Turn<'_, T>, desk: &mut Desk<'_>) {
-        let Protocol::Opening(opening) = &mut self.speaks else { return };
+    fn go_on_opening<T: TimeSource>(
+        &mut self,
+        readiness: EventFlags,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
+    ) {
+        let ConnectionProtocol::Opening(opening) = &mut self.speaks else { return };
         let connected = readiness.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP);
         match opening.advance(connected, turn.path, turn.time, desk.stats) {
             Ok(false) => {}
             Ok(true) => {
                 (self.took, self.idle_since) = (opening.took, opening.since);
-                if let Protocol::Opening(opening) = std::mem::replace(&mut self.speaks, Protocol::None) {
+                if let ConnectionProtocol::Opening(opening) =
+                    std::mem::replace(&mut self.speaks, ConnectionProtocol::None)
+                {
                     self.speaks = opening.open(turn.path);
                 }
-                self.stage = Stage::Open;
+                self.stage = ConnectionStage::Open;
                 let told = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP;
-                self.unheard = readiness.intersects(told) || turn.path.tls.is_some();
-                turn.change(Change::Opened);
+                self.missed_readiness = readiness.intersects(told) || turn.path.tls.is_some();
+                turn.change(ConnectionEvent::Opened);
             }
-            Err(fault) => turn.change(Change::Refused(fault)),
+            Err(fault) => turn.change(ConnectionEvent::Refused(fault)),
         }
     }
 
     /// A request on an HTTP/1.1 connection has ended.
     #[inline]
-    fn ended<T: Time>(&mut self, end: End, turn: &mut Turn<'_, T>) {
-        let End { key, outcome, at } = end;
+    fn ended<T: TimeSource>(&mut self, end: Http1Outcome, turn: &mut ConnectionTurn<'_, T>) {
+        let Http1Outcome { key, outcome, at } = end;
         let reused = self.served > 0;
         match outcome {
             Ok(reusable) => {
                 self.served += 1;
                 self.idle_since = at;
-                turn.tell(Event::Done(key, at));
-                if reusable && self.stage == Stage::Open {
-                    turn.change(Change::Free);
+                turn.tell(RequestEvent::Done(key, at));
+                if reusable && self.stage == ConnectionStage::Open {
+                    turn.change(ConnectionEvent::Free);
                 } else {
                     self.close(turn);
                 }
             }
             Err((cause, progress)) => {
-                turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
+                turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
                 self.close(turn);
             }
         }
     }
 
-    fn failed<T: Time>(&mut self, key: FlightKey, cause: Fault, progress: Progress, turn: &mut Turn<'_, T>) {
-        let failure = Failure { key, cause, progress, reused: self.served > 0, at: turn.time.now() };
-        turn.tell(Event::Failed(failure));
+    fn failed<T: TimeSource>(
+        &mut self,
+        key: InFlightKey,
+        cause: RequestFault,
+        progress: FailureStage,
+        turn: &mut ConnectionTurn<'_, T>,
+    ) {
+        let failure = TransportFailure { key, cause, progress, reused: self.served > 0, at: turn.time.now() };
+        turn.tell(RequestEvent::Failed(failure));
     }
 
-    fn drive_streams<T: Time>(&mut self, turn: &mut Turn<'_, T>, desk: &mut Desk<'_>) {
-        let Protocol::Http2(http2) = &mut self.speaks else { return };
+    fn drive_streams<T: TimeSource>(
+        &mut self,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
+    ) {
+        let ConnectionProtocol::Http2(http2) = &mut self.speaks else { return };
         let served = http2.drive(self.served > 0, turn, desk);
         let (closed, empty) = (http2.is_closed(), http2.load() == 0);
         self.served += served;
@@ -275,61 +295,61 @@ impl<S: Stream> Connection<S> {
             self.idle_since = turn.time.now();
         }
         // What it has still to say to a server that is gone is of no use, and may never leave.
-        let last = self.stage == Stage::Retiring || self.peer_closed;
+        let last = self.stage == ConnectionStage::Retiring || self.peer_closed;
         if closed || last && empty {
             self.close(turn);
         } else if !self.listed && self.capacity() > 0 {
-            turn.change(Change::Free);
+            turn.change(ConnectionEvent::Free);
         }
     }
 
     /// Lets go of a flight that nobody waits for any more.
-    pub(crate) fn cancel<T: Time>(&mut self, key: FlightKey, turn: &mut Turn<'_, T>) {
+    pub(crate) fn cancel<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) {
         match &mut self.speaks {
             // Its answer would be taken for the next one's.
-            Protocol::Http1(http1) => {
+            ConnectionProtocol::Http1(http1) => {
                 http1.take();
                 self.close(turn);
             }
-            Protocol::Http2(http2) => http2.cancel(key),
-            Protocol::Opening(_) | Protocol::None => {}
+            ConnectionProtocol::Http2(http2) => http2.cancel(key),
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => {}
         }
     }
 
     /// No more requests; it ends with the last that it has.
     pub(crate) fn retire(&mut self) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::Retiring;
+        if self.stage == ConnectionStage::Open {
+            self.stage = ConnectionStage::Retiring;
         }
     }
 
     /// The end of it; what is on it has failed with it.
-    pub(crate) fn break_off<T: Time>(&mut self, cause: Fault, turn: &mut Turn<'_, T>) {
+    pub(crate) fn break_off<T: TimeSource>(&mut self, cause: RequestFault, turn: &mut ConnectionTurn<'_, T>) {
         match &mut self.speaks {
-            Protocol::Opening(_) => return turn.change(Change::Refused(cause)),
-            Protocol::Http1(http1) => {
+            ConnectionProtocol::Opening(_) => return turn.change(ConnectionEvent::Refused(cause)),
+            ConnectionProtocol::Http1(http1) => {
                 if let Some(key) = http1.take() {
-                    self.failed(key, cause, Progress::Answering, turn);
+                    self.failed(key, cause, FailureStage::Answering, turn);
                 }
             }
-            Protocol::Http2(http2) => http2.break_off(cause, self.served > 0, turn),
-            Protocol::None => {}
+            ConnectionProtocol::Http2(http2) => http2.break_off(cause, self.served > 0, turn),
+            ConnectionProtocol::None => {}
         }
         self.close(turn);
     }
 
-    fn close<T: Time>(&mut self, turn: &mut Turn<'_, T>) {
-        self.stage = Stage::Retiring;
-        turn.change(Change::Closed);
+    fn close<T: TimeSource>(&mut self, turn: &mut ConnectionTurn<'_, T>) {
+        self.stage = ConnectionStage::Retiring;
+        turn.change(ConnectionEvent::Closed);
     }
 
     /// Lets the network have the stream.
     pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> Option<R> {
         match &self.speaks {
-            Protocol::Opening(opening) => Some(use_it(opening.link.stream())),
-            Protocol::Http1(http1) => Some(use_it(http1.link.stream())),
-            Protocol::Http2(http2) => Some(http2.with_stream(use_it)),
-            Protocol::None => None,
+            ConnectionProtocol::Opening(opening) => Some(use_it(opening.link.stream())),
+            ConnectionProtocol::Http1(http1) => Some(use_it(http1.link.stream())),
+            ConnectionProtocol::Http2(http2) => Some(http2.with_stream(use_it)),
+            ConnectionProtocol::None => None,
         }
     }
 }

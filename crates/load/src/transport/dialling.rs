@@ -1,40 +1,40 @@
 //! Opening connections: as many as their routes lack.
 
-use super::connection::Connection;
-use super::pool::Pool;
-use super::route::{Lack, Speaks};
+use super::connection::PooledConnection;
+use super::pool::ConnectionPool;
+use super::route::{DetectedProtocol, RouteNeed};
 use super::socket::ConnectError;
-use super::{Desk, Event, Network};
+use super::{NetworkBackend, RequestEvent, TransportContext};
 use crate::clock::Nanos;
-use crate::fault::{Fault, NameFault};
+use crate::fault::{NameFault, RequestFault};
 use crate::poller::EventFlags;
 
-impl<N: Network> Pool<N> {
+impl<N: NetworkBackend> ConnectionPool<N> {
     #[cold]
-    pub(super) fn opened(&mut self, index: usize, desk: &mut Desk<'_>) {
+    pub(super) fn opened(&mut self, index: usize, desk: &mut TransportContext<'_>) {
         let connection = &self.connections[index];
         let route = &mut self.routes[connection.route];
         route.opening -= 1;
-        route.speaks = if connection.is_http2() { Speaks::Http2 } else { Speaks::Http1 };
+        route.speaks = if connection.is_http2() { DetectedProtocol::Http2 } else { DetectedProtocol::Http1 };
         route.warmed(&self.limits);
-        self.stirred.push(connection.route);
+        self.routes_to_check.push(connection.route);
         if connection.has_more_to_do() {
-            self.soil(index);
+            self.mark_dirty(index);
         }
-        self.vacant(index, true, desk);
+        self.offer_room(index, true, desk);
     }
 
     /// Opens connections of the listed routes before anybody asks for them: as many as are lacking to so many. Each is the
     /// route's for whoever comes; one that is not to be had is not tried again. Where redirects and lazy targets led is not
     /// warmed.
-    pub(crate) fn warm(&mut self, connections: usize, now: Nanos, desk: &mut Desk<'_>) {
+    pub(crate) fn warm(&mut self, connections: usize, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         let listed: Vec<_> = self.routes.listed().map(|(route, _)| route).collect();
         for route in listed {
             self.routes[route].warm(connections, &self.limits);
-            self.stirred.push(route);
+            self.routes_to_check.push(route);
         }
-        self.attend(desk);
+        self.open_missing(desk);
     }
 
     /// Whether some of these are still being opened.
@@ -44,46 +44,46 @@ impl<N: Network> Pool<N> {
 
     /// The next address gets its chance; after the last the flight that waited longest has none.
     #[cold]
-    pub(super) fn refused(&mut self, index: usize, fault: Fault, desk: &mut Desk<'_>) {
-        let Connection { route, alternatives, .. } = self.connections[index];
+    pub(super) fn refused(&mut self, index: usize, fault: RequestFault, desk: &mut TransportContext<'_>) {
+        let PooledConnection { route, alternatives, .. } = self.connections[index];
         self.close(index);
-        match alternatives.checked_sub(1).filter(|_| matches!(fault, Fault::Connect(_))) {
+        match alternatives.checked_sub(1).filter(|_| matches!(fault, RequestFault::Connect(_))) {
             Some(others) if self.routes[route].wanting() > 0 => self.open(route, Some(others), desk),
             _ => self.disappoint(route, fault),
         }
     }
 
-    fn disappoint(&mut self, route: usize, fault: Fault) {
+    fn disappoint(&mut self, route: usize, fault: RequestFault) {
         match self.routes[route].next(true) {
-            Some(key) => self.events.tell(Event::Unreached(key, fault)),
-            None => self.routes[route].cool(),
+            Some(key) => self.events.push(RequestEvent::NoConnection(key, fault)),
+            None => self.routes[route].cancel_warming(),
         }
     }
 
     /// Opens what routes lack.
     #[inline]
-    pub(super) fn attend(&mut self, desk: &mut Desk<'_>) {
-        if !self.stirred.is_empty() {
+    pub(super) fn open_missing(&mut self, desk: &mut TransportContext<'_>) {
+        if !self.routes_to_check.is_empty() {
             self.attend_to_all(desk);
         }
     }
 
-    fn attend_to_all(&mut self, desk: &mut Desk<'_>) {
-        while let Some(route) = self.stirred.pop() {
+    fn attend_to_all(&mut self, desk: &mut TransportContext<'_>) {
+        while let Some(route) = self.routes_to_check.pop() {
             loop {
-                match self.routes[route].lacks(&self.limits) {
-                    Lack::Nothing => break,
-                    Lack::Connection => self.open(route, None, desk),
-                    Lack::Hope(fault) => self.disappoint(route, fault),
-                    Lack::Addresses if self.routes.ask(route, self.now) => {}
-                    Lack::Addresses => self.disappoint(route, Fault::Resolve(NameFault::Busy)),
+                match self.routes[route].needs(&self.limits) {
+                    RouteNeed::Nothing => break,
+                    RouteNeed::Connection => self.open(route, None, desk),
+                    RouteNeed::Unreachable(fault) => self.disappoint(route, fault),
+                    RouteNeed::Addresses if self.routes.ask(route, self.now) => {}
+                    RouteNeed::Addresses => self.disappoint(route, RequestFault::Resolve(NameFault::Busy)),
                 }
             }
         }
     }
 
     /// Begins a connection; of the addresses of its route only `others` are left to try after this one, if that is known.
-    pub(super) fn open(&mut self, route: usize, others: Option<usize>, desk: &mut Desk<'_>) {
+    pub(super) fn open(&mut self, route: usize, others: Option<usize>, desk: &mut TransportContext<'_>) {
         let opened = self.network.now();
         let (stream, connected, others) = match self.connect(route, others) {
             Ok(made) => made,
@@ -91,8 +91,8 @@ impl<N: Network> Pool<N> {
         };
         self.generation = self.generation.wrapping_add(1);
         let names = (self.generation, self.routes.next_number());
-        let mut connection = Connection::new(stream, route, others, opened, names);
-        connection.once = self.routes[route].path.once;
+        let mut connection = PooledConnection::new(stream, route, others, opened, names);
+        connection.single_request = self.routes[route].path.single_request;
         let index = self.connections.insert(connection);
         let token = self.token(index);
         self.routes[route].open += 1;
@@ -112,26 +112,26 @@ impl<N: Network> Pool<N> {
         &mut self,
         route: usize,
         mut others: Option<usize>,
-    ) -> Result<(N::Stream, bool, usize), Fault> {
+    ) -> Result<(N::Stream, bool, usize), RequestFault> {
         loop {
-            let missing = Fault::Resolve(self.routes[route].addresses.missing);
+            let missing = RequestFault::Resolve(self.routes[route].addresses.missing);
             let (address, addresses) = self.routes[route].addresses.next().ok_or(missing)?;
             let left = others.unwrap_or(addresses - 1);
             let source = self.limits.sources.next(address)?;
             match (self.network.connect(address, source), source) {
                 (Ok((stream, connected)), _) => return Ok((stream, connected, left)),
                 (Err(ConnectError::Peer(_)), _) if left > 0 => others = Some(left - 1),
-                (Err(ConnectError::Peer(error)), _) => return Err(Fault::Connect(error.kind())),
-                (Err(ConnectError::Local(error)), None) => return Err(Fault::Local(error.kind())),
+                (Err(ConnectError::Peer(error)), _) => return Err(RequestFault::Connect(error.kind())),
+                (Err(ConnectError::Local(error)), None) => return Err(RequestFault::Local(error.kind())),
                 (Err(ConnectError::Local(error)), Some(source)) => {
-                    return Err(Fault::Source(source, error.kind()));
+                    return Err(RequestFault::Source(source, error.kind()));
                 }
             }
         }
     }
 
     /// Gives up connections of which a step of their opening takes too long; whoever waits gets a new one.
-    pub(crate) fn look_after(&mut self, now: Nanos, desk: &mut Desk<'_>) {
+    pub(crate) fn expire_attempts(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         let mut attempts = std::mem::take(&mut self.attempts);
         attempts.retain(|&token| {
@@ -139,22 +139,22 @@ impl<N: Network> Pool<N> {
             let since = self.connections[index].opening_since();
             let late = since.is_some_and(|since| now.saturating_sub(since) >= self.limits.step);
             if late {
-                self.routes[self.connections[index].route].cool();
+                self.routes[self.connections[index].route].cancel_warming();
                 self.close(index);
             }
             since.is_some() && !late
         });
         self.attempts = attempts;
-        self.attend(desk);
+        self.open_missing(desk);
     }
 
     /// Takes the addresses that have been found.
     #[inline]
-    pub(crate) fn adopt_resolved(&mut self, now: Nanos, desk: &mut Desk<'_>) {
+    pub(crate) fn adopt_resolved(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         while let Some(route) = self.routes.adopt(now, desk.stats) {
-            self.stirred.push(route);
+            self.routes_to_check.push(route);
         }
-        self.attend(desk);
+        self.open_missing(desk);
     }
 }

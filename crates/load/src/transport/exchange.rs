@@ -5,15 +5,17 @@
 
 use std::mem::MaybeUninit;
 
-use seawall_http::request::header_room;
-use seawall_http::{Body, BodyDecoder, Header, Limits, Parsed, ResponseError, ResponseHead, parse_response};
+use seawall_http::request::header_buffer;
+use seawall_http::{
+    BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, ResponseError, ResponseHead, parse_response,
+};
 
-use crate::fault::Fault;
-use crate::record::{Headers, Record};
+use crate::fault::RequestFault;
+use crate::record::{Record, ResponseHeaders};
 
 /// A head may be larger than what the agent accepts: servers in the field set many cookies. Go allows 10 MiB and any
 /// number of lines (net/http `Transport.MaxResponseHeaderBytes`), for which nobody here waits.
-pub(super) const LIMITS: Limits = Limits { head: 256 * 1024, target: 0 };
+pub(super) const LIMITS: HeadLimits = HeadLimits { head: 256 * 1024, target: 0 };
 
 /// Most lines of a head. Room for so many costs a tenth of the time that an ordinary head takes, so it is only made for
 /// one that needs it.
@@ -24,7 +26,7 @@ const MOST_INTERIM: u8 = 16;
 
 /// Where in an answer we are.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct ResponseParser {
     stage: Stage,
     /// The start of a head that came in pieces.
     held: Vec<u8>,
@@ -39,7 +41,7 @@ enum Stage {
 
 /// What the bytes so far amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ParseProgress {
     /// Not the end.
     More,
     /// The answer is complete. False when bytes came after its end: the connection cannot be trusted further.
@@ -48,26 +50,26 @@ pub(crate) enum Step {
 
 /// What an answer said, as far as the run wants to know.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,
     pub(crate) bytes_in: u64,
     /// Of a redirect that is to be followed.
     pub(crate) location: Option<String>,
-    pub(crate) kept: Kept,
+    pub(crate) kept: ResponseCapture,
 }
 
 /// What a record needs of an answer; its buffers are used again for the next.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct ResponseCapture {
     pub(crate) reason: String,
-    pub(crate) headers: Headers,
+    pub(crate) headers: ResponseHeaders,
     pub(crate) body: Vec<u8>,
 }
 
 /// What to keep of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Keep {
+pub(crate) struct CaptureOptions {
     pub(crate) location: bool,
     /// Headers, and so many bytes of the body; `None` keeps nothing.
     pub(crate) record: Option<usize>,
@@ -75,10 +77,10 @@ pub(crate) struct Keep {
     pub(crate) carriage: bool,
 }
 
-impl Kept {
+impl ResponseCapture {
     /// Fills the answer's part of a record and takes the record's buffers in exchange. As in vegeta, a failure leaves
     /// no status and no headers, and a status outside 200 to 399 is an error that reads like the status line.
-    pub(crate) fn move_into(&mut self, record: &mut Record, outcome: Result<u16, Fault>) {
+    pub(crate) fn move_into(&mut self, record: &mut Record, outcome: Result<u16, RequestFault>) {
         use std::fmt::Write as _;
         match outcome {
             // Writing to a string cannot fail.
@@ -95,7 +97,7 @@ impl Kept {
     }
 }
 
-impl Answer {
+impl ReceivedResponse {
     pub(crate) fn clear(&mut self) {
         self.status = 0;
         self.keep_alive = false;
@@ -106,7 +108,7 @@ impl Answer {
         self.kept.body.clear();
     }
 
-    fn begin(&mut self, head: &ResponseHead<'_, '_>, keep: Keep) {
+    fn begin(&mut self, head: &ResponseHead<'_, '_>, keep: CaptureOptions) {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
         if keep.location && is_redirect(head.status) {
@@ -123,7 +125,7 @@ impl Answer {
     }
 
     /// The head of an answer over HTTP/2, which has no reason phrase.
-    pub(crate) fn begin_http2<B>(&mut self, head: &http::Response<B>, keep: Keep) {
+    pub(crate) fn begin_http2<B>(&mut self, head: &http::Response<B>, keep: CaptureOptions) {
         self.status = head.status().as_u16();
         if keep.location && is_redirect(self.status) {
             let named = head.headers().get(http::header::LOCATION);
@@ -138,7 +140,7 @@ impl Answer {
         }
     }
 
-    pub(crate) fn data(&mut self, data: &[u8], keep: Keep) {
+    pub(crate) fn data(&mut self, data: &[u8], keep: CaptureOptions) {
         self.bytes_in += data.len() as u64;
         if let Some(most) = keep.record {
             let room = most.saturating_sub(self.kept.body.len());
@@ -157,7 +159,7 @@ fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-impl Exchange {
+impl ResponseParser {
     pub(crate) fn new() -> Self {
         Self { stage: Stage::Head, held: Vec::new(), interim: 0 }
     }
@@ -180,14 +182,14 @@ impl Exchange {
         &mut self,
         input: &[u8],
         method: &str,
-        keep: Keep,
-        answer: &mut Answer,
-    ) -> Result<Step, Fault> {
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
+    ) -> Result<ParseProgress, RequestFault> {
         if !self.held.is_empty() {
             return self.feed_joined(input, method, keep, answer);
         }
         let (step, taken) = self.advance(input, method, keep, answer)?;
-        if taken < input.len() && step == Step::More {
+        if taken < input.len() && step == ParseProgress::More {
             self.held.extend_from_slice(&input[taken..]);
         }
         Ok(step)
@@ -198,9 +200,9 @@ impl Exchange {
         &mut self,
         input: &[u8],
         method: &str,
-        keep: Keep,
-        answer: &mut Answer,
-    ) -> Result<Step, Fault> {
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
+    ) -> Result<ParseProgress, RequestFault> {
         let mut joined = std::mem::take(&mut self.held);
         joined.extend_from_slice(input);
         let (step, taken) = self.advance(&joined, method, keep, answer)?;
@@ -214,25 +216,25 @@ impl Exchange {
         &mut self,
         bytes: &[u8],
         method: &str,
-        keep: Keep,
-        answer: &mut Answer,
-    ) -> Result<(Step, usize), Fault> {
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
+    ) -> Result<(ParseProgress, usize), RequestFault> {
         let mut at = 0;
         loop {
             match &mut self.stage {
                 Stage::Head => match self.head(&bytes[at..], method, keep, answer)? {
                     Some(taken) => at += taken,
-                    None => return Ok((Step::More, at)),
+                    None => return Ok((ParseProgress::More, at)),
                 },
                 Stage::Body(decoder) => match decoder.decode(&bytes[at..])? {
-                    Body::Data(data, taken) => {
+                    BodyEvent::Data(data, taken) => {
                         answer.data(data, keep);
                         at += taken;
                     }
-                    Body::More(taken) => return Ok((Step::More, at + taken)),
-                    Body::End(taken) => {
+                    BodyEvent::More(taken) => return Ok((ParseProgress::More, at + taken)),
+                    BodyEvent::End(taken) => {
                         at += taken;
-                        return Ok((Step::Done { clean: at == bytes.len() }, at));
+                        return Ok((ParseProgress::Done { clean: at == bytes.len() }, at));
                     }
                 },
             }
@@ -244,10 +246,10 @@ impl Exchange {
         &mut self,
         bytes: &[u8],
         method: &str,
-        keep: Keep,
-        answer: &mut Answer,
-    ) -> Result<Option<usize>, Fault> {
-        let mut room = header_room();
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
+    ) -> Result<Option<usize>, RequestFault> {
+        let mut room = header_buffer();
         match parse_response(bytes, method, &mut room, &LIMITS) {
             Err(ResponseError::TooLarge) => self.long_head(bytes, method, keep, answer),
             parsed => self.accept(parsed?, keep, answer),
@@ -261,9 +263,9 @@ impl Exchange {
         &mut self,
         bytes: &[u8],
         method: &str,
-        keep: Keep,
-        answer: &mut Answer,
-    ) -> Result<Option<usize>, Fault> {
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
+    ) -> Result<Option<usize>, RequestFault> {
         let mut room: [MaybeUninit<Header<'_>>; MOST_LINES] = [const { MaybeUninit::uninit() }; MOST_LINES];
         let parsed = parse_response(bytes, method, &mut room, &LIMITS)?;
         self.accept(parsed, keep, answer)
@@ -273,9 +275,9 @@ impl Exchange {
     fn accept(
         &mut self,
         parsed: Parsed<ResponseHead<'_, '_>>,
-        keep: Keep,
-        answer: &mut Answer,
-    ) -> Result<Option<usize>, Fault> {
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
+    ) -> Result<Option<usize>, RequestFault> {
         match parsed {
             Parsed::Partial => Ok(None),
             // 101 is final: nobody here asked for another protocol.
@@ -293,12 +295,12 @@ impl Exchange {
     }
 
     /// The server has closed its side: the end of the answer if its framing says so, else a fault.
-    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+    pub(crate) fn end(&mut self) -> Result<(), RequestFault> {
         match &self.stage {
-            Stage::Body(decoder) if decoder.finish() => Ok(()),
-            Stage::Body(_) => Err(Fault::Cut),
-            Stage::Head if self.is_untouched() => Err(Fault::ClosedEarly),
-            Stage::Head => Err(Fault::Cut),
+            Stage::Body(decoder) if decoder.is_complete_at_eof() => Ok(()),
+            Stage::Body(_) => Err(RequestFault::Truncated),
+            Stage::Head if self.is_untouched() => Err(RequestFault::ClosedEarly),
+            Stage::Head => Err(RequestFault::Truncated),
         }
     }
 }
@@ -310,17 +312,17 @@ mod reference;
 mod tests {
     use super::*;
 
-    const ALL: Keep = Keep { location: true, record: Some(usize::MAX), carriage: false };
+    const ALL: CaptureOptions = CaptureOptions { location: true, record: Some(usize::MAX), carriage: false };
 
     /// The answer that `bytes` make in pieces of `step`, and whether they end clean.
-    fn answer(bytes: &[u8], step: usize) -> Result<(Step, Answer), Fault> {
-        let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
-        let mut last = Step::More;
+    fn answer(bytes: &[u8], step: usize) -> Result<(ParseProgress, ReceivedResponse), RequestFault> {
+        let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
+        let mut last = ParseProgress::More;
         for piece in bytes.chunks(step) {
-            assert_eq!(last, Step::More);
+            assert_eq!(last, ParseProgress::More);
             last = exchange.feed(piece, "GET", ALL, &mut answer)?;
         }
-        if last == Step::More {
+        if last == ParseProgress::More {
             exchange.end()?;
         }
         Ok((last, answer))
@@ -332,7 +334,7 @@ mod tests {
             Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: u\r\n\r\n";
         for step in 1..=bytes.len() {
             let (last, answer) = answer(bytes, step).unwrap();
-            assert_eq!(last, Step::Done { clean: true }, "{step}");
+            assert_eq!(last, ParseProgress::Done { clean: true }, "{step}");
             assert_eq!((answer.status, answer.bytes_in, answer.keep_alive), (404, 5, true), "{step}");
             assert_eq!(
                 (answer.kept.reason.as_str(), answer.kept.body.as_slice()),
@@ -345,32 +347,39 @@ mod tests {
     #[test]
     fn the_close_ends_a_body_only_where_it_may() {
         assert_eq!(answer(b"HTTP/1.1 200 OK\r\n\r\nabc", 9).unwrap().1.bytes_in, 3);
-        assert_eq!(answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc", 9).unwrap_err(), Fault::Cut);
-        assert_eq!(answer(b"HTTP/1.1 20", 99).unwrap_err(), Fault::Cut);
-        assert_eq!(answer(b"", 1).unwrap_err(), Fault::ClosedEarly);
+        assert_eq!(
+            answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc", 9).unwrap_err(),
+            RequestFault::Truncated
+        );
+        assert_eq!(answer(b"HTTP/1.1 20", 99).unwrap_err(), RequestFault::Truncated);
+        assert_eq!(answer(b"", 1).unwrap_err(), RequestFault::ClosedEarly);
     }
 
     #[test]
     fn bytes_after_the_end_spoil_the_connection_not_the_answer() {
         let (last, answer) = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc", 99).unwrap();
-        assert_eq!((last, answer.bytes_in), (Step::Done { clean: false }, 1));
+        assert_eq!((last, answer.bytes_in), (ParseProgress::Done { clean: false }, 1));
     }
 
     #[test]
     fn endless_interim_answers_are_refused() {
         let bytes = b"HTTP/1.1 102 Processing\r\n\r\n".repeat(17);
-        assert!(matches!(answer(&bytes, 7), Err(Fault::Head(_))));
+        assert!(matches!(answer(&bytes, 7), Err(RequestFault::Head(_))));
     }
 
     #[test]
     fn only_what_is_asked_for_is_kept() {
-        let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
+        let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
         let bytes = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nabcd";
-        exchange.feed(bytes, "GET", Keep { location: true, ..Keep::default() }, &mut answer).unwrap();
+        exchange
+            .feed(bytes, "GET", CaptureOptions { location: true, ..CaptureOptions::default() }, &mut answer)
+            .unwrap();
         assert_eq!((answer.location.as_deref(), answer.kept.body.len()), (Some("/x"), 0));
         assert!(answer.kept.headers.is_absent());
-        let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
-        exchange.feed(bytes, "GET", Keep { record: Some(3), ..Keep::default() }, &mut answer).unwrap();
+        let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
+        exchange
+            .feed(bytes, "GET", CaptureOptions { record: Some(3), ..CaptureOptions::default() }, &mut answer)
+            .unwrap();
         assert_eq!((answer.location, answer.kept.body.as_slice(), answer.bytes_in), (None, &b"abc"[..], 4));
     }
 }

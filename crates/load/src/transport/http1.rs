@@ -1,20 +1,20 @@
 //! HTTP/1.1 on an open link: one request at a time.
 
-use super::exchange::{Answer, Exchange, Keep, Step};
-use super::link::Link;
-use super::socket::Moved;
-use super::{Budget, Desk, Event, Progress, Stream, Time, Turn};
+use super::exchange::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
+use super::link::MaybeTlsStream;
+use super::socket::IoProgress;
+use super::{ConnectionTurn, FailureStage, ReadBudget, RequestEvent, Stream, TimeSource, TransportContext};
 use crate::clock::Nanos;
-use crate::fault::Fault;
-use crate::flights::FlightKey;
-use crate::request::Request;
+use crate::fault::RequestFault;
+use crate::flights::InFlightKey;
+use crate::request::PreparedRequest;
 
 /// One request at a time.
 #[derive(Debug)]
-pub(crate) struct Http1<S> {
-    pub(crate) link: Link<S>,
-    flight: Option<FlightKey>,
-    exchange: Exchange,
+pub(crate) struct Http1Connection<S> {
+    pub(crate) link: MaybeTlsStream<S>,
+    flight: Option<InFlightKey>,
+    exchange: ResponseParser,
     /// Bytes of the request that the link has taken.
     written: usize,
     /// The system has taken all of it, also what TLS held.
@@ -25,10 +25,10 @@ pub(crate) struct Http1<S> {
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct End {
-    pub(crate) key: FlightKey,
+pub(crate) struct Http1Outcome {
+    pub(crate) key: InFlightKey,
     /// Whether the connection may carry another one; or why there is no answer, and how far it had come.
-    pub(crate) outcome: Result<bool, (Fault, Progress)>,
+    pub(crate) outcome: Result<bool, (RequestFault, FailureStage)>,
     pub(crate) at: Nanos,
 }
 
@@ -40,9 +40,9 @@ enum Received {
     Done { clean: bool },
 }
 
-impl<S: Stream> Http1<S> {
-    pub(crate) fn new(link: Link<S>) -> Self {
-        Self { link, flight: None, exchange: Exchange::new(), written: 0, wrote: false, headed: false }
+impl<S: Stream> Http1Connection<S> {
+    pub(crate) fn new(link: MaybeTlsStream<S>) -> Self {
+        Self { link, flight: None, exchange: ResponseParser::new(), written: 0, wrote: false, headed: false }
     }
 
     #[inline]
@@ -52,39 +52,39 @@ impl<S: Stream> Http1<S> {
 
     /// Whether a server that nobody has asked says nothing; what TLS has to say for itself is nothing.
     #[cold]
-    pub(crate) fn is_quiet<T: Time>(&mut self, turn: &mut Turn<'_, T>) -> bool {
-        matches!(self.link.read(turn.budget.scratch), Ok(Moved::Later))
+    pub(crate) fn is_quiet<T: TimeSource>(&mut self, turn: &mut ConnectionTurn<'_, T>) -> bool {
+        matches!(self.link.read(turn.budget.scratch), Ok(IoProgress::WouldBlock))
     }
 
     /// The flight on it, which is let go.
-    pub(crate) fn take(&mut self) -> Option<FlightKey> {
+    pub(crate) fn take(&mut self) -> Option<InFlightKey> {
         self.flight.take()
     }
 
     /// Takes a flight on, and writes what the link takes of its request.
     #[inline]
-    pub(crate) fn begin<T: Time>(
+    pub(crate) fn begin<T: TimeSource>(
         &mut self,
-        key: FlightKey,
+        key: InFlightKey,
         now: Nanos,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
-    ) -> Option<End> {
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
+    ) -> Option<Http1Outcome> {
         self.flight = Some(key);
         (self.written, self.wrote, self.headed) = (0, false, false);
         self.exchange.reset();
-        turn.tell(Event::Sent(key, now));
+        turn.tell(RequestEvent::Sent(key, now));
         self.write(key, turn, desk).err().map(|fault| self.unwritable(key, fault, turn, desk))
     }
 
     /// Goes on with the request and the answer.
     #[inline]
-    pub(crate) fn drive<T: Time>(
+    pub(crate) fn drive<T: TimeSource>(
         &mut self,
         peer_closed: bool,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
-    ) -> Option<End> {
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
+    ) -> Option<Http1Outcome> {
         let key = self.flight?;
         if !self.wrote
             && let Err(fault) = self.write(key, turn, desk)
@@ -105,37 +105,42 @@ impl<S: Stream> Http1<S> {
 
     /// Tells when the answer has begun.
     #[inline]
-    fn look<T: Time>(&mut self, key: FlightKey, turn: &mut Turn<'_, T>) -> Nanos {
+    fn look<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) -> Nanos {
         let at = turn.time.now();
         if !self.headed && !self.exchange.is_untouched() {
             self.headed = true;
-            turn.tell(Event::Head(key, at));
+            turn.tell(RequestEvent::Head(key, at));
         }
         at
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "how its callers end")]
     #[inline]
-    fn end(&mut self, key: FlightKey, outcome: Result<bool, (Fault, Progress)>, at: Nanos) -> Option<End> {
+    fn end(
+        &mut self,
+        key: InFlightKey,
+        outcome: Result<bool, (RequestFault, FailureStage)>,
+        at: Nanos,
+    ) -> Option<Http1Outcome> {
         self.flight = None;
-        Some(End { key, outcome, at })
+        Some(Http1Outcome { key, outcome, at })
     }
 
-    fn progress(&self) -> Progress {
-        if self.exchange.is_untouched() { Progress::Sent } else { Progress::Answering }
+    fn progress(&self) -> FailureStage {
+        if self.exchange.is_untouched() { FailureStage::Sent } else { FailureStage::Answering }
     }
 
     #[inline]
-    fn write<T: Time>(
+    fn write<T: TimeSource>(
         &mut self,
-        key: FlightKey,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
-    ) -> Result<(), Fault> {
+        key: InFlightKey,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
+    ) -> Result<(), RequestFault> {
         let (request, _) = desk.call(key);
         self.wrote = self.link.write_all(request.bytes(), &mut self.written)?;
         if self.wrote {
-            turn.tell(Event::Wrote(key, turn.time.now()));
+            turn.tell(RequestEvent::Wrote(key, turn.time.now()));
         }
         Ok(())
     }
@@ -143,15 +148,15 @@ impl<S: Stream> Http1<S> {
     /// A request cannot be written. A server that closes while it is being written to may have said why (RFC 9112,
     /// section 9.5).
     #[cold]
-    fn unwritable<T: Time>(
+    fn unwritable<T: TimeSource>(
         &mut self,
-        key: FlightKey,
-        fault: Fault,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
-    ) -> End {
+        key: InFlightKey,
+        fault: RequestFault,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
+    ) -> Http1Outcome {
         let (request, answer) = desk.call(key);
-        let heard = matches!(fault, Fault::Broken(_))
+        let heard = matches!(fault, RequestFault::Broken(_))
             && matches!(
                 self.receive(&mut turn.budget, request, turn.keep, answer, true),
                 Ok(Received::Done { .. })
@@ -159,23 +164,23 @@ impl<S: Stream> Http1<S> {
         let at = self.look(key, turn);
         self.flight = None;
         let outcome = if heard { Ok(false) } else { Err((fault, self.progress())) };
-        End { key, outcome, at }
+        Http1Outcome { key, outcome, at }
     }
 
     #[inline]
     fn receive(
         &mut self,
-        budget: &mut Budget<'_>,
-        request: &Request,
-        keep: Keep,
-        answer: &mut Answer,
+        budget: &mut ReadBudget<'_>,
+        request: &PreparedRequest,
+        keep: CaptureOptions,
+        answer: &mut ReceivedResponse,
         peer_closed: bool,
-    ) -> Result<Received, Fault> {
+    ) -> Result<Received, RequestFault> {
         let room = budget.scratch.len();
-        for _ in 0..Budget::READS {
+        for _ in 0..ReadBudget::READS {
             let count = match self.link.read(budget.scratch)? {
-                Moved::Bytes(count) => count,
-                Moved::Later => return Ok(Received::More),
+                IoProgress::Bytes(count) => count,
+                IoProgress::WouldBlock => return Ok(Received::More),
             };
             if count == 0 {
                 self.exchange.end()?;
@@ -183,7 +188,7 @@ impl<S: Stream> Http1<S> {
             }
             let more = self.link.may_have_more(count, room);
             let input = &budget.scratch[..count];
-            if let Step::Done { clean } = self.exchange.feed(input, &request.method, keep, answer)? {
+            if let ParseProgress::Done { clean } = self.exchange.feed(input, &request.method, keep, answer)? {
                 // A full buffer may be the end of an answer by chance: what follows it is not known.
                 return Ok(Received::Done { clean: clean && count < room });
             }

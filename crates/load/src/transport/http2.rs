@@ -18,13 +18,15 @@ use h2::{Reason, RecvStream, SendStream};
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::link::Link;
-use super::socket::Moved;
-use super::{Desk, Event, Failure, Progress, Stream, Time, Turn};
+use super::link::MaybeTlsStream;
+use super::socket::IoProgress;
+use super::{
+    ConnectionTurn, FailureStage, RequestEvent, Stream, TimeSource, TransportContext, TransportFailure,
+};
 use crate::clock::Nanos;
-use crate::fault::Fault;
-use crate::flights::FlightKey;
-use crate::request::Request;
+use crate::fault::RequestFault;
+use crate::flights::InFlightKey;
+use crate::request::PreparedRequest;
 
 /// Bytes that the server may send before we say more. Answers are thrown away at once, so this costs nothing.
 const STREAM_WINDOW: u32 = 1 << 24;
@@ -44,8 +46,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(10);
 const LATE: usize = 1 << 20;
 
 /// An HTTP/2 connection.
-pub(crate) struct Http2<S: 'static> {
-    wire: Wire<S>,
+pub(crate) struct Http2Connection<S: 'static> {
+    wire: LinkHandle<S>,
     state: State<S>,
     streams: Slab<Call>,
     /// Streams of which something has still to leave.
@@ -56,23 +58,26 @@ pub(crate) struct Http2<S: 'static> {
     spare: Vec<usize>,
     /// A waker per place, made once.
     wakers: Vec<Waker>,
-    again: Arc<Again>,
+    again: Arc<ConnectionWaker>,
     /// Most streams at once, on this side.
     most: usize,
 }
 
-type Opening<S> =
-    Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection<Wire<S>, Bytes>), h2::Error>> + Send>>;
+type Opening<S> = Pin<
+    Box<
+        dyn Future<Output = Result<(SendRequest<Bytes>, Connection<LinkHandle<S>, Bytes>), h2::Error>> + Send,
+    >,
+>;
 
 enum State<S: 'static> {
     Opening(Opening<S>),
-    Open { requests: SendRequest<Bytes>, connection: Box<Connection<Wire<S>, Bytes>> },
+    Open { requests: SendRequest<Bytes>, connection: Box<Connection<LinkHandle<S>, Bytes>> },
     Closed,
 }
 
 /// One request and its answer.
 struct Call {
-    key: FlightKey,
+    key: InFlightKey,
     /// Its head has left.
     sent: bool,
     body: Body,
@@ -92,20 +97,20 @@ enum Awaited {
     Body(RecvStream),
 }
 
-impl<S: 'static> std::fmt::Debug for Http2<S> {
+impl<S: 'static> std::fmt::Debug for Http2Connection<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Http2").field("streams", &self.streams.len()).finish_non_exhaustive()
     }
 }
 
-impl<S: Stream> Http2<S> {
+impl<S: Stream> Http2Connection<S> {
     /// Begins with the preface, which fits the empty buffer of a new socket; whoever calls has done the TLS handshake.
-    pub(crate) fn new(link: Link<S>, most: usize) -> Self {
-        let wire = Wire(Arc::new(Mutex::new(Line {
+    pub(crate) fn new(link: MaybeTlsStream<S>, most: usize) -> Self {
+        let wire = LinkHandle(Arc::new(Mutex::new(LinkState {
             link,
             left: 0,
             spent: false,
-            heard: Heard::Some,
+            heard: ReadableState::Some,
             blocked: false,
             broken: None,
         })));
@@ -158,17 +163,21 @@ impl<S: Stream> Http2<S> {
         matches!(self.state, State::Closed)
     }
 
-    /// Puts a request on a new stream. It leaves with the next [`Http2::drive`].
-    pub(crate) fn begin(&mut self, key: FlightKey, request: &Request) -> Result<(), (Fault, Progress)> {
-        let unseen = (Fault::RefusedStream, Progress::Unseen);
+    /// Puts a request on a new stream. It leaves with the next [`Http2Connection::drive`].
+    pub(crate) fn begin(
+        &mut self,
+        key: InFlightKey,
+        request: &PreparedRequest,
+    ) -> Result<(), (RequestFault, FailureStage)> {
+        let unseen = (RequestFault::RefusedStream, FailureStage::Unseen);
         let State::Open { requests, .. } = &mut self.state else { return Err(unseen) };
-        let (head, body) = request.http2().ok_or((Fault::Http2, Progress::Answering))?;
+        let (head, body) = request.http2().ok_or((RequestFault::Http2, FailureStage::Answering))?;
         let (answer, sending) = requests.send_request(head, body.is_empty()).map_err(|_| unseen)?;
         let body = if body.is_empty() { Body::Nothing } else { Body::Rest(sending, body) };
         let call = Call { key, sent: false, body, answer: Awaited::Head(answer) };
         let place = self.streams.insert(call);
         while self.wakers.len() <= place {
-            let news = News { place: self.wakers.len(), ready: Arc::clone(&self.ready) };
+            let news = StreamWaker { place: self.wakers.len(), ready: Arc::clone(&self.ready) };
             self.wakers.push(Waker::from(Arc::new(news)));
         }
         self.streams[place].body.go_on(&mut Context::from_waker(&self.wakers[place]));
@@ -177,8 +186,8 @@ impl<S: Stream> Http2<S> {
         Ok(())
     }
 
-    /// Lets go of a flight: the stream is reset with the next [`Http2::drive`], the connection stays.
-    pub(crate) fn cancel(&mut self, key: FlightKey) {
+    /// Lets go of a flight: the stream is reset with the next [`Http2Connection::drive`], the connection stays.
+    pub(crate) fn cancel(&mut self, key: InFlightKey) {
         let place = self.streams.iter().find_map(|(place, call)| (call.key == key).then_some(place));
         if let Some(place) = place {
             self.remove(place);
@@ -191,12 +200,12 @@ impl<S: Stream> Http2<S> {
     }
 
     /// Moves bytes both ways and finishes what can be finished. Says how many answers it brought; afterwards
-    /// [`Http2::is_closed`] tells whether it can be used any further.
-    pub(crate) fn drive<T: Time>(
+    /// [`Http2Connection::is_closed`] tells whether it can be used any further.
+    pub(crate) fn drive<T: TimeSource>(
         &mut self,
         reused: bool,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
     ) -> u64 {
         let waker = Waker::from(Arc::clone(&self.again));
         let mut context = Context::from_waker(&waker);
@@ -249,23 +258,28 @@ impl<S: Stream> Http2<S> {
     }
 
     /// The end of the connection, and of all that is on it.
-    pub(crate) fn break_off<T: Time>(&mut self, cause: Fault, reused: bool, turn: &mut Turn<'_, T>) {
+    pub(crate) fn break_off<T: TimeSource>(
+        &mut self,
+        cause: RequestFault,
+        reused: bool,
+        turn: &mut ConnectionTurn<'_, T>,
+    ) {
         self.wire.lock().broken.get_or_insert(cause);
         self.end(reused, turn);
     }
 
-    fn end<T: Time>(&mut self, reused: bool, turn: &mut Turn<'_, T>) {
+    fn end<T: TimeSource>(&mut self, reused: bool, turn: &mut ConnectionTurn<'_, T>) {
         self.state = State::Closed;
         self.leaving.clear();
         let at = turn.time.now();
         for (_, Call { key, sent, answer, .. }) in std::mem::take(&mut self.streams) {
             let (cause, progress) = self.lost(sent, matches!(answer, Awaited::Body(_)));
-            turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
+            turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
         }
     }
 
     /// What the library had has left for the system, unless the link took no more.
-    fn tell_what_left<T: Time>(&mut self, before: Nanos, turn: &mut Turn<'_, T>) {
+    fn tell_what_left<T: TimeSource>(&mut self, before: Nanos, turn: &mut ConnectionTurn<'_, T>) {
         if self.leaving.is_empty() || self.wire.lock().blocked {
             return;
         }
@@ -274,20 +288,20 @@ impl<S: Stream> Http2<S> {
             let call = &mut streams[place];
             call.leave(before, turn);
             if matches!(call.body, Body::Nothing) {
-                turn.tell(Event::Wrote(call.key, after));
+                turn.tell(RequestEvent::Wrote(call.key, after));
             }
             matches!(call.body, Body::Rest(..))
         });
     }
 
     /// Looks at one stream that has news. True when its answer is complete.
-    fn advance<T: Time>(
+    fn advance<T: TimeSource>(
         &mut self,
         place: usize,
         before: Nanos,
         reused: bool,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
     ) -> bool {
         let Some(call) = self.streams.get_mut(place) else { return false };
         let mut context = Context::from_waker(&self.wakers[place]);
@@ -297,10 +311,10 @@ impl<S: Stream> Http2<S> {
         let Call { key, sent, .. } = self.remove(place);
         let at = turn.time.now();
         match &outcome {
-            Ok(()) => turn.tell(Event::Done(key, at)),
+            Ok(()) => turn.tell(RequestEvent::Done(key, at)),
             Err(error) => {
                 let (cause, progress) = self.failure(error, sent, answering);
-                turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
+                turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
             }
         }
         outcome.is_ok()
@@ -309,47 +323,51 @@ impl<S: Stream> Http2<S> {
     /// A refused stream was not looked at by the server, nor was one beyond the last that its GOAWAY names, which are those
     /// that the library gives this error to; one whose connection went before any answer is in the position of a request
     /// on an HTTP/1.1 connection that closed.
-    fn failure(&self, error: &h2::Error, sent: bool, answering: bool) -> (Fault, Progress) {
+    fn failure(&self, error: &h2::Error, sent: bool, answering: bool) -> (RequestFault, FailureStage) {
         let unseen = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away();
         if !answering && error.is_remote() && unseen {
-            return (Fault::RefusedStream, Progress::Unseen);
+            return (RequestFault::RefusedStream, FailureStage::Unseen);
         }
-        if error.is_io() { self.lost(sent, answering) } else { (Fault::Http2, Progress::Answering) }
+        if error.is_io() {
+            self.lost(sent, answering)
+        } else {
+            (RequestFault::Http2, FailureStage::Answering)
+        }
     }
 
     /// What became of a request whose connection ended.
-    fn lost(&self, sent: bool, answering: bool) -> (Fault, Progress) {
+    fn lost(&self, sent: bool, answering: bool) -> (RequestFault, FailureStage) {
         let broken = self.wire.lock().broken;
         match (answering, sent) {
-            (true, _) => (broken.unwrap_or(Fault::Cut), Progress::Answering),
-            (false, true) => (broken.unwrap_or(Fault::ClosedEarly), Progress::Sent),
-            (false, false) => (broken.unwrap_or(Fault::ClosedEarly), Progress::Unseen),
+            (true, _) => (broken.unwrap_or(RequestFault::Truncated), FailureStage::Answering),
+            (false, true) => (broken.unwrap_or(RequestFault::ClosedEarly), FailureStage::Sent),
+            (false, false) => (broken.unwrap_or(RequestFault::ClosedEarly), FailureStage::Unseen),
         }
     }
 }
 
 impl Call {
     /// Its head has left.
-    fn leave<T: Time>(&mut self, at: Nanos, turn: &mut Turn<'_, T>) {
+    fn leave<T: TimeSource>(&mut self, at: Nanos, turn: &mut ConnectionTurn<'_, T>) {
         if !std::mem::replace(&mut self.sent, true) {
-            turn.tell(Event::Sent(self.key, at));
+            turn.tell(RequestEvent::Sent(self.key, at));
         }
     }
 
     /// Takes what there is of the answer.
-    fn receive<T: Time>(
+    fn receive<T: TimeSource>(
         &mut self,
         before: Nanos,
         context: &mut Context<'_>,
-        turn: &mut Turn<'_, T>,
-        desk: &mut Desk<'_>,
+        turn: &mut ConnectionTurn<'_, T>,
+        desk: &mut TransportContext<'_>,
     ) -> Poll<Result<(), h2::Error>> {
         loop {
             match &mut self.answer {
                 Awaited::Head(response) => {
                     let response = ready!(Pin::new(response).poll(context))?;
                     self.leave(before, turn);
-                    turn.tell(Event::Head(self.key, turn.time.now()));
+                    turn.tell(RequestEvent::Head(self.key, turn.time.now()));
                     desk.call(self.key).1.begin_http2(&response, turn.keep);
                     self.answer = Awaited::Body(response.into_body());
                 }
@@ -390,26 +408,26 @@ impl Body {
 
 /// A link that the protocol and the poller both look at. The lock is never contended: one thread owns both.
 #[derive(Debug)]
-struct Wire<S>(Arc<Mutex<Line<S>>>);
+struct LinkHandle<S>(Arc<Mutex<LinkState<S>>>);
 
 #[derive(Debug)]
-struct Line<S> {
-    link: Link<S>,
+struct LinkState<S> {
+    link: MaybeTlsStream<S>,
     /// Bytes that may still be read in this turn.
     left: usize,
     /// Reading stopped because there were none left.
     spent: bool,
-    heard: Heard,
+    heard: ReadableState,
     /// The link took no more when something was last written.
     blocked: bool,
     /// Why it broke; the library has a text for it.
-    broken: Option<Fault>,
+    broken: Option<RequestFault>,
 }
 
 /// What is known of bytes that may be there to be read. The protocol reads until there is nothing, and is polled whenever
 /// something is to leave; each of these reads would cost a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum ReadableState {
     /// The last read brought all there was, and the poller has not spoken since.
     Nothing,
     /// There may be some.
@@ -418,53 +436,53 @@ enum Heard {
     End,
 }
 
-impl<S> Wire<S> {
-    fn lock(&self) -> MutexGuard<'_, Line<S>> {
+impl<S> LinkHandle<S> {
+    fn lock(&self) -> MutexGuard<'_, LinkState<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<S> Clone for Wire<S> {
+impl<S> Clone for LinkHandle<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<S: Stream> Http2<S> {
+impl<S: Stream> Http2Connection<S> {
     /// The stream, for the network.
     pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> R {
         use_it(self.wire.lock().link.stream())
     }
 }
 
-impl<S: Stream> Line<S> {
+impl<S: Stream> LinkState<S> {
     fn note_readable(&mut self, closed: bool) {
         self.link.note_readable(closed);
-        if self.heard != Heard::End {
-            self.heard = if closed { Heard::End } else { Heard::Some };
+        if self.heard != ReadableState::End {
+            self.heard = if closed { ReadableState::End } else { ReadableState::Some };
         }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Moved, Fault> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
         let moved = self.link.read(buffer)?;
         let drained = match moved {
-            Moved::Bytes(count) => !self.link.may_have_more(count, buffer.len()),
-            Moved::Later => true,
+            IoProgress::Bytes(count) => !self.link.may_have_more(count, buffer.len()),
+            IoProgress::WouldBlock => true,
         };
-        if drained && self.heard == Heard::Some {
-            self.heard = Heard::Nothing;
+        if drained && self.heard == ReadableState::Some {
+            self.heard = ReadableState::Nothing;
         }
         Ok(moved)
     }
 }
 
-impl<S> Line<S> {
+impl<S> LinkState<S> {
     /// A turn begins in which so many bytes may be read.
     fn allow(&mut self, bytes: usize) {
         (self.left, self.spent) = (bytes, false);
     }
 
-    fn lost<R>(&mut self, fault: Fault) -> Poll<std::io::Result<R>> {
+    fn lost<R>(&mut self, fault: RequestFault) -> Poll<std::io::Result<R>> {
         self.broken = Some(fault);
         Poll::Ready(Err(std::io::Error::other(fault.to_string())))
     }
@@ -475,12 +493,12 @@ fn lock(ready: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
 }
 
 /// Notes that a stream has news.
-struct News {
+struct StreamWaker {
     place: usize,
     ready: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Wake for News {
+impl Wake for StreamWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -492,9 +510,9 @@ impl Wake for News {
 
 /// Notes that the connection wants to be polled again.
 #[derive(Default)]
-struct Again(AtomicBool);
+struct ConnectionWaker(AtomicBool);
 
-impl Wake for Again {
+impl Wake for ConnectionWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -506,14 +524,14 @@ impl Wake for Again {
 
 /// The link as the protocol wants it. Nobody has to be woken when it is not ready: the poller's next event polls the
 /// connection again.
-impl<S: Stream> AsyncRead for Wire<S> {
+impl<S: Stream> AsyncRead for LinkHandle<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let mut line = self.lock();
-        if line.heard == Heard::Nothing {
+        if line.heard == ReadableState::Nothing {
             return Poll::Pending;
         }
         if line.left == 0 {
@@ -521,25 +539,25 @@ impl<S: Stream> AsyncRead for Wire<S> {
             return Poll::Pending;
         }
         match line.read(buffer.initialize_unfilled()) {
-            Ok(Moved::Bytes(count)) => {
+            Ok(IoProgress::Bytes(count)) => {
                 line.left = line.left.saturating_sub(count);
                 buffer.advance(count);
                 Poll::Ready(Ok(()))
             }
-            Ok(Moved::Later) => Poll::Pending,
+            Ok(IoProgress::WouldBlock) => Poll::Pending,
             Err(fault) => line.lost(fault),
         }
     }
 }
 
-impl<S: Stream> AsyncWrite for Wire<S> {
+impl<S: Stream> AsyncWrite for LinkHandle<S> {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let mut line = self.lock();
         let moved = line.link.write(bytes);
-        line.blocked = matches!(moved, Ok(Moved::Later));
+        line.blocked = matches!(moved, Ok(IoProgress::WouldBlock));
         match moved {
-            Ok(Moved::Bytes(count)) => Poll::Ready(Ok(count)),
-            Ok(Moved::Later) => Poll::Pending,
+            Ok(IoProgress::Bytes(count)) => Poll::Ready(Ok(count)),
+            Ok(IoProgress::WouldBlock) => Poll::Pending,
             Err(fault) => line.lost(fault),
         }
     }

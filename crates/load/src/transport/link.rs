@@ -9,13 +9,13 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::fault::{Fault, TlsFault};
+use crate::fault::{RequestFault, TlsFault};
 use crate::transport::Stream;
-use crate::transport::socket::Moved;
+use crate::transport::socket::IoProgress;
 
 /// A stream of bytes.
 #[derive(Debug)]
-pub(crate) struct Link<S> {
+pub(crate) struct MaybeTlsStream<S> {
     stream: S,
     secure: Option<Box<Secure>>,
 }
@@ -29,7 +29,7 @@ struct Secure {
     closed: bool,
 }
 
-impl<S: Stream> Link<S> {
+impl<S: Stream> MaybeTlsStream<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self { stream, secure: None }
     }
@@ -52,15 +52,15 @@ impl<S: Stream> Link<S> {
         &mut self,
         config: &Arc<ClientConfig>,
         name: &ServerName<'static>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RequestFault> {
         let session = ClientConnection::new(Arc::clone(config), name.clone());
-        let session = session.map_err(|error| Fault::Tls((&error).into()))?;
+        let session = session.map_err(|error| RequestFault::Tls((&error).into()))?;
         self.secure = Some(Box::new(Secure { session, drained: false, closed: false }));
         Ok(())
     }
 
     /// Goes on with the handshake. True when it is done.
-    pub(crate) fn handshake(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn handshake(&mut self) -> Result<bool, RequestFault> {
         match &mut self.secure {
             None => Ok(true),
             Some(secure) => secure.handshake(&self.stream),
@@ -73,7 +73,7 @@ impl<S: Stream> Link<S> {
     }
 
     #[inline]
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Moved, Fault> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
         match &mut self.secure {
             None => self.stream.read(buffer).map_err(broken),
             Some(secure) => secure.read(&self.stream, buffer),
@@ -87,7 +87,7 @@ impl<S: Stream> Link<S> {
     }
 
     #[inline]
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<Moved, Fault> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<IoProgress, RequestFault> {
         match &mut self.secure {
             None => self.stream.write(bytes).map_err(broken),
             Some(secure) => secure.write(&self.stream, bytes),
@@ -96,11 +96,11 @@ impl<S: Stream> Link<S> {
 
     /// Writes what is taken of some bytes, of which `written` were before. True when all have left for the system.
     #[inline]
-    pub(crate) fn write_all(&mut self, bytes: &[u8], written: &mut usize) -> Result<bool, Fault> {
+    pub(crate) fn write_all(&mut self, bytes: &[u8], written: &mut usize) -> Result<bool, RequestFault> {
         while *written < bytes.len() {
             match self.write(&bytes[*written..])? {
-                Moved::Bytes(count) => *written += count,
-                Moved::Later => return Ok(false),
+                IoProgress::Bytes(count) => *written += count,
+                IoProgress::WouldBlock => return Ok(false),
             }
         }
         self.flush()
@@ -108,7 +108,7 @@ impl<S: Stream> Link<S> {
 
     /// Whether everything that was written has left for the system; tries to make it so.
     #[inline]
-    pub(crate) fn flush(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn flush(&mut self) -> Result<bool, RequestFault> {
         match &mut self.secure {
             None => Ok(true),
             Some(secure) => secure.flush(&self.stream),
@@ -117,16 +117,16 @@ impl<S: Stream> Link<S> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
-fn broken(error: io::Error) -> Fault {
-    Fault::Broken(error.kind())
+fn broken(error: io::Error) -> RequestFault {
+    RequestFault::Broken(error.kind())
 }
 
-fn refused(error: &rustls::Error) -> Fault {
-    Fault::Tls(error.into())
+fn refused(error: &rustls::Error) -> RequestFault {
+    RequestFault::Tls(error.into())
 }
 
 impl Secure {
-    fn handshake(&mut self, stream: &impl Stream) -> Result<bool, Fault> {
+    fn handshake(&mut self, stream: &impl Stream) -> Result<bool, RequestFault> {
         loop {
             let flushed = self.flush(stream)?;
             if !self.session.is_handshaking() {
@@ -136,29 +136,31 @@ impl Secure {
                 return Ok(false);
             }
             if self.pull(stream)? == 0 && !self.drained {
-                return Err(Fault::Tls(TlsFault::Closed));
+                return Err(RequestFault::Tls(TlsFault::Closed));
             }
         }
     }
 
-    fn read(&mut self, stream: &impl Stream, buffer: &mut [u8]) -> Result<Moved, Fault> {
+    fn read(&mut self, stream: &impl Stream, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
         loop {
             match self.session.reader().read(buffer) {
-                Ok(count) => return Ok(Moved::Bytes(count)),
+                Ok(count) => return Ok(IoProgress::Bytes(count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // The end without a close_notify. Whether it cuts an answer off is for its framing to say.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Moved::Bytes(0)),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ok(IoProgress::Bytes(0));
+                }
                 Err(error) => return Err(broken(error)),
             }
             if self.drained {
-                return Ok(Moved::Later);
+                return Ok(IoProgress::WouldBlock);
             }
             self.pull(stream)?;
         }
     }
 
     /// One read from the socket into the session.
-    fn pull(&mut self, stream: &impl Stream) -> Result<usize, Fault> {
+    fn pull(&mut self, stream: &impl Stream) -> Result<usize, RequestFault> {
         let mut source = Source { stream, short: false };
         let pulled = match self.session.read_tls(&mut source) {
             Ok(count) => count,
@@ -178,13 +180,13 @@ impl Secure {
         Ok(pulled)
     }
 
-    fn write(&mut self, stream: &impl Stream, bytes: &[u8]) -> Result<Moved, Fault> {
+    fn write(&mut self, stream: &impl Stream, bytes: &[u8]) -> Result<IoProgress, RequestFault> {
         let count = self.session.writer().write(bytes).map_err(broken)?;
         let flushed = self.flush(stream)?;
-        Ok(if count == 0 && !flushed { Moved::Later } else { Moved::Bytes(count) })
+        Ok(if count == 0 && !flushed { IoProgress::WouldBlock } else { IoProgress::Bytes(count) })
     }
 
-    fn flush(&mut self, stream: &impl Stream) -> Result<bool, Fault> {
+    fn flush(&mut self, stream: &impl Stream) -> Result<bool, RequestFault> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Sink(stream)) {
                 Ok(_) => {}
@@ -205,11 +207,11 @@ struct Source<'s, S> {
 impl<S: Stream> Read for Source<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.stream.read(buffer)? {
-            Moved::Bytes(count) => {
+            IoProgress::Bytes(count) => {
                 self.short = count < buffer.len();
                 Ok(count)
             }
-            Moved::Later => Err(io::ErrorKind::WouldBlock.into()),
+            IoProgress::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -220,8 +222,8 @@ struct Sink<'s, S>(&'s S);
 impl<S: Stream> Write for Sink<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.write(bytes)? {
-            Moved::Bytes(count) => Ok(count),
-            Moved::Later => Err(io::ErrorKind::WouldBlock.into()),
+            IoProgress::Bytes(count) => Ok(count),
+            IoProgress::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -239,8 +241,8 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
-    use crate::tls::Tls;
-    use crate::transport::socket::{Address, Socket};
+    use crate::tls::TlsOptions;
+    use crate::transport::socket::{PeerAddress, StreamSocket};
 
     /// Less than what TLS takes at once, more than the buffers of the system below.
     static LONG: [u8; 60_000] = [b'x'; 60_000];
@@ -265,11 +267,11 @@ mod tests {
             Ok(())
         });
         let server = server.unwrap();
-        let (socket, _) = Socket::connect(&Address::Tcp(server.address()), None).unwrap();
+        let (socket, _) = StreamSocket::connect(&PeerAddress::Tcp(server.address()), None).unwrap();
         SockRef::from(&socket).set_send_buffer_size(4096).unwrap();
-        let mut link = Link::new(socket);
+        let mut link = MaybeTlsStream::new(socket);
         until(|| link.stream().finish_connect().is_ok());
-        let tls = Tls { insecure: true, ..Tls::default() }.config().unwrap();
+        let tls = TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap();
         link.secure(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
         until(|| {
             link.note_readable(false);

@@ -7,18 +7,18 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use super::Stream;
-use super::connection::Connection;
-use super::route::Speaks;
-use super::sources::Sources;
+use super::connection::PooledConnection;
+use super::route::DetectedProtocol;
+use super::sources::SourceAddresses;
 use crate::clock::Nanos;
 use crate::request::Origin;
-use crate::resolve::Dial;
+use crate::resolve::DialOptions;
 use crate::tls;
-use crate::variant::Protocol;
+use crate::variant::VariantProtocol;
 
 /// What one thread may open and keep.
 #[derive(Debug, Clone)]
-pub(crate) struct Limits {
+pub(crate) struct ConnectionLimits {
     /// Connections of one route.
     pub(crate) connections: usize,
     /// Idle connections kept of one route.
@@ -32,10 +32,10 @@ pub(crate) struct Limits {
     /// For each step of opening a connection: TCP, tunnel, TLS.
     pub(crate) step: Nanos,
     /// Where they come from.
-    pub(crate) sources: Sources,
+    pub(crate) sources: SourceAddresses,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Requests that a connection may carry, which may be for one alone.
     #[inline]
     pub(crate) fn requests(&self, once: bool) -> u64 {
@@ -50,14 +50,15 @@ impl Limits {
 
     /// Whether a connection may carry another request.
     #[inline]
-    pub(crate) fn allow<S: Stream>(&self, connection: &Connection<S>, now: Nanos) -> bool {
-        connection.begun < self.requests(connection.once) && now.saturating_sub(connection.opened) < self.age
+    pub(crate) fn allow<S: Stream>(&self, connection: &PooledConnection<S>, now: Nanos) -> bool {
+        connection.begun < self.requests(connection.single_request)
+            && now.saturating_sub(connection.opened) < self.age
     }
 }
 
 /// What connections are made of, the same for all of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Making {
+pub(crate) struct ConnectorConfig {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// HTTP/2 may come out of a handshake.
     pub(crate) http2: bool,
@@ -67,14 +68,14 @@ pub(crate) struct Making {
     pub(crate) streams: usize,
     /// Connections are used again, unless a variant says otherwise.
     pub(crate) keep_alive: bool,
-    pub(crate) dial: Arc<Dial>,
+    pub(crate) dial: Arc<DialOptions>,
     /// Connections begun so far, by all threads of the run.
     pub(crate) begun: Arc<AtomicU64>,
 }
 
 /// What stands between a socket and the first request on it; the same for all connections of a route.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Path {
+pub(crate) struct RouteConfig {
     /// A CONNECT request to the proxy that the socket goes to.
     pub(crate) tunnel: Option<Vec<u8>>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
@@ -83,25 +84,25 @@ pub(crate) struct Path {
     /// Most streams on one HTTP/2 connection.
     pub(crate) streams: usize,
     /// Each request has a connection of its own.
-    pub(crate) once: bool,
+    pub(crate) single_request: bool,
 }
 
-impl Making {
+impl ConnectorConfig {
     /// The number of a connection that is about to be begun, from 1.
     pub(crate) fn next_number(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn path(&self, origin: &Origin) -> Path {
+    pub(crate) fn route_config(&self, origin: &Origin) -> RouteConfig {
         let own = origin.variant.as_ref().and_then(|variant| variant.keep_alive);
         let name = ServerName::try_from(origin.server_name().to_owned()).ok();
         let tls = self.tls_for(origin).zip(name).filter(|_| origin.tls);
-        Path {
-            tunnel: self.dial.tunnel(origin),
+        RouteConfig {
+            tunnel: self.dial.connect_request(origin),
             tls,
-            prior_knowledge: self.speaks(origin) == Speaks::Http2,
+            prior_knowledge: self.expected_protocol(origin) == DetectedProtocol::Http2,
             streams: self.streams,
-            once: !own.unwrap_or(self.keep_alive),
+            single_request: !own.unwrap_or(self.keep_alive),
         }
     }
 
@@ -110,19 +111,19 @@ impl Making {
         let Some(variant) = &origin.variant else { return Some(Arc::clone(config)) };
         let protocols: Option<&[&[u8]]> = match variant.protocol {
             None => None,
-            Some(Protocol::Http1) => Some(&[b"http/1.1"]),
-            Some(Protocol::Http2) => Some(&[b"h2"]),
+            Some(VariantProtocol::Http1) => Some(&[b"http/1.1"]),
+            Some(VariantProtocol::Http2) => Some(&[b"h2"]),
         };
         Some(tls::varied(config, protocols, variant.insecure))
     }
 
-    pub(crate) fn speaks(&self, origin: &Origin) -> Speaks {
+    pub(crate) fn expected_protocol(&self, origin: &Origin) -> DetectedProtocol {
         let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
-        let http2 = |run: bool| wanted.map_or(run, |protocol| protocol == Protocol::Http2);
+        let http2 = |run: bool| wanted.map_or(run, |protocol| protocol == VariantProtocol::Http2);
         match (origin.tls, http2(self.http2), http2(self.h2c)) {
-            (true, true, _) => Speaks::Unknown,
-            (false, _, true) => Speaks::Http2,
-            _ => Speaks::Http1,
+            (true, true, _) => DetectedProtocol::Unknown,
+            (false, _, true) => DetectedProtocol::Http2,
+            _ => DetectedProtocol::Http1,
         }
     }
 }
@@ -130,9 +131,9 @@ impl Making {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Request;
+    use crate::request::PreparedRequest;
     use crate::target::Target;
-    use crate::tls::Tls;
+    use crate::tls::TlsOptions;
     use crate::variant::Variant;
 
     fn origin(url: &str, variant: &str) -> Origin {
@@ -143,13 +144,13 @@ mod tests {
             variant: variant.map(Arc::new),
             ..Target::default()
         };
-        Request::new(&target, &crate::request::Style::default()).unwrap().origin
+        PreparedRequest::new(&target, &crate::request::RequestFraming::default()).unwrap().origin
     }
 
     /// Of a run that may speak HTTP/2 over TLS.
-    fn made(url: &str, variant: &str) -> (Speaks, Path) {
-        let tls = Some(Tls { http2: true, insecure: true, ..Tls::default() }.config().unwrap());
-        let making = Making {
+    fn made(url: &str, variant: &str) -> (DetectedProtocol, RouteConfig) {
+        let tls = Some(TlsOptions { http2: true, insecure: true, ..TlsOptions::default() }.config().unwrap());
+        let making = ConnectorConfig {
             tls,
             http2: true,
             h2c: false,
@@ -159,7 +160,7 @@ mod tests {
             begun: Arc::default(),
         };
         let origin = origin(url, variant);
-        (making.speaks(&origin), making.path(&origin))
+        (making.expected_protocol(&origin), making.route_config(&origin))
     }
 
     #[test]
@@ -169,9 +170,9 @@ mod tests {
             (speaks, path.tls.unwrap().0.alpn_protocols.clone())
         };
         let (http1, http2) = (b"http/1.1".to_vec(), b"h2".to_vec());
-        assert_eq!(offered("null"), (Speaks::Unknown, vec![http2.clone(), http1.clone()]));
-        assert_eq!(offered(r#"{"name":"a","protocol":"http1"}"#), (Speaks::Http1, vec![http1]));
-        assert_eq!(offered(r#"{"name":"a","protocol":"http2"}"#), (Speaks::Unknown, vec![http2]));
+        assert_eq!(offered("null"), (DetectedProtocol::Unknown, vec![http2.clone(), http1.clone()]));
+        assert_eq!(offered(r#"{"name":"a","protocol":"http1"}"#), (DetectedProtocol::Http1, vec![http1]));
+        assert_eq!(offered(r#"{"name":"a","protocol":"http2"}"#), (DetectedProtocol::Unknown, vec![http2]));
     }
 
     #[test]
@@ -180,8 +181,8 @@ mod tests {
             let (speaks, path) = made("http://a.example/", variant);
             (speaks, path.prior_knowledge)
         };
-        assert_eq!(spoken("null"), (Speaks::Http1, false));
-        assert_eq!(spoken(r#"{"name":"a","protocol":"http2"}"#), (Speaks::Http2, true));
+        assert_eq!(spoken("null"), (DetectedProtocol::Http1, false));
+        assert_eq!(spoken(r#"{"name":"a","protocol":"http2"}"#), (DetectedProtocol::Http2, true));
     }
 
     #[test]

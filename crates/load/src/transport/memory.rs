@@ -6,15 +6,15 @@ use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::socket::{Address, ConnectError, Moved};
-use super::{Network, Stream, Time};
+use super::socket::{ConnectError, IoProgress, PeerAddress};
+use super::{NetworkBackend, Stream, TimeSource};
 use crate::clock::Nanos;
-use crate::fault::Fault;
+use crate::fault::RequestFault;
 use crate::poller::EventFlags;
 
 /// All streams there ever were, and the time.
 #[derive(Debug, Default)]
-pub(crate) struct World {
+pub(crate) struct MemoryState {
     pub(crate) now: Nanos,
     pub(crate) pipes: Vec<Pipe>,
 }
@@ -54,54 +54,54 @@ impl Pipe {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<World>>);
+pub(crate) struct MemoryNetwork(Arc<Mutex<MemoryState>>);
 
 /// The client's end of a pipe.
 #[derive(Debug)]
-pub(crate) struct End {
-    world: Memory,
+pub(crate) struct MemoryStream {
+    world: MemoryNetwork,
     index: usize,
 }
 
-impl Memory {
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+impl MemoryNetwork {
+    pub(crate) fn world(&self) -> MutexGuard<'_, MemoryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Time for Memory {
+impl TimeSource for MemoryNetwork {
     fn now(&self) -> Nanos {
         self.world().now
     }
 }
 
-impl Network for Memory {
-    type Stream = End;
+impl NetworkBackend for MemoryNetwork {
+    type Stream = MemoryStream;
 
-    fn connect(&self, _: &Address, _: Option<IpAddr>) -> Result<(End, bool), ConnectError> {
+    fn connect(&self, _: &PeerAddress, _: Option<IpAddr>) -> Result<(MemoryStream, bool), ConnectError> {
         let mut world = self.world();
         world.pipes.push(Pipe { room: 1 << 20, ..Pipe::default() });
-        Ok((End { world: self.clone(), index: world.pipes.len() - 1 }, false))
+        Ok((MemoryStream { world: self.clone(), index: world.pipes.len() - 1 }, false))
     }
 
-    fn watch(&self, stream: &End, token: u64) -> Result<(), Fault> {
+    fn watch(&self, stream: &MemoryStream, token: u64) -> Result<(), RequestFault> {
         self.world().pipes[stream.index].token = token;
         Ok(())
     }
 
-    fn watch_again(&self, stream: &End, _: u64) -> Result<(), Fault> {
+    fn watch_again(&self, stream: &MemoryStream, _: u64) -> Result<(), RequestFault> {
         self.world().pipes[stream.index].news = true;
         Ok(())
     }
 }
 
-impl End {
+impl MemoryStream {
     fn with<R>(&self, act: impl FnOnce(&mut Pipe) -> R) -> R {
         act(&mut self.world.world().pipes[self.index])
     }
 }
 
-impl Stream for End {
+impl Stream for MemoryStream {
     fn finish_connect(&self) -> io::Result<()> {
         self.with(|pipe| match pipe.connected {
             Some(true) => Ok(()),
@@ -109,7 +109,7 @@ impl Stream for End {
         })
     }
 
-    fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress> {
         self.with(|pipe| {
             if pipe.ended == Some(false) {
                 return Err(io::ErrorKind::ConnectionReset.into());
@@ -119,13 +119,13 @@ impl Stream for End {
             }
             pipe.to_client.make_contiguous();
             match pipe.to_client.read(buffer)? {
-                0 if pipe.ended.is_none() => Ok(Moved::Later),
-                count => Ok(Moved::Bytes(count)),
+                0 if pipe.ended.is_none() => Ok(IoProgress::WouldBlock),
+                count => Ok(IoProgress::Bytes(count)),
             }
         })
     }
 
-    fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
+    fn write(&self, bytes: &[u8]) -> io::Result<IoProgress> {
         self.with(|pipe| {
             if pipe.ended == Some(false) {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -133,12 +133,12 @@ impl Stream for End {
             let count = bytes.len().min(pipe.room);
             pipe.room -= count;
             pipe.to_server.extend_from_slice(&bytes[..count]);
-            Ok(if count == 0 { Moved::Later } else { Moved::Bytes(count) })
+            Ok(if count == 0 { IoProgress::WouldBlock } else { IoProgress::Bytes(count) })
         })
     }
 }
 
-impl Drop for End {
+impl Drop for MemoryStream {
     fn drop(&mut self) {
         self.with(|pipe| pipe.dropped = true);
     }

@@ -1,19 +1,19 @@
 //! How a request travels: connections that are opened for a route, carry calls, and tell what came of it.
 //!
-//! A [`connection::Connection`] moves bytes over a `link` and speaks `http1` or `http2`. What it has to tell are [`Change`]s
-//! of its own, which the [`pool::Pool`] takes, and [`Event`]s of flights, which the loop takes. Nothing here knows a schedule, and nothing but [`Network`] knows the system: tests put a simulated one in
+//! A [`connection::PooledConnection`] moves bytes over a `link` and speaks `http1` or `http2`. What it has to tell are [`ConnectionEvent`]s
+//! of its own, which the [`pool::ConnectionPool`] takes, and [`RequestEvent`]s of flights, which the loop takes. Nothing here knows a schedule, and nothing but [`NetworkBackend`] knows the system: tests put a simulated one in
 //! its place.
 
 use std::io;
 use std::net::IpAddr;
 
 use crate::clock::Nanos;
-use crate::fault::Fault;
-use crate::flights::{FlightKey, Flights};
-use crate::poller::Poller;
-use crate::request::Request;
-use crate::stats::Stats;
-use crate::supply::Supply;
+use crate::fault::RequestFault;
+use crate::flights::{InFlightKey, InFlightTable};
+use crate::poller::EventPoller;
+use crate::request::PreparedRequest;
+use crate::stats::LoadStats;
+use crate::supply::SenderRequests;
 
 pub(crate) mod connection;
 mod dialling;
@@ -38,18 +38,18 @@ pub(crate) mod socket;
 pub(crate) mod sources;
 mod told;
 
-use exchange::{Answer, Keep};
-use making::Path;
-use socket::{Address, ConnectError, Moved, Socket};
-use told::Told;
+use exchange::{CaptureOptions, ReceivedResponse};
+use making::RouteConfig;
+use socket::{ConnectError, IoProgress, PeerAddress, StreamSocket};
+use told::PendingEvents;
 
 /// What a connection has to tell of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ConnectionEvent {
     /// It may carry requests.
     Opened,
     /// It could not be opened.
-    Refused(Fault),
+    Refused(RequestFault),
     /// There is room on it again.
     Free,
     /// It is over; so is whatever was on it, which is told apart.
@@ -58,39 +58,39 @@ pub(crate) enum Change {
 
 /// What a connection has to tell of a flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum RequestEvent {
     /// The first byte of a request leaves.
-    Sent(FlightKey, Nanos),
+    Sent(InFlightKey, Nanos),
     /// The last byte of a request was handed to the system.
-    Wrote(FlightKey, Nanos),
+    Wrote(InFlightKey, Nanos),
     /// The first byte of an answer has come, over HTTP/2 its head.
-    Head(FlightKey, Nanos),
+    Head(InFlightKey, Nanos),
     /// The answer is complete.
-    Done(FlightKey, Nanos),
+    Done(InFlightKey, Nanos),
     /// There will be no answer.
-    Failed(Failure),
+    Failed(TransportFailure),
     /// There is no connection to be had for this flight.
-    Unreached(FlightKey, Fault),
+    NoConnection(InFlightKey, RequestFault),
 }
 
-impl Event {
+impl RequestEvent {
     /// The flight that it is about.
     #[inline]
-    pub(crate) fn flight(&self) -> FlightKey {
+    pub(crate) fn key(&self) -> InFlightKey {
         match self {
             Self::Sent(key, _) | Self::Wrote(key, _) | Self::Head(key, _) | Self::Done(key, _) => *key,
             Self::Failed(failure) => failure.key,
-            Self::Unreached(key, _) => *key,
+            Self::NoConnection(key, _) => *key,
         }
     }
 }
 
 /// A request that gets no answer on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) key: FlightKey,
-    pub(crate) cause: Fault,
-    pub(crate) progress: Progress,
+pub(crate) struct TransportFailure {
+    pub(crate) key: InFlightKey,
+    pub(crate) cause: RequestFault,
+    pub(crate) progress: FailureStage,
     /// The connection had brought answers before.
     pub(crate) reused: bool,
     pub(crate) at: Nanos,
@@ -98,7 +98,7 @@ pub(crate) struct Failure {
 
 /// How far a request had come when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum FailureStage {
     /// The server has not looked at it: it says so, or nothing has left.
     Unseen,
     /// The server may have looked at it.
@@ -109,7 +109,7 @@ pub(crate) enum Progress {
 
 /// Where a flight is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RequestLocation {
     Nowhere,
     /// It waits for a connection of this route.
     Waiting(usize),
@@ -118,53 +118,53 @@ pub(crate) enum Place {
 }
 
 /// What a connection may look at and write to while it works: requests, answers, figures.
-pub(crate) struct Desk<'d> {
-    pub(crate) flights: &'d mut Flights,
-    pub(crate) supply: &'d Supply,
-    pub(crate) stats: &'d mut Stats,
+pub(crate) struct TransportContext<'d> {
+    pub(crate) flights: &'d mut InFlightTable,
+    pub(crate) supply: &'d SenderRequests,
+    pub(crate) stats: &'d mut LoadStats,
 }
 
-impl Desk<'_> {
+impl TransportContext<'_> {
     #[inline]
-    fn call(&mut self, key: FlightKey) -> (&Request, &mut Answer) {
-        let flight = self.flights.of(key);
-        (self.supply.request(&flight.which), &mut flight.answer)
+    fn call(&mut self, key: InFlightKey) -> (&PreparedRequest, &mut ReceivedResponse) {
+        let flight = self.flights.get_mut(key);
+        (self.supply.request(&flight.request), &mut flight.answer)
     }
 }
 
 /// What a connection works with in one turn.
-pub(crate) struct Turn<'t, T> {
+pub(crate) struct ConnectionTurn<'t, T> {
     pub(crate) time: &'t T,
-    pub(crate) path: &'t Path,
-    pub(crate) keep: Keep,
-    pub(crate) budget: Budget<'t>,
-    pub(crate) events: &'t mut Told<Event>,
+    pub(crate) path: &'t RouteConfig,
+    pub(crate) keep: CaptureOptions,
+    pub(crate) budget: ReadBudget<'t>,
+    pub(crate) events: &'t mut PendingEvents<RequestEvent>,
     /// What has become of the connection. An end has the last word.
-    pub(crate) change: Option<Change>,
+    pub(crate) change: Option<ConnectionEvent>,
 }
 
-impl<T: Time> Turn<'_, T> {
+impl<T: TimeSource> ConnectionTurn<'_, T> {
     #[inline]
-    fn tell(&mut self, event: Event) {
-        self.events.tell(event);
+    fn tell(&mut self, event: RequestEvent) {
+        self.events.push(event);
     }
 
     #[inline]
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: ConnectionEvent) {
         self.change = Some(change);
     }
 }
 
 /// How much a connection may read before others have their turn: a fast endless body must not stop the schedule, and what
 /// was read and not yet looked at must not fill memory.
-pub(crate) struct Budget<'t> {
+pub(crate) struct ReadBudget<'t> {
     /// For one read.
     pub(crate) scratch: &'t mut [u8],
     /// It stopped reading while there may be more.
     pub(crate) spent: bool,
 }
 
-impl Budget<'_> {
+impl ReadBudget<'_> {
     /// Full reads in one turn.
     const READS: usize = 8;
 
@@ -175,7 +175,7 @@ impl Budget<'_> {
 }
 
 /// Who knows the time.
-pub(crate) trait Time {
+pub(crate) trait TimeSource {
     fn now(&self) -> Nanos;
 }
 
@@ -183,47 +183,47 @@ pub(crate) trait Time {
 pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
     /// How a connection attempt ended, once the stream is writable.
     fn finish_connect(&self) -> io::Result<()>;
-    fn read(&self, buffer: &mut [u8]) -> io::Result<Moved>;
-    fn write(&self, bytes: &[u8]) -> io::Result<Moved>;
+    fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress>;
+    fn write(&self, bytes: &[u8]) -> io::Result<IoProgress>;
 }
 
 /// Where streams come from, and who tells when they are ready.
-pub(crate) trait Network: Time {
+pub(crate) trait NetworkBackend: TimeSource {
     type Stream: Stream;
 
     /// Begins a connection. True when it stands already.
-    fn connect(&self, to: &Address, from: Option<IpAddr>) -> Result<(Self::Stream, bool), ConnectError>;
+    fn connect(&self, to: &PeerAddress, from: Option<IpAddr>) -> Result<(Self::Stream, bool), ConnectError>;
 
     /// Has a stream reported under a token until it is closed.
-    fn watch(&self, stream: &Self::Stream, token: u64) -> Result<(), Fault>;
+    fn watch(&self, stream: &Self::Stream, token: u64) -> Result<(), RequestFault>;
 
     /// Has a stream reported again that has not been drained.
-    fn watch_again(&self, stream: &Self::Stream, token: u64) -> Result<(), Fault>;
+    fn watch_again(&self, stream: &Self::Stream, token: u64) -> Result<(), RequestFault>;
 }
 
-impl Time for Poller {
+impl TimeSource for EventPoller {
     #[inline]
     fn now(&self) -> Nanos {
         self.clock().now()
     }
 }
 
-impl Network for Poller {
-    type Stream = Socket;
+impl NetworkBackend for EventPoller {
+    type Stream = StreamSocket;
 
-    fn connect(&self, to: &Address, from: Option<IpAddr>) -> Result<(Socket, bool), ConnectError> {
-        Socket::connect(to, from)
+    fn connect(&self, to: &PeerAddress, from: Option<IpAddr>) -> Result<(StreamSocket, bool), ConnectError> {
+        StreamSocket::connect(to, from)
     }
 
-    fn watch(&self, stream: &Socket, token: u64) -> Result<(), Fault> {
+    fn watch(&self, stream: &StreamSocket, token: u64) -> Result<(), RequestFault> {
         Self::watch(self, std::os::fd::AsFd::as_fd(stream), token).map_err(local)
     }
 
-    fn watch_again(&self, stream: &Socket, token: u64) -> Result<(), Fault> {
+    fn watch_again(&self, stream: &StreamSocket, token: u64) -> Result<(), RequestFault> {
         Self::watch_again(self, std::os::fd::AsFd::as_fd(stream), token).map_err(local)
     }
 }
 
-fn local(error: rustix::io::Errno) -> Fault {
-    Fault::Local(io::Error::from(error).kind())
+fn local(error: rustix::io::Errno) -> RequestFault {
+    RequestFault::Local(io::Error::from(error).kind())
 }

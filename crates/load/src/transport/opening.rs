@@ -1,34 +1,34 @@
 //! A connection on its way to being open: TCP, the tunnel of a proxy, TLS.
 
-use super::connection::Protocol;
-use super::exchange::{Answer, Exchange, Keep, Step as Progress};
-use super::http1::Http1;
-use super::http2::Http2;
-use super::link::Link;
-use super::making::Path;
-use super::socket::Moved;
-use super::{Stream, Time};
+use super::connection::ConnectionProtocol;
+use super::exchange::{CaptureOptions, ParseProgress as Progress, ReceivedResponse, ResponseParser};
+use super::http1::Http1Connection;
+use super::http2::Http2Connection;
+use super::link::MaybeTlsStream;
+use super::making::RouteConfig;
+use super::socket::IoProgress;
+use super::{Stream, TimeSource};
 use crate::clock::Nanos;
-use crate::fault::Fault;
-use crate::stats::Stats;
+use crate::fault::RequestFault;
+use crate::stats::LoadStats;
 
 /// What has been done of it.
 #[derive(Debug)]
-pub(crate) struct Opening<S> {
-    pub(crate) link: Link<S>,
+pub(crate) struct PendingConnection<S> {
+    pub(crate) link: MaybeTlsStream<S>,
     step: Step,
     /// When the present step began.
     pub(crate) since: Nanos,
-    pub(crate) took: Took,
+    pub(crate) took: OpeningTimes,
     /// Of the request for a tunnel, and of its answer.
     written: usize,
-    exchange: Exchange,
-    answer: Answer,
+    exchange: ResponseParser,
+    answer: ReceivedResponse,
 }
 
 /// What its steps took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Took {
+pub(crate) struct OpeningTimes {
     pub(crate) connect: Nanos,
     pub(crate) tls: Option<Nanos>,
 }
@@ -40,16 +40,16 @@ enum Step {
     Securing,
 }
 
-impl<S: Stream> Opening<S> {
+impl<S: Stream> PendingConnection<S> {
     pub(crate) fn new(stream: S, now: Nanos) -> Self {
         Self {
-            link: Link::new(stream),
+            link: MaybeTlsStream::new(stream),
             step: Step::Connecting,
             since: now,
-            took: Took::default(),
+            took: OpeningTimes::default(),
             written: 0,
-            exchange: Exchange::new(),
-            answer: Answer::default(),
+            exchange: ResponseParser::new(),
+            answer: ReceivedResponse::default(),
         }
     }
 
@@ -57,16 +57,16 @@ impl<S: Stream> Opening<S> {
     pub(crate) fn advance(
         &mut self,
         connected: bool,
-        path: &Path,
-        time: &impl Time,
-        stats: &mut Stats,
-    ) -> Result<bool, Fault> {
+        path: &RouteConfig,
+        time: &impl TimeSource,
+        stats: &mut LoadStats,
+    ) -> Result<bool, RequestFault> {
         loop {
             match self.step {
                 Step::Connecting if !connected => return Ok(false),
                 Step::Connecting => {
                     let made = self.link.stream().finish_connect();
-                    made.map_err(|error| Fault::Connect(error.kind()))?;
+                    made.map_err(|error| RequestFault::Connect(error.kind()))?;
                     stats.connections += 1;
                     self.took.connect = self.lap(time);
                     stats.connect.record(self.took.connect);
@@ -98,22 +98,22 @@ impl<S: Stream> Opening<S> {
     }
 
     /// Time since the last step ended.
-    fn lap(&mut self, time: &impl Time) -> Nanos {
+    fn lap(&mut self, time: &impl TimeSource) -> Nanos {
         let now = time.now();
         now.saturating_sub(std::mem::replace(&mut self.since, now))
     }
 
     /// HTTP/2 if the server chose it, or if it was known before.
-    pub(crate) fn open(self, path: &Path) -> Protocol<S> {
+    pub(crate) fn open(self, path: &RouteConfig) -> ConnectionProtocol<S> {
         if path.prior_knowledge || self.link.chose_h2() {
-            Protocol::Http2(Box::new(Http2::new(self.link, path.streams)))
+            ConnectionProtocol::Http2(Box::new(Http2Connection::new(self.link, path.streams)))
         } else {
-            Protocol::Http1(Http1::new(self.link))
+            ConnectionProtocol::Http1(Http1Connection::new(self.link))
         }
     }
 
     /// Asks the proxy for a tunnel. True when there is one, or none is wanted.
-    fn tunnel(&mut self, request: Option<&[u8]>) -> Result<bool, Fault> {
+    fn tunnel(&mut self, request: Option<&[u8]>) -> Result<bool, RequestFault> {
         let Some(request) = request else { return Ok(true) };
         if !self.link.write_all(request, &mut self.written)? {
             return Ok(false);
@@ -121,19 +121,20 @@ impl<S: Stream> Opening<S> {
         let mut buffer = [0; 4096];
         loop {
             let count = match self.link.read(&mut buffer)? {
-                Moved::Later => return Ok(false),
-                Moved::Bytes(0) => return Err(Fault::Proxy(0)),
-                Moved::Bytes(count) => count,
+                IoProgress::WouldBlock => return Ok(false),
+                IoProgress::Bytes(0) => return Err(RequestFault::Proxy(0)),
+                IoProgress::Bytes(count) => count,
             };
-            let step = self.exchange.feed(&buffer[..count], "CONNECT", Keep::default(), &mut self.answer);
+            let step =
+                self.exchange.feed(&buffer[..count], "CONNECT", CaptureOptions::default(), &mut self.answer);
             match step {
                 Ok(Progress::More) => {}
                 // A proxy that speaks before the tunnel's other end could has something to say that is not for us.
                 Ok(Progress::Done { clean: true }) if (200..300).contains(&self.answer.status) => {
                     return Ok(true);
                 }
-                Ok(Progress::Done { .. }) => return Err(Fault::Proxy(self.answer.status)),
-                Err(_) => return Err(Fault::Proxy(0)),
+                Ok(Progress::Done { .. }) => return Err(RequestFault::Proxy(self.answer.status)),
+                Err(_) => return Err(RequestFault::Proxy(0)),
             }
         }
     }

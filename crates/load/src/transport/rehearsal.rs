@@ -10,51 +10,51 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use super::exchange::Keep;
-use super::making::{Limits, Making};
-use super::memory::{Memory, Pipe};
-use super::pool::Pool;
-use super::retry::{Again, Policy, retry};
-use super::routes::{Resolver, Routes};
-use super::sources::Sources;
-use super::{Desk, Event, Failure, Place};
+use super::exchange::CaptureOptions;
+use super::making::{ConnectionLimits, ConnectorConfig};
+use super::memory::{MemoryNetwork, Pipe};
+use super::pool::ConnectionPool;
+use super::retry::{RetryDecision, RetryPolicy, retry};
+use super::routes::{RouteResolver, RouteTable};
+use super::sources::SourceAddresses;
+use super::{RequestEvent, RequestLocation, TransportContext, TransportFailure};
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::flights::{FlightKey, Flights, Which};
-use crate::poller::Poller;
-use crate::request::{Request, Style};
-use crate::schedule::Hit;
-use crate::stats::Stats;
-use crate::supply::{List, Supply};
+use crate::flights::{InFlightKey, InFlightTable, RequestRef};
+use crate::poller::EventPoller;
+use crate::request::{PreparedRequest, RequestFraming};
+use crate::schedule::Arrival;
+use crate::stats::LoadStats;
+use crate::supply::{RequestList, SenderRequests};
 use crate::target::{Target, Weight};
 
 /// One client and its end of the network.
-pub struct Rehearsal {
-    pub(super) network: Memory,
-    pub(super) pool: Pool<Memory>,
-    pub(super) flights: Flights,
+pub struct TransportHarness {
+    pub(super) network: MemoryNetwork,
+    pub(super) pool: ConnectionPool<MemoryNetwork>,
+    pub(super) flights: InFlightTable,
     /// Requests in the supply.
     targets: usize,
-    supply: Supply,
-    stats: Box<Stats>,
+    supply: SenderRequests,
+    stats: Box<LoadStats>,
     /// Hits under way.
-    keys: Vec<(FlightKey, u64)>,
+    keys: Vec<(InFlightKey, u64)>,
     hits: u64,
 }
 
 /// What became of a hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
+pub struct HarnessEvent {
     /// Which; none if it had ended before.
     pub hit: Option<u64>,
     /// When.
     pub at: Nanos,
     /// What.
-    pub what: What,
+    pub what: HarnessEventKind,
 }
 
 /// A step on the way of a hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum HarnessEventKind {
     /// The first byte of its request leaves.
     Sent,
     /// The last byte of its request has left.
@@ -62,7 +62,7 @@ pub enum What {
     /// Its answer has begun.
     Head,
     /// It ended with a complete answer.
-    Answered(Answered),
+    Answered(HarnessResponse),
     /// It is sent again.
     Again,
     /// It ended without an answer.
@@ -71,7 +71,7 @@ pub enum What {
 
 /// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct HarnessResponse {
     /// Which of the streams brought it, in the order in which they were opened.
     pub stream: usize,
     /// Its status.
@@ -86,7 +86,7 @@ pub struct Answered {
 
 /// Why there is no rehearsal.
 #[derive(Debug, thiserror::Error)]
-pub enum Unready {
+pub enum HarnessError {
     /// The system refuses what wakes a thread.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -115,7 +115,7 @@ fn targets() -> [Target; 4] {
     ]
 }
 
-impl Rehearsal {
+impl TransportHarness {
     /// Most connections at once.
     pub const CONNECTIONS: usize = 3;
 
@@ -131,13 +131,15 @@ impl Rehearsal {
     /// A client of one server without TLS that speaks HTTP/1.1, or HTTP/2 without asking.
     ///
     /// # Errors
-    /// [`Unready`].
-    pub fn new(http2: bool) -> Result<Self, Unready> {
-        let style = Style { http2, ..Style::default() };
-        let requests =
-            targets().iter().map(|target| Request::new(target, &style)).collect::<Result<Vec<_>, _>>();
-        let requests = requests.map_err(|_| Unready::Requests)?;
-        let making = Making {
+    /// [`HarnessError`].
+    pub fn new(http2: bool) -> Result<Self, HarnessError> {
+        let style = RequestFraming { http2, ..RequestFraming::default() };
+        let requests = targets()
+            .iter()
+            .map(|target| PreparedRequest::new(target, &style))
+            .collect::<Result<Vec<_>, _>>();
+        let requests = requests.map_err(|_| HarnessError::Requests)?;
+        let making = ConnectorConfig {
             tls: None,
             http2: false,
             h2c: http2,
@@ -146,42 +148,48 @@ impl Rehearsal {
             dial: Arc::default(),
             begun: Arc::default(),
         };
-        let limits = Limits {
+        let limits = ConnectionLimits {
             connections: Self::CONNECTIONS,
             idle: Self::CONNECTIONS,
             requests: Self::REQUESTS,
             age: Nanos::MAX,
             http2_connections: 2,
             step: SECOND,
-            sources: Sources::default(),
+            sources: SourceAddresses::default(),
         };
-        Self::of(requests, making, limits, Keep { location: true, record: Some(Self::KEPT), carriage: true })
+        Self::of(
+            requests,
+            making,
+            limits,
+            CaptureOptions { location: true, record: Some(Self::KEPT), carriage: true },
+        )
     }
 
     /// A client that sends these requests.
     pub(super) fn of(
-        requests: Vec<Request>,
-        making: Making,
-        limits: Limits,
-        keep: Keep,
-    ) -> Result<Self, Unready> {
-        let list = List::new(requests.into_iter().map(|request| (request, Weight::default())).collect());
-        let list = list.map_err(|_| Unready::Requests)?;
+        requests: Vec<PreparedRequest>,
+        making: ConnectorConfig,
+        limits: ConnectionLimits,
+        keep: CaptureOptions,
+    ) -> Result<Self, HarnessError> {
+        let list =
+            RequestList::new(requests.into_iter().map(|request| (request, Weight::default())).collect());
+        let list = list.map_err(|_| HarnessError::Requests)?;
         let targets = list.requests().len();
-        let waker = Poller::new(RunClock::start()).map_err(io::Error::from)?.waker();
+        let waker = EventPoller::new(RunClock::start()).map_err(io::Error::from)?.waker();
         let (questions, (reply, replies)) = (channel().0, channel());
-        let resolver = Resolver { questions, reply, replies, waker, asked: 0 };
-        let mut routes = Routes::new(&HashMap::new(), making, Sources::default(), resolver);
+        let resolver = RouteResolver { questions, reply, replies, waker, asked: 0 };
+        let mut routes = RouteTable::new(&HashMap::new(), making, SourceAddresses::default(), resolver);
         routes.list(list.requests());
-        let network = Memory::default();
-        let mut pool = Pool::new(network.clone(), routes, limits);
+        let network = MemoryNetwork::default();
+        let mut pool = ConnectionPool::new(network.clone(), routes, limits);
         pool.keep = keep;
-        let supply = Supply::list(list, &Style::default());
+        let supply = SenderRequests::list(list, &RequestFraming::default());
         Ok(Self {
             pool,
             targets,
             network,
-            flights: Flights::new(),
+            flights: InFlightTable::new(),
             supply,
             stats: Box::default(),
             keys: Vec::new(),
@@ -190,10 +198,13 @@ impl Rehearsal {
     }
 
     /// Has the pool do something.
-    pub(super) fn act(&mut self, act: impl FnOnce(&mut Pool<Memory>, Nanos, &mut Desk<'_>)) {
+    pub(super) fn act(
+        &mut self,
+        act: impl FnOnce(&mut ConnectionPool<MemoryNetwork>, Nanos, &mut TransportContext<'_>),
+    ) {
         let now = self.now();
         let (flights, supply, stats) = (&mut self.flights, &self.supply, &mut *self.stats);
-        act(&mut self.pool, now, &mut Desk { flights, supply, stats });
+        act(&mut self.pool, now, &mut TransportContext { flights, supply, stats });
     }
 
     /// The time.
@@ -203,7 +214,7 @@ impl Rehearsal {
     }
 
     /// Lets time pass.
-    pub fn pass(&mut self, span: Nanos) {
+    pub fn advance_time(&mut self, span: Nanos) {
         let mut world = self.network.world();
         world.now = world.now.saturating_add(span);
     }
@@ -213,9 +224,10 @@ impl Rehearsal {
         let (now, seq) = (self.now(), self.hits);
         self.hits += 1;
         let which = request % self.targets;
-        let key = self.flights.insert(Hit { seq, due: now }, Which::Listed(which), which, now + SECOND);
+        let key =
+            self.flights.insert(Arrival { seq, due: now }, RequestRef::Listed(which), which, now + SECOND);
         self.keys.push((key, seq));
-        self.act(|pool, now, desk| pool.place(key, now, desk));
+        self.act(|pool, now, desk| pool.assign(key, now, desk));
         seq
     }
 
@@ -232,77 +244,81 @@ impl Rehearsal {
         true
     }
 
-    fn forget(&mut self, key: FlightKey) {
+    fn forget(&mut self, key: InFlightKey) {
         self.keys.retain(|(under_way, _)| *under_way != key);
         self.flights.remove(key);
     }
 
     /// Moves what may be moved without an event.
     pub fn flush(&mut self) {
-        self.act(Pool::flush);
+        self.act(ConnectionPool::flush);
     }
 
     /// Looks after what takes too long to open.
-    pub fn look_after(&mut self) {
-        self.act(Pool::look_after);
+    pub fn expire_attempts(&mut self) {
+        self.act(ConnectionPool::expire_attempts);
     }
 
     /// The next thing that was told.
-    pub fn news(&mut self) -> Option<News> {
+    pub fn next_event(&mut self) -> Option<HarnessEvent> {
         let event = self.pool.next_event()?;
         let (key, at) = match event {
-            Event::Sent(key, at) | Event::Wrote(key, at) | Event::Head(key, at) | Event::Done(key, at) => {
-                (key, at)
-            }
-            Event::Failed(Failure { key, at, .. }) => (key, at),
-            Event::Unreached(key, _) => (key, self.now()),
+            RequestEvent::Sent(key, at)
+            | RequestEvent::Wrote(key, at)
+            | RequestEvent::Head(key, at)
+            | RequestEvent::Done(key, at) => (key, at),
+            RequestEvent::Failed(TransportFailure { key, at, .. }) => (key, at),
+            RequestEvent::NoConnection(key, _) => (key, self.now()),
         };
         let hit = self.keys.iter().find(|(under_way, _)| *under_way == key).map(|(_, hit)| *hit);
         let what = match event {
-            Event::Sent(..) => What::Sent,
-            Event::Wrote(..) => What::Wrote,
-            Event::Head(..) => What::Head,
+            RequestEvent::Sent(..) => HarnessEventKind::Sent,
+            RequestEvent::Wrote(..) => HarnessEventKind::Wrote,
+            RequestEvent::Head(..) => HarnessEventKind::Head,
             // Told of a hit that has ended: there is nothing to look at.
-            _ if hit.is_none() => What::Failed,
-            Event::Done(..) => self.answered(key),
-            Event::Failed(failure) => self.failed(failure),
-            Event::Unreached(..) => {
+            _ if hit.is_none() => HarnessEventKind::Failed,
+            RequestEvent::Done(..) => self.answered(key),
+            RequestEvent::Failed(failure) => self.failed(failure),
+            RequestEvent::NoConnection(..) => {
                 self.forget(key);
-                What::Failed
+                HarnessEventKind::Failed
             }
         };
-        Some(News { hit, at, what })
+        Some(HarnessEvent { hit, at, what })
     }
 
-    fn answered(&mut self, key: FlightKey) -> What {
-        let flight = self.flights.of(key);
+    fn answered(&mut self, key: InFlightKey) -> HarnessEventKind {
+        let flight = self.flights.get_mut(key);
         let (status, bytes, kept) =
             (flight.answer.status, flight.answer.bytes_in, flight.answer.kept.body.len());
-        let method = self.supply.request(&flight.which).method.clone();
+        let method = self.supply.request(&flight.request).method.clone();
         let place = flight.place;
-        let stream = self.network.world().pipes.iter().rposition(|pipe| place == Place::On(pipe.token));
+        let stream =
+            self.network.world().pipes.iter().rposition(|pipe| place == RequestLocation::On(pipe.token));
         self.forget(key);
         let stream = stream.unwrap_or(usize::MAX);
-        What::Answered(Answered { stream, status, bytes, kept, method })
+        HarnessEventKind::Answered(HarnessResponse { stream, status, bytes, kept, method })
     }
 
-    fn failed(&mut self, failure: Failure) -> What {
+    fn failed(&mut self, failure: TransportFailure) -> HarnessEventKind {
         let key = failure.key;
-        let flight = self.flights.of(key);
-        let idempotent = self.supply.request(&flight.which).is_idempotent();
-        flight.place = Place::Nowhere;
+        let flight = self.flights.get_mut(key);
+        let idempotent = self.supply.request(&flight.request).is_idempotent();
+        flight.place = RequestLocation::Nowhere;
         flight.retries += 1;
         flight.answer.clear();
         let attempts = flight.retries - 1;
-        match retry(failure.progress, failure.reused, idempotent, attempts, Policy::GO) {
-            Again::No => {
+        match retry(failure.progress, failure.reused, idempotent, attempts, RetryPolicy::GO) {
+            RetryDecision::GiveUp => {
                 self.forget(key);
-                return What::Failed;
+                return HarnessEventKind::Failed;
             }
-            Again::Anywhere => self.act(|pool, now, desk| pool.place(key, now, desk)),
-            Again::Fresh => self.act(|pool, now, desk| pool.place_fresh(key, now, desk)),
+            RetryDecision::AnyConnection => self.act(|pool, now, desk| pool.assign(key, now, desk)),
+            RetryDecision::NewConnection => {
+                self.act(|pool, now, desk| pool.assign_to_new_connection(key, now, desk))
+            }
         }
-        What::Again
+        HarnessEventKind::Again
     }
 
     /// Streams there ever were.
@@ -313,9 +329,9 @@ impl Rehearsal {
 
     /// Connections there are, streams that the client holds, requests that are on a connection, and those that wait.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn counts(&self) -> HarnessCounts {
         let carried = self.pool.connections.iter().map(|(_, connection)| connection.load()).sum();
-        Held {
+        HarnessCounts {
             connections: self.pool.open_connections(),
             streams: self.network.world().pipes.iter().filter(|pipe| !pipe.dropped).count(),
             carried,
@@ -337,7 +353,7 @@ impl Rehearsal {
     }
 
     /// The server says something; false if it cannot.
-    pub fn say(&mut self, stream: usize, bytes: &[u8]) -> bool {
+    pub fn send_from_server(&mut self, stream: usize, bytes: &[u8]) -> bool {
         self.pipe(stream, |pipe| {
             let can = pipe.connected == Some(true) && pipe.ended.is_none() && !pipe.dropped;
             if can {
@@ -366,7 +382,7 @@ impl Rehearsal {
     }
 
     /// Forgets what the client has written.
-    pub fn swallow(&mut self, stream: usize) {
+    pub fn discard_client_bytes(&mut self, stream: usize) {
         self.pipe(stream, |pipe| pipe.to_server.clear());
     }
 
@@ -386,7 +402,7 @@ impl Rehearsal {
 
 /// What a client holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct HarnessCounts {
     /// Connections, whatever their stage.
     pub connections: usize,
     /// Streams that it has not let go.

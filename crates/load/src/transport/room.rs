@@ -1,13 +1,13 @@
 //! Which connections have room, and which may carry no more.
 
-use super::Network;
-use super::connection::Stage;
-use super::pool::Pool;
+use super::NetworkBackend;
+use super::connection::ConnectionStage;
+use super::pool::ConnectionPool;
 
-impl<N: Network> Pool<N> {
+impl<N: NetworkBackend> ConnectionPool<N> {
     /// A connection of a route that may carry another request. One that came of age while nothing ended on it may not.
     #[inline]
-    pub(super) fn pick(&mut self, route: usize) -> Option<usize> {
+    pub(super) fn connection_with_room(&mut self, route: usize) -> Option<usize> {
         loop {
             let index = self.routes[route].best(&self.connections)?;
             if self.limits.allow(&self.connections[index], self.now) {
@@ -32,7 +32,7 @@ impl<N: Network> Pool<N> {
             return;
         }
         let ready = &mut self.routes[connection.route].ready;
-        let room = ready.len() < self.limits.idle(connection.once) || connection.is_http2();
+        let room = ready.len() < self.limits.idle(connection.single_request) || connection.is_http2();
         if room && self.limits.allow(connection, self.now) {
             connection.listed = true;
             ready.push(index);
@@ -64,12 +64,12 @@ impl<N: Network> Pool<N> {
         let connection = self.connections.remove(index);
         let route = &mut self.routes[connection.route];
         route.open -= 1;
-        route.opening -= usize::from(connection.stage() == Stage::Opening);
+        route.opening -= usize::from(connection.stage() == ConnectionStage::Opening);
         if connection.listed {
             route.unlist(index);
         }
         if route.wanting() > 0 {
-            self.stirred.push(connection.route);
+            self.routes_to_check.push(connection.route);
         }
     }
 }

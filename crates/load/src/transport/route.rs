@@ -8,24 +8,24 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use super::Stream;
-use super::connection::Connection;
-use super::making::{Limits, Path};
-use super::socket::Address;
+use super::connection::PooledConnection;
+use super::making::{ConnectionLimits, RouteConfig};
+use super::socket::PeerAddress;
 use crate::clock::{Nanos, SECOND, nanos};
-use crate::fault::{Fault, NameFault};
-use crate::flights::FlightKey;
+use crate::fault::{NameFault, RequestFault};
+use crate::flights::InFlightKey;
 use crate::request::Origin;
-use crate::resolve::{Found, Lifetime};
+use crate::resolve::{AddressLifetime, LookupResult};
 
 /// A name without an address is asked for again after this long.
 const ASK_AGAIN: Nanos = SECOND;
 
 /// Where the connections of one origin stand.
-pub(crate) struct Route {
+pub(crate) struct OriginRoute {
     pub(crate) origin: Origin,
-    pub(crate) path: Path,
-    pub(crate) speaks: Speaks,
-    pub(crate) addresses: Addresses,
+    pub(crate) path: RouteConfig,
+    pub(crate) speaks: DetectedProtocol,
+    pub(crate) addresses: RouteAddresses,
     /// Connections with room on them, the last used at the end.
     pub(crate) ready: Vec<usize>,
     /// Connections not yet open.
@@ -36,14 +36,14 @@ pub(crate) struct Route {
     pub(crate) warming: usize,
     /// When a request last asked for it; never of those that stay.
     pub(crate) used: Nanos,
-    queue: VecDeque<FlightKey>,
+    queue: VecDeque<InFlightKey>,
     /// Those for whom only a new connection will do.
-    fresh: VecDeque<FlightKey>,
+    fresh: VecDeque<InFlightKey>,
 }
 
 /// What the connections of a route turn out to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum DetectedProtocol {
     /// The first handshake will tell; until then there is only one.
     Unknown,
     Http1,
@@ -51,8 +51,8 @@ pub(crate) enum Speaks {
 }
 
 /// Where a route leads, and for how long that is believed.
-pub(crate) struct Addresses {
-    list: Vec<Address>,
+pub(crate) struct RouteAddresses {
+    list: Vec<PeerAddress>,
     /// Why there is none.
     pub(crate) missing: NameFault,
     /// The one whose turn it is.
@@ -68,18 +68,23 @@ pub(crate) struct Addresses {
 }
 
 /// What a route lacks for those who wait.
-pub(crate) enum Lack {
+pub(crate) enum RouteNeed {
     Nothing,
     Connection,
     /// They are to be asked for.
     Addresses,
     /// There will be no connection.
-    Hope(Fault),
+    Unreachable(RequestFault),
 }
 
-impl Route {
+impl OriginRoute {
     /// A route without connections.
-    pub(crate) fn new(origin: Origin, path: Path, speaks: Speaks, addresses: Addresses) -> Self {
+    pub(crate) fn new(
+        origin: Origin,
+        path: RouteConfig,
+        speaks: DetectedProtocol,
+        addresses: RouteAddresses,
+    ) -> Self {
         Self {
             origin,
             path,
@@ -97,30 +102,30 @@ impl Route {
 
     /// What those lack who wait, or what is to be warmed.
     #[inline]
-    pub(crate) fn lacks(&self, limits: &Limits) -> Lack {
+    pub(crate) fn needs(&self, limits: &ConnectionLimits) -> RouteNeed {
         let wanted = match self.speaks {
-            Speaks::Http1 => self.wanting(),
-            Speaks::Http2 => {
-                let requests = limits.requests(self.path.once);
+            DetectedProtocol::Http1 => self.wanting(),
+            DetectedProtocol::Http2 => {
+                let requests = limits.requests(self.path.single_request);
                 let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.path.streams);
                 self.waiting().div_ceil(each.max(1)) + self.warming
             }
             // The first tells what the others are good for.
-            Speaks::Unknown => self.wanting().min(1),
+            DetectedProtocol::Unknown => self.wanting().min(1),
         };
         let lacking = wanted.saturating_sub(self.opening).min(limits.connections.saturating_sub(self.open));
-        let Addresses { list, asked, permits, missing, .. } = &self.addresses;
+        let RouteAddresses { list, asked, permits, missing, .. } = &self.addresses;
         match asked {
-            _ if lacking == 0 => Lack::Nothing,
-            0 if list.is_empty() => Lack::Hope(Fault::Resolve(*missing)),
-            _ if !list.is_empty() && *permits > 0 => Lack::Connection,
-            asked if *permits == 0 && *asked < lacking => Lack::Addresses,
-            _ => Lack::Nothing,
+            _ if lacking == 0 => RouteNeed::Nothing,
+            0 if list.is_empty() => RouteNeed::Unreachable(RequestFault::Resolve(*missing)),
+            _ if !list.is_empty() && *permits > 0 => RouteNeed::Connection,
+            asked if *permits == 0 && *asked < lacking => RouteNeed::Addresses,
+            _ => RouteNeed::Nothing,
         }
     }
 
     /// Since when it has carried nothing and nobody has waited for it, roughly; none of one that does, or that stays.
-    pub(crate) fn bare_since(&self) -> Option<Nanos> {
+    pub(crate) fn unused_since(&self) -> Option<Nanos> {
         let bare = self.open == 0 && self.waiting() == 0 && self.addresses.asked == 0;
         (bare && !self.stays()).then_some(self.used)
     }
@@ -132,8 +137,8 @@ impl Route {
 
     /// Whether streams are to be spread over another HTTP/2 connection, although there is one.
     #[inline]
-    pub(crate) fn may_spread(&self, limits: &Limits) -> bool {
-        self.speaks == Speaks::Http2
+    pub(crate) fn may_spread(&self, limits: &ConnectionLimits) -> bool {
+        self.speaks == DetectedProtocol::Http2
             && self.open > 0
             && self.open < limits.http2_connections.min(limits.connections)
             && self.addresses.permits > 0
@@ -142,10 +147,12 @@ impl Route {
     /// The connection for the next flight: the one used last, so that few stay hot and the rest are let go by the server
     /// rather than kept warm for nobody; of HTTP/2 connections the one with the fewest streams.
     #[inline]
-    pub(crate) fn best<S: Stream>(&self, connections: &Slab<Connection<S>>) -> Option<usize> {
+    pub(crate) fn best<S: Stream>(&self, connections: &Slab<PooledConnection<S>>) -> Option<usize> {
         match self.speaks {
-            Speaks::Http2 => self.ready.iter().copied().min_by_key(|&index| connections[index].load()),
-            Speaks::Http1 | Speaks::Unknown => self.ready.last().copied(),
+            DetectedProtocol::Http2 => {
+                self.ready.iter().copied().min_by_key(|&index| connections[index].load())
+            }
+            DetectedProtocol::Http1 | DetectedProtocol::Unknown => self.ready.last().copied(),
         }
     }
 
@@ -159,22 +166,22 @@ impl Route {
     }
 
     /// Wants as many connections as are lacking to so many, without a flight for them.
-    pub(crate) fn warm(&mut self, connections: usize, limits: &Limits) {
-        let idle = limits.idle(self.path.once);
-        let kept = if self.speaks == Speaks::Http2 { limits.http2_connections } else { idle };
+    pub(crate) fn warm(&mut self, connections: usize, limits: &ConnectionLimits) {
+        let idle = limits.idle(self.path.single_request);
+        let kept = if self.speaks == DetectedProtocol::Http2 { limits.http2_connections } else { idle };
         self.warming = connections.min(kept).min(limits.connections).saturating_sub(self.open);
     }
 
     /// A connection that was wanted without a flight stands. Over HTTP/2 that may be enough of them.
-    pub(crate) fn warmed(&mut self, limits: &Limits) {
+    pub(crate) fn warmed(&mut self, limits: &ConnectionLimits) {
         self.warming = self.warming.saturating_sub(1);
-        if self.speaks == Speaks::Http2 {
+        if self.speaks == DetectedProtocol::Http2 {
             self.warming = self.warming.min(limits.http2_connections.saturating_sub(self.open));
         }
     }
 
     /// One that was wanted without a flight is not to be had.
-    pub(crate) fn cool(&mut self) {
+    pub(crate) fn cancel_warming(&mut self) {
         self.warming = self.warming.saturating_sub(1);
     }
 
@@ -190,12 +197,12 @@ impl Route {
         self.queue.len() + self.fresh.len()
     }
 
-    pub(crate) fn wait(&mut self, key: FlightKey, fresh: bool) {
+    pub(crate) fn wait(&mut self, key: InFlightKey, fresh: bool) {
         if fresh { self.fresh.push_back(key) } else { self.queue.push_back(key) }
     }
 
     /// Lets one wait no longer.
-    pub(crate) fn leave(&mut self, key: FlightKey) {
+    pub(crate) fn leave(&mut self, key: InFlightKey) {
         for queue in [&mut self.queue, &mut self.fresh] {
             if let Some(at) = queue.iter().position(|waiting| *waiting == key) {
                 queue.remove(at);
@@ -205,35 +212,35 @@ impl Route {
 
     /// Whose turn it is on a connection, which is new or is not.
     #[inline]
-    pub(crate) fn next(&mut self, new: bool) -> Option<FlightKey> {
+    pub(crate) fn next(&mut self, new: bool) -> Option<InFlightKey> {
         let fresh = if new { self.fresh.pop_front() } else { None };
         fresh.or_else(|| self.queue.pop_front())
     }
 }
 
-impl Addresses {
+impl RouteAddresses {
     /// Of an origin that nobody needs to be asked about.
-    pub(crate) fn literal(list: Vec<Address>) -> Self {
+    pub(crate) fn literal(list: Vec<PeerAddress>) -> Self {
         let missing = NameFault::System;
         Self { list, missing, turn: 0, literal: true, asked: 0, found: 0, permits: usize::MAX }
     }
 
     /// As they were found before the run.
-    pub(crate) fn found(found: Found, lifetime: Lifetime) -> Self {
+    pub(crate) fn found(found: LookupResult, lifetime: AddressLifetime) -> Self {
         let mut addresses = Self { literal: false, ..Self::literal(Vec::new()) };
         addresses.take(found);
-        addresses.permits = if lifetime == Lifetime::Connection { 1 } else { usize::MAX };
+        addresses.permits = if lifetime == AddressLifetime::Connection { 1 } else { usize::MAX };
         addresses
     }
 
     /// Of an origin that has just come up.
-    pub(crate) fn unknown(lifetime: Lifetime) -> Self {
-        let permits = if lifetime == Lifetime::Connection { 0 } else { usize::MAX };
+    pub(crate) fn unknown(lifetime: AddressLifetime) -> Self {
+        let permits = if lifetime == AddressLifetime::Connection { 0 } else { usize::MAX };
         Self { literal: false, permits, ..Self::literal(Vec::new()) }
     }
 
     /// The address whose turn it is, for a connection that is about to be opened, and how many there are.
-    pub(crate) fn next(&mut self) -> Option<(&Address, usize)> {
+    pub(crate) fn next(&mut self) -> Option<(&PeerAddress, usize)> {
         let address = self.list.get(self.turn % self.list.len().max(1))?;
         self.turn = self.turn.wrapping_add(1);
         self.permits = self.permits.saturating_sub(1);
@@ -241,7 +248,7 @@ impl Addresses {
     }
 
     /// An answer without addresses does not replace one with.
-    fn take(&mut self, found: Found) {
+    fn take(&mut self, found: LookupResult) {
         match found {
             Ok(list) => self.list = list,
             Err(missing) => self.missing = missing,
@@ -250,24 +257,30 @@ impl Addresses {
 
     /// Takes an answer that was asked for. If each connection is to have one of its own it is good for one, and for none if
     /// nobody waits any more.
-    pub(crate) fn adopt(&mut self, found: Found, now: Nanos, waiting: usize, lifetime: Lifetime) {
+    pub(crate) fn adopt(
+        &mut self,
+        found: LookupResult,
+        now: Nanos,
+        waiting: usize,
+        lifetime: AddressLifetime,
+    ) {
         self.take(found);
         self.found = now;
         self.asked = self.asked.saturating_sub(1);
         self.permits = match lifetime {
-            Lifetime::Connection => self.permits.saturating_add(1).min(waiting),
-            Lifetime::Run | Lifetime::For(_) => usize::MAX,
+            AddressLifetime::Connection => self.permits.saturating_add(1).min(waiting),
+            AddressLifetime::Run | AddressLifetime::For(_) => usize::MAX,
         };
     }
 
     /// Whether they are to be asked for again.
     #[inline]
-    pub(crate) fn are_old(&self, now: Nanos, lifetime: Lifetime) -> bool {
+    pub(crate) fn are_old(&self, now: Nanos, lifetime: AddressLifetime) -> bool {
         let after = match lifetime {
             _ if self.literal || self.asked > 0 => return false,
             _ if self.list.is_empty() => ASK_AGAIN,
-            Lifetime::For(span) => nanos(span),
-            Lifetime::Run | Lifetime::Connection => return false,
+            AddressLifetime::For(span) => nanos(span),
+            AddressLifetime::Run | AddressLifetime::Connection => return false,
         };
         now.saturating_sub(self.found) >= after
     }

@@ -9,17 +9,17 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use slab::Slab;
 
-use super::making::Making;
-use super::route::{Addresses, Route};
-use super::sources::Sources;
+use super::making::ConnectorConfig;
+use super::route::{OriginRoute, RouteAddresses};
+use super::sources::SourceAddresses;
 use crate::clock::Nanos;
 use crate::fault::NameFault;
-use crate::flights::Which;
-use crate::poller::Waker;
-use crate::request::{Origin, Request};
-use crate::resolve::{Found, Question, Resolved};
-use crate::stats::Stats;
-use crate::supply::Supply;
+use crate::flights::RequestRef;
+use crate::poller::SenderWaker;
+use crate::request::{Origin, PreparedRequest};
+use crate::resolve::{LookupRequest, LookupResult, ResolvedOrigin};
+use crate::stats::LoadStats;
+use crate::supply::SenderRequests;
 
 /// Routes kept that carry nothing: half a megabyte. Up to twice as many before they are counted.
 const KEPT: usize = 1024;
@@ -28,58 +28,58 @@ const KEPT: usize = 1024;
 const MOST_ASKED: usize = 4096;
 
 /// All of them.
-pub(crate) struct Routes {
-    list: Slab<Route>,
+pub(crate) struct RouteTable {
+    list: Slab<OriginRoute>,
     by_origin: HashMap<Origin, usize>,
     /// Routes of the listed requests.
     listed: Vec<usize>,
     /// With so many routes those are counted that carry nothing.
     count_at: usize,
-    making: Making,
-    sources: Sources,
-    resolver: Resolver,
+    making: ConnectorConfig,
+    sources: SourceAddresses,
+    resolver: RouteResolver,
 }
 
 /// How this thread asks for addresses.
-pub(crate) struct Resolver {
-    pub(crate) questions: Sender<Question>,
-    pub(crate) reply: Sender<Resolved>,
-    pub(crate) replies: Receiver<Resolved>,
-    pub(crate) waker: Waker,
+pub(crate) struct RouteResolver {
+    pub(crate) questions: Sender<LookupRequest>,
+    pub(crate) reply: Sender<ResolvedOrigin>,
+    pub(crate) replies: Receiver<ResolvedOrigin>,
+    pub(crate) waker: SenderWaker,
     /// Questions without an answer.
     pub(crate) asked: usize,
 }
 
-impl Index<usize> for Routes {
-    type Output = Route;
+impl Index<usize> for RouteTable {
+    type Output = OriginRoute;
 
     #[inline]
-    fn index(&self, route: usize) -> &Route {
+    fn index(&self, route: usize) -> &OriginRoute {
         &self.list[route]
     }
 }
 
-impl IndexMut<usize> for Routes {
+impl IndexMut<usize> for RouteTable {
     #[inline]
-    fn index_mut(&mut self, route: usize) -> &mut Route {
+    fn index_mut(&mut self, route: usize) -> &mut OriginRoute {
         &mut self.list[route]
     }
 }
 
-impl Routes {
+impl RouteTable {
     /// Knows these addresses and asks for others.
     pub(crate) fn new(
-        known: &HashMap<Origin, Found>,
-        making: Making,
-        sources: Sources,
-        resolver: Resolver,
+        known: &HashMap<Origin, LookupResult>,
+        making: ConnectorConfig,
+        sources: SourceAddresses,
+        resolver: RouteResolver,
     ) -> Self {
         let (list, by_origin, listed) = (Slab::new(), HashMap::new(), Vec::new());
         let mut routes = Self { list, by_origin, listed, count_at: 2 * KEPT, making, sources, resolver };
         for (origin, found) in known {
             let addresses = routes.literal(origin).unwrap_or_else(|| {
                 let found = found.clone().map(|list| routes.sources.reachable(list));
-                Addresses::found(found, routes.making.dial.lifetime)
+                RouteAddresses::found(found, routes.making.dial.lifetime)
             });
             routes.add(origin, addresses);
         }
@@ -93,16 +93,16 @@ impl Routes {
     }
 
     /// Remembers the routes of the listed requests, so that choosing one costs an index.
-    pub(crate) fn list(&mut self, requests: &[Request]) {
+    pub(crate) fn list(&mut self, requests: &[PreparedRequest]) {
         self.listed = requests.iter().map(|request| self.to(&request.origin, Nanos::MAX)).collect();
     }
 
     /// The route of a request, whose addresses are asked for again if they are old.
     #[inline]
-    pub(crate) fn of(&mut self, which: &Which, supply: &Supply, now: Nanos) -> usize {
+    pub(crate) fn of(&mut self, which: &RequestRef, supply: &SenderRequests, now: Nanos) -> usize {
         let route = match which {
-            Which::Listed(index) => self.listed[*index],
-            Which::Own(_) => self.to(&supply.request(which).origin, now),
+            RequestRef::Listed(index) => self.listed[*index],
+            RequestRef::Owned(_) => self.to(&supply.request(which).origin, now),
         };
         if self.list[route].addresses.are_old(now, self.making.dial.lifetime) {
             self.ask(route, now);
@@ -114,7 +114,7 @@ impl Routes {
         let known = self.by_origin.get(origin).copied();
         let route = known.unwrap_or_else(|| {
             self.forget_many();
-            let unknown = || Addresses::unknown(self.making.dial.lifetime);
+            let unknown = || RouteAddresses::unknown(self.making.dial.lifetime);
             let addresses = self.literal(origin).unwrap_or_else(unknown);
             self.add(origin, addresses)
         });
@@ -132,7 +132,7 @@ impl Routes {
             return;
         }
         let mut bare: Vec<_> =
-            self.list.iter().filter_map(|(index, route)| Some((route.bare_since()?, index))).collect();
+            self.list.iter().filter_map(|(index, route)| Some((route.unused_since()?, index))).collect();
         bare.sort_unstable();
         bare.truncate(bare.len().saturating_sub(KEPT));
         for (_, index) in bare {
@@ -143,19 +143,22 @@ impl Routes {
     }
 
     /// The addresses of an origin that nobody needs to be asked about.
-    fn literal(&self, origin: &Origin) -> Option<Addresses> {
-        self.making.dial.known(origin).map(|list| Addresses::literal(self.sources.reachable(list)))
+    fn literal(&self, origin: &Origin) -> Option<RouteAddresses> {
+        self.making
+            .dial
+            .known_addresses(origin)
+            .map(|list| RouteAddresses::literal(self.sources.reachable(list)))
     }
 
-    fn add(&mut self, origin: &Origin, addresses: Addresses) -> usize {
-        let (path, speaks) = (self.making.path(origin), self.making.speaks(origin));
-        let route = self.list.insert(Route::new(origin.clone(), path, speaks, addresses));
+    fn add(&mut self, origin: &Origin, addresses: RouteAddresses) -> usize {
+        let (path, speaks) = (self.making.route_config(origin), self.making.expected_protocol(origin));
+        let route = self.list.insert(OriginRoute::new(origin.clone(), path, speaks, addresses));
         self.by_origin.insert(origin.clone(), route);
         route
     }
 
     /// Those of the listed requests, each once.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = (usize, &Route)> {
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (usize, &OriginRoute)> {
         self.list.iter().filter(|(_, route)| route.stays())
     }
 
@@ -166,10 +169,10 @@ impl Routes {
 
     /// Asks for the addresses of a route. False if nobody can be asked now.
     pub(crate) fn ask(&mut self, route: usize, now: Nanos) -> bool {
-        let Route { addresses, origin, .. } = &mut self.list[route];
-        let Resolver { reply, waker, questions, asked, .. } = &mut self.resolver;
+        let OriginRoute { addresses, origin, .. } = &mut self.list[route];
+        let RouteResolver { reply, waker, questions, asked, .. } = &mut self.resolver;
         let question =
-            Question { origin: origin.clone(), at: now, reply: reply.clone(), waker: waker.clone() };
+            LookupRequest { origin: origin.clone(), at: now, reply: reply.clone(), waker: waker.clone() };
         let can = *asked < MOST_ASKED && questions.send(question).is_ok();
         if can {
             addresses.asked += 1;
@@ -182,11 +185,11 @@ impl Routes {
 
     /// Takes addresses that have been found, and says whose.
     #[inline]
-    pub(crate) fn adopt(&mut self, now: Nanos, stats: &mut Stats) -> Option<usize> {
+    pub(crate) fn adopt(&mut self, now: Nanos, stats: &mut LoadStats) -> Option<usize> {
         if self.resolver.asked == 0 {
             return None;
         }
-        let Resolved { origin, at, found } = self.resolver.replies.try_recv().ok()?;
+        let ResolvedOrigin { origin, at, found } = self.resolver.replies.try_recv().ok()?;
         self.resolver.asked -= 1;
         stats.lookup.record(now.saturating_sub(at));
         // A route that awaits an answer is not forgotten.
@@ -206,30 +209,30 @@ mod tests {
 
     use super::*;
     use crate::clock::RunClock;
-    use crate::fault::Fault;
-    use crate::poller::Poller;
-    use crate::request::Style;
-    use crate::supply::List;
+    use crate::fault::RequestFault;
+    use crate::poller::EventPoller;
+    use crate::request::RequestFraming;
+    use crate::supply::RequestList;
     use crate::target::{Target, Weight};
-    use crate::transport::making::Limits;
-    use crate::transport::route::Lack;
+    use crate::transport::making::ConnectionLimits;
+    use crate::transport::route::RouteNeed;
 
-    fn request(url: &str) -> Request {
+    fn request(url: &str) -> PreparedRequest {
         let target = Target { method: "GET".into(), url: url.into(), ..Target::default() };
-        Request::new(&target, &Style::default()).unwrap()
+        PreparedRequest::new(&target, &RequestFraming::default()).unwrap()
     }
 
-    fn list() -> List {
-        List::new(vec![(request("http://10.0.0.1/"), Weight::default())]).unwrap()
+    fn list() -> RequestList {
+        RequestList::new(vec![(request("http://10.0.0.1/"), Weight::default())]).unwrap()
     }
 
     /// With the questions that they ask, and where the answers go.
-    fn routes() -> (Routes, Receiver<Question>) {
+    fn routes() -> (RouteTable, Receiver<LookupRequest>) {
         let (sender, questions) = channel();
         let (reply, replies) = channel();
-        let waker = Poller::new(RunClock::start()).unwrap().waker();
-        let resolver = Resolver { questions: sender, reply, replies, waker, asked: 0 };
-        let making = Making {
+        let waker = EventPoller::new(RunClock::start()).unwrap().waker();
+        let resolver = RouteResolver { questions: sender, reply, replies, waker, asked: 0 };
+        let making = ConnectorConfig {
             tls: None,
             http2: false,
             h2c: false,
@@ -238,13 +241,17 @@ mod tests {
             dial: Arc::default(),
             begun: Arc::default(),
         };
-        let mut routes = Routes::new(&HashMap::new(), making, Sources::default(), resolver);
+        let mut routes = RouteTable::new(&HashMap::new(), making, SourceAddresses::default(), resolver);
         routes.list(list().requests());
         (routes, questions)
     }
 
-    fn go(routes: &mut Routes, url: &str, now: Nanos) -> usize {
-        routes.of(&Which::Own(Arc::new(request(url))), &Supply::list(list(), &Style::default()), now)
+    fn go(routes: &mut RouteTable, url: &str, now: Nanos) -> usize {
+        routes.of(
+            &RequestRef::Owned(Arc::new(request(url))),
+            &SenderRequests::list(list(), &RequestFraming::default()),
+            now,
+        )
     }
 
     /// An address for every number.
@@ -279,13 +286,13 @@ mod tests {
         assert!(routes.len() <= MOST_ASKED + 2 * KEPT + 1, "{}", routes.len());
         let last = go(&mut routes, "http://last/", 10_000);
         routes[last].wait(key(), false);
-        let lack = routes[last].lacks(&limits());
-        assert!(matches!(lack, Lack::Hope(Fault::Resolve(NameFault::Busy))));
+        let lack = routes[last].needs(&limits());
+        assert!(matches!(lack, RouteNeed::Unreachable(RequestFault::Resolve(NameFault::Busy))));
         // What was owed comes, and all of it can be forgotten.
-        for Question { origin, at, reply, .. } in questions.try_iter() {
-            reply.send(Resolved { origin, at, found: Err(NameFault::NoHost) }).unwrap();
+        for LookupRequest { origin, at, reply, .. } in questions.try_iter() {
+            reply.send(ResolvedOrigin { origin, at, found: Err(NameFault::NoHost) }).unwrap();
         }
-        let mut stats = Stats::default();
+        let mut stats = LoadStats::default();
         while routes.adopt(10_000, &mut stats).is_some() {}
         assert_eq!((routes.resolver.asked, stats.lookup.count()), (0, MOST_ASKED as u64));
         routes.count_at = 0;
@@ -297,20 +304,20 @@ mod tests {
         );
     }
 
-    fn key() -> crate::flights::FlightKey {
-        use crate::schedule::Hit;
-        crate::flights::Flights::new().insert(Hit { seq: 0, due: 0 }, Which::Listed(0), 0, 0)
+    fn key() -> crate::flights::InFlightKey {
+        use crate::schedule::Arrival;
+        crate::flights::InFlightTable::new().insert(Arrival { seq: 0, due: 0 }, RequestRef::Listed(0), 0, 0)
     }
 
-    fn limits() -> Limits {
-        Limits {
+    fn limits() -> ConnectionLimits {
+        ConnectionLimits {
             connections: 5,
             idle: 5,
             requests: 1,
             age: Nanos::MAX,
             http2_connections: 1,
             step: Nanos::MAX,
-            sources: Sources::default(),
+            sources: SourceAddresses::default(),
         }
     }
 
@@ -318,25 +325,25 @@ mod tests {
     #[test]
     fn each_connection_has_an_answer_of_its_own_where_that_is_asked_for() {
         let (mut routes, questions) = routes();
-        routes.making.dial = Arc::new(crate::resolve::Dial {
-            lifetime: crate::resolve::Lifetime::Connection,
-            ..crate::resolve::Dial::default()
+        routes.making.dial = Arc::new(crate::resolve::DialOptions {
+            lifetime: crate::resolve::AddressLifetime::Connection,
+            ..crate::resolve::DialOptions::default()
         });
         let route = go(&mut routes, "http://name/", 0);
         (0..3).for_each(|_| routes[route].wait(key(), false));
-        while let Lack::Addresses = routes[route].lacks(&limits()) {
+        while let RouteNeed::Addresses = routes[route].needs(&limits()) {
             assert!(routes.ask(route, 0));
         }
         let asked: Vec<_> = questions.try_iter().collect();
         assert_eq!(asked.len(), 3);
-        for (answers, Question { origin, at, reply, .. }) in (1..).zip(asked) {
-            let found = Ok(routes.making.dial.known(&request("http://127.0.0.1/").origin).unwrap());
-            reply.send(Resolved { origin, at, found }).unwrap();
-            assert_eq!(routes.adopt(0, &mut Stats::default()), Some(route));
-            assert!(matches!(routes[route].lacks(&limits()), Lack::Connection), "{answers}");
+        for (answers, LookupRequest { origin, at, reply, .. }) in (1..).zip(asked) {
+            let found = Ok(routes.making.dial.known_addresses(&request("http://127.0.0.1/").origin).unwrap());
+            reply.send(ResolvedOrigin { origin, at, found }).unwrap();
+            assert_eq!(routes.adopt(0, &mut LoadStats::default()), Some(route));
+            assert!(matches!(routes[route].needs(&limits()), RouteNeed::Connection), "{answers}");
             assert!(routes[route].addresses.next().is_some());
             routes[route].opening += 1;
-            assert!(matches!(routes[route].lacks(&limits()), Lack::Nothing), "{answers}");
+            assert!(matches!(routes[route].needs(&limits()), RouteNeed::Nothing), "{answers}");
         }
     }
 }

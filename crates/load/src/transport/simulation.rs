@@ -7,17 +7,17 @@ use rustls::{ServerConfig, ServerConnection};
 use seawall_testkit::frames::{self, Frame, Frames};
 use seawall_testkit::tls::Authority;
 
-use super::connection::Stage;
-use super::exchange::Keep;
-use super::making::{Limits, Making};
+use super::connection::ConnectionStage;
+use super::exchange::CaptureOptions;
+use super::making::{ConnectionLimits, ConnectorConfig};
 use super::memory::Pipe;
-use super::rehearsal::{News, Rehearsal, What};
-use super::sources::Sources;
+use super::rehearsal::{HarnessEvent, HarnessEventKind, TransportHarness};
+use super::sources::SourceAddresses;
 use crate::clock::{Nanos, SECOND};
-use crate::request::{Request, Style};
-use crate::resolve::Dial;
+use crate::request::{PreparedRequest, RequestFraming};
+use crate::resolve::DialOptions;
 use crate::target::Target;
-use crate::tls::Tls;
+use crate::tls::TlsOptions;
 
 /// The server's end of one stream.
 struct Server {
@@ -128,23 +128,25 @@ impl Protocol {
         ]
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> PreparedRequest {
         let url = if self.tls.is_some() { "https://127.0.0.1/" } else { "http://127.0.0.1/" };
         let target = Target { method: "GET".into(), url: url.into(), ..Target::default() };
-        Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap()
+        PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() }).unwrap()
     }
 
-    fn client(&self, limits: Limits) -> Rehearsal {
-        let making = Making {
-            tls: Some(Tls { insecure: true, http2: self.http2, ..Tls::default() }.config().unwrap()),
+    fn client(&self, limits: ConnectionLimits) -> TransportHarness {
+        let making = ConnectorConfig {
+            tls: Some(
+                TlsOptions { insecure: true, http2: self.http2, ..TlsOptions::default() }.config().unwrap(),
+            ),
             http2: self.http2,
             h2c: self.http2,
             streams: 3,
             keep_alive: true,
-            dial: Arc::new(Dial::default()),
+            dial: Arc::new(DialOptions::default()),
             begun: Arc::default(),
         };
-        Rehearsal::of(vec![self.request()], making, limits, Keep::default()).unwrap()
+        TransportHarness::of(vec![self.request()], making, limits, CaptureOptions::default()).unwrap()
     }
 }
 
@@ -160,30 +162,30 @@ struct Track {
 
 /// Client, network and server.
 struct Sim {
-    client: Rehearsal,
+    client: TransportHarness,
     protocol: Protocol,
     servers: Vec<Server>,
     tracks: Vec<Track>,
     /// Answers, and ends without one.
     ended: [u64; 2],
-    limits: Limits,
+    limits: ConnectionLimits,
     rng: fastrand::Rng,
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> ConnectionLimits {
+    ConnectionLimits {
         connections: 2,
         idle: usize::MAX,
         requests: u64::MAX,
         age: Nanos::MAX,
         http2_connections: 1,
         step: SECOND,
-        sources: Sources::default(),
+        sources: SourceAddresses::default(),
     }
 }
 
 impl Sim {
-    fn new(protocol: &Protocol, limits: Limits, seed: u64) -> Self {
+    fn new(protocol: &Protocol, limits: ConnectionLimits, seed: u64) -> Self {
         Self {
             client: protocol.client(limits.clone()),
             protocol: protocol.clone(),
@@ -197,7 +199,7 @@ impl Sim {
 
     /// Looks after what it came to.
     fn heed(&mut self) {
-        while let Some(news) = self.client.news() {
+        while let Some(news) = self.client.next_event() {
             self.note(&news);
         }
         while self.servers.len() < self.client.streams() {
@@ -213,19 +215,19 @@ impl Sim {
         track
     }
 
-    fn note(&mut self, news: &News) {
+    fn note(&mut self, news: &HarnessEvent) {
         let hit = news.hit.expect("nothing after the end");
         let track = self.track(hit, news.at);
         match news.what {
-            What::Sent => track.sent = true,
-            What::Wrote => assert!(track.sent && !std::mem::replace(&mut track.wrote, true)),
-            What::Head => assert!(track.sent && !std::mem::replace(&mut track.head, true)),
-            What::Again => (track.sent, track.wrote, track.head) = (false, false, false),
-            What::Answered(_) => {
+            HarnessEventKind::Sent => track.sent = true,
+            HarnessEventKind::Wrote => assert!(track.sent && !std::mem::replace(&mut track.wrote, true)),
+            HarnessEventKind::Head => assert!(track.sent && !std::mem::replace(&mut track.head, true)),
+            HarnessEventKind::Again => (track.sent, track.wrote, track.head) = (false, false, false),
+            HarnessEventKind::Answered(_) => {
                 assert!(track.head);
                 self.end(hit, true);
             }
-            What::Failed => self.end(hit, false),
+            HarnessEventKind::Failed => self.end(hit, false),
         }
     }
 
@@ -254,7 +256,7 @@ impl Sim {
     }
 
     fn look_after(&mut self) {
-        self.client.look_after();
+        self.client.expire_attempts();
         self.heed();
     }
 
@@ -313,7 +315,7 @@ impl Sim {
             30..33 => self.flush(),
             33 => self.client.end(index, which.is_multiple_of(2)),
             34 => self.client.make_room(index, [0, 10, 1 << 20][which % 3]),
-            35 => self.client.pass([1, 1_000, SECOND / 3][which % 3]),
+            35 => self.client.advance_time([1, 1_000, SECOND / 3][which % 3]),
             36 => self.look_after(),
             37 => self.say(index, &frames::goaway(1)),
             38 => {
@@ -361,11 +363,11 @@ impl Sim {
             let listed = route.ready.contains(&index);
             assert_eq!(listed, connection.listed);
             match connection.stage() {
-                Stage::Opening => opening += 1,
-                Stage::Open => {
+                ConnectionStage::Opening => opening += 1,
+                ConnectionStage::Open => {
                     assert!(listed || connection.capacity() == 0 || connection.dirty, "{connection:?}");
                 }
-                Stage::Retiring => {
+                ConnectionStage::Retiring => {
                     assert!(!listed && (connection.load() > 0 || connection.dirty), "{connection:?}");
                 }
             }
@@ -374,20 +376,20 @@ impl Sim {
         assert!(route.open <= self.limits.connections);
         let hope = route.opening > 0 || route.open == self.limits.connections;
         assert!(route.waiting() == 0 || hope, "somebody waits for nothing");
-        let held = self.client.held();
+        let held = self.client.counts();
         assert_eq!(held.streams, held.connections, "no stream is open that no connection has");
     }
 
     /// What is left when nobody asks for anything.
     fn check_rest(&self) {
-        let held = self.client.held();
+        let held = self.client.counts();
         assert_eq!((held.carried, held.waiting), (0, 0));
     }
 }
 
 fn run(protocol: &Protocol, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let limits = Limits {
+    let limits = ConnectionLimits {
         connections: rng.usize(1..5),
         idle: [0, 1, usize::MAX][rng.usize(..3)],
         requests: [1, 3, u64::MAX][rng.usize(..3)],
@@ -506,7 +508,7 @@ impl Sim {
     /// Of the body of the first answer that is not whole.
     fn bytes_in(&mut self) -> u64 {
         let key = self.client.flights.any().unwrap();
-        self.client.flights.of(key).answer.bytes_in
+        self.client.flights.get_mut(key).answer.bytes_in
     }
 }
 
@@ -514,7 +516,7 @@ impl Sim {
 #[test]
 fn whoever_waits_takes_the_connection_that_is_open_first() {
     for protocol in Protocol::four() {
-        let mut sim = Sim::new(&protocol, Limits { connections: 4, ..limits() }, 0);
+        let mut sim = Sim::new(&protocol, ConnectionLimits { connections: 4, ..limits() }, 0);
         (0..9).for_each(|_| _ = sim.launch());
         sim.serve(0);
         assert_eq!(sim.ended, [9, 0], "{}", sim.streams());
@@ -551,7 +553,7 @@ fn a_step_of_opening_that_takes_too_long_is_tried_again_and_no_hit_fails_for_it(
 #[test]
 fn what_waits_for_room_is_sent_when_there_is_room() {
     for protocol in Protocol::four() {
-        let mut sim = Sim::new(&protocol, Limits { connections: 1, requests: 1, ..limits() }, 0);
+        let mut sim = Sim::new(&protocol, ConnectionLimits { connections: 1, requests: 1, ..limits() }, 0);
         sim.launch();
         let second = sim.launch();
         sim.client.network.world().now = 500;
@@ -591,12 +593,12 @@ fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
         let (mut sim, _) = Sim::with_one(protocol);
         sim.answer(0, 0, true);
         sim.report(0);
-        assert_eq!((sim.ended, sim.client.held().connections), ([1, 0], 1));
+        assert_eq!((sim.ended, sim.client.counts().connections), ([1, 0], 1));
         sim.client.make_room(0, 0);
         sim.say(0, &ping);
         sim.client.end(0, true);
         sim.report(0);
-        assert_eq!(sim.client.held().connections, 0, "{protocol:?}");
+        assert_eq!(sim.client.counts().connections, 0, "{protocol:?}");
     }
 }
 

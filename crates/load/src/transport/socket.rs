@@ -13,34 +13,37 @@ use socket2::{Domain, Protocol, SockAddr, Socket as Raw, Type};
 
 /// Where a connection goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Address {
+pub(crate) enum PeerAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 /// A connected or connecting stream.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct StreamSocket(OwnedFd);
 
 /// What a read or a write came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum IoProgress {
     /// So many bytes; none is the end of the stream.
     Bytes(usize),
     /// Not now.
-    Later,
+    WouldBlock,
 }
 
-impl Socket {
+impl StreamSocket {
     /// Begins a connection. True when it stands already, which is usual on loopback.
     ///
     /// The error is the local side's if it comes before `connect`.
-    pub(crate) fn connect(address: &Address, source: Option<IpAddr>) -> Result<(Self, bool), ConnectError> {
+    pub(crate) fn connect(
+        address: &PeerAddress,
+        source: Option<IpAddr>,
+    ) -> Result<(Self, bool), ConnectError> {
         let (raw, address) = match address {
-            Address::Tcp(address) => {
+            PeerAddress::Tcp(address) => {
                 (tcp(*address, source).map_err(ConnectError::Local)?, SockAddr::from(*address))
             }
-            Address::Unix(path) => {
+            PeerAddress::Unix(path) => {
                 let raw = Raw::new(Domain::UNIX, Type::STREAM, None).map_err(ConnectError::Local)?;
                 (raw, SockAddr::unix(path).map_err(ConnectError::Local)?)
             }
@@ -59,17 +62,17 @@ impl Socket {
     }
 }
 
-impl Stream for Socket {
+impl Stream for StreamSocket {
     fn finish_connect(&self) -> io::Result<()> {
         sockopt::socket_error(&self.0)?.map_err(io::Error::from)
     }
 
     #[inline]
-    fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress> {
         loop {
             match recv(&self.0, &mut *buffer, RecvFlags::empty()) {
-                Ok((count, _)) => return Ok(Moved::Bytes(count)),
-                Err(Errno::AGAIN) => return Ok(Moved::Later),
+                Ok((count, _)) => return Ok(IoProgress::Bytes(count)),
+                Err(Errno::AGAIN) => return Ok(IoProgress::WouldBlock),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -77,11 +80,11 @@ impl Stream for Socket {
     }
 
     #[inline]
-    fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
+    fn write(&self, bytes: &[u8]) -> io::Result<IoProgress> {
         loop {
             match send(&self.0, bytes, SendFlags::NOSIGNAL) {
-                Ok(count) => return Ok(Moved::Bytes(count)),
-                Err(Errno::AGAIN) => return Ok(Moved::Later),
+                Ok(count) => return Ok(IoProgress::Bytes(count)),
+                Err(Errno::AGAIN) => return Ok(IoProgress::WouldBlock),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -89,7 +92,7 @@ impl Stream for Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for StreamSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

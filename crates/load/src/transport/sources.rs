@@ -3,18 +3,18 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::fault::Fault;
-use crate::transport::socket::Address;
+use crate::fault::RequestFault;
+use crate::transport::socket::PeerAddress;
 
 /// Source addresses as the user named them; with none the system chooses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sources {
+pub(crate) struct SourceAddresses {
     list: Vec<IpAddr>,
     /// The one whose turn it is.
     turn: usize,
 }
 
-impl Sources {
+impl SourceAddresses {
     /// For a thread: those with a connection or two each begin with one of their own, or the first would get most.
     pub(crate) fn new(list: Vec<IpAddr>, thread: usize) -> Self {
         Self { list, turn: thread }
@@ -22,8 +22,8 @@ impl Sources {
 
     /// The address whose turn it is among those of the destination's family. `None` leaves it to the system, but never if
     /// the user named some: traffic from an address that nobody asked for misleads.
-    pub(crate) fn next(&mut self, to: &Address) -> Result<Option<IpAddr>, Fault> {
-        let (Some(&first), Address::Tcp(_)) = (self.list.first(), to) else { return Ok(None) };
+    pub(crate) fn next(&mut self, to: &PeerAddress) -> Result<Option<IpAddr>, RequestFault> {
+        let (Some(&first), PeerAddress::Tcp(_)) = (self.list.first(), to) else { return Ok(None) };
         for _ in &self.list {
             let source = self.list[self.turn % self.list.len()];
             self.turn = self.turn.wrapping_add(1);
@@ -31,18 +31,18 @@ impl Sources {
                 return Ok(Some(source));
             }
         }
-        Err(Fault::Source(first, io::ErrorKind::Unsupported))
+        Err(RequestFault::Source(first, io::ErrorKind::Unsupported))
     }
 
     /// Those of a host's addresses that can be reached from here. If there are none it keeps all, so that the attempt tells
     /// why.
-    pub(crate) fn reachable(&self, list: Vec<Address>) -> Vec<Address> {
-        let can = |to: &Address| self.list.iter().any(|&source| fits(source, to));
+    pub(crate) fn reachable(&self, list: Vec<PeerAddress>) -> Vec<PeerAddress> {
+        let can = |to: &PeerAddress| self.list.iter().any(|&source| fits(source, to));
         if list.iter().any(can) { list.into_iter().filter(can).collect() } else { list }
     }
 }
 
 /// Whether a connection to there can come from this address.
-fn fits(source: IpAddr, to: &Address) -> bool {
-    matches!(to, Address::Tcp(to) if source.is_ipv4() == to.is_ipv4())
+fn fits(source: IpAddr, to: &PeerAddress) -> bool {
+    matches!(to, PeerAddress::Tcp(to) if source.is_ipv4() == to.is_ipv4())
 }

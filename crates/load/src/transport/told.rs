@@ -2,18 +2,18 @@
 //! every turn; a ring would cost more for each that is told.
 
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct PendingEvents<T> {
     all: Vec<T>,
     heard: usize,
 }
 
-impl<T: Copy> Told<T> {
+impl<T: Copy> PendingEvents<T> {
     pub(crate) fn new() -> Self {
         Self { all: Vec::new(), heard: 0 }
     }
 
     #[inline]
-    pub(crate) fn tell(&mut self, one: T) {
+    pub(crate) fn push(&mut self, one: T) {
         self.all.push(one);
     }
 
@@ -37,12 +37,12 @@ mod tests {
 
     #[test]
     fn what_is_told_while_it_is_heard_comes_in_its_turn() {
-        let mut told = Told::new();
-        [1, 2].into_iter().for_each(|one| told.tell(one));
+        let mut told = PendingEvents::new();
+        [1, 2].into_iter().for_each(|one| told.push(one));
         assert_eq!(told.next(), Some(1));
-        told.tell(3);
+        told.push(3);
         assert_eq!(std::iter::from_fn(|| told.next()).collect::<Vec<_>>(), [2, 3]);
-        told.tell(4);
+        told.push(4);
         assert_eq!((told.next(), told.next(), told.all.len()), (Some(4), None, 0));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Run, percent, seconds};
-use crate::files::{Reading, Unread};
-use crate::finding::{Check, Finding, Grade};
-use crate::snapshot::{Level, Pressure, Snapshot};
-use crate::threads::Thread;
+use super::{RunActivity, percent, seconds};
+use crate::files::{ProbeError, ProbeResult};
+use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
+use crate::snapshot::{GroupQuota, MachineSnapshot, Pressure};
+use crate::threads::ThreadUsage;
 
-const CPU: Check = Check { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
+const CPU: CheckDefinition = CheckDefinition { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
 /// locust warns its users at 90 % of a core (`locust/runners.py`). From 80 % on, four requests are at a busy thread on
 /// average (M/M/1), and each waits for the others.
 const CPU_LIMITED: f64 = 90.0;
@@ -18,21 +18,21 @@ const CPU_LIMITED_MISSING: f64 = 50.0;
 
 /// CPU time of the busiest sending thread, without what it spun away: what it used, and what it waited for in vain. A quota
 /// that is used up, or a core taken by others, saturates a thread no less than work does.
-pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
+pub(super) fn thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActivity) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
         Err(why) => return CPU.untested(why),
     };
-    let used = |sender: &Thread| sender.on_cpu.saturating_sub(spun(sender, run));
+    let used = |sender: &ThreadUsage| sender.on_cpu.saturating_sub(spun(sender, run));
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
     let limited = if run.missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let grade = match share {
-        share if share > limited => Grade::Invalid,
-        share if share > CPU.limit => Grade::Degraded,
-        _ => Grade::Fine,
+        share if share > limited => FindingGrade::Invalid,
+        share if share > CPU.limit => FindingGrade::Degraded,
+        _ => FindingGrade::Fine,
     };
     let advice = match grade {
-        Grade::Fine => "",
+        FindingGrade::Fine => "",
         _ => ": use more --threads on more cores, or more generators",
     };
     let used = sender.map_or(0.0, |sender| share_of(sender, used(sender)));
@@ -46,55 +46,56 @@ pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
 }
 
 /// What this thread itself spun away: what another did excuses it of nothing.
-fn spun(sender: &Thread, run: &Run) -> Duration {
+fn spun(sender: &ThreadUsage, run: &RunActivity) -> Duration {
     let number = sender.name.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
     number.and_then(|number| run.spun.get(number)).copied().unwrap_or_default()
 }
 
 /// The thread with the largest share of its time, and that in percent.
-fn most(threads: &[Thread], time: impl Fn(&Thread) -> Duration) -> (f64, Option<&Thread>) {
+fn most(threads: &[ThreadUsage], time: impl Fn(&ThreadUsage) -> Duration) -> (f64, Option<&ThreadUsage>) {
     let shares = threads.iter().map(|thread| (share_of(thread, time(thread)), Some(thread)));
     shares.max_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or_default()
 }
 
-fn share_of(thread: &Thread, time: Duration) -> f64 {
+fn share_of(thread: &ThreadUsage, time: Duration) -> f64 {
     percent(time.as_secs_f64(), thread.span.as_secs_f64())
 }
 
-fn name(thread: Option<&Thread>) -> &str {
+fn name(thread: Option<&ThreadUsage>) -> &str {
     thread.map_or("", |thread| &thread.name)
 }
 
 /// A thread that waits for a CPU sends late and reads late. 5 % is where fortio begins to warn as well
 /// (of sleeps that came out negative).
-const QUEUE: Check = Check { id: "run-queue-wait", unit: "% of the run", limit: 5.0 };
+const QUEUE: CheckDefinition = CheckDefinition { id: "run-queue-wait", unit: "% of the run", limit: 5.0 };
 
 /// The longest wait of a sending thread for a CPU.
-pub(super) fn queueing(senders: &Reading<Vec<Thread>>) -> Finding {
+pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
         Err(why) => return QUEUE.untested(why),
     };
     if senders.iter().any(|sender| sender.waited.is_none()) {
-        return QUEUE.untested(&Unread::Absent("this kernel does not count waits for a CPU"));
+        return QUEUE.untested(&ProbeError::Absent("this kernel does not count waits for a CPU"));
     }
     let (share, sender) = most(senders, |sender| sender.waited.unwrap_or_default());
     let name = name(sender);
     let (grade, advice) = match share > QUEUE.limit {
-        true => (Grade::Degraded, ": give it cores of its own, or less to do beside it"),
-        false => (Grade::Fine, ""),
+        true => (FindingGrade::Degraded, ": give it cores of its own, or less to do beside it"),
+        false => (FindingGrade::Fine, ""),
     };
     let text = format!("thread {name:?} waited {share:.1} % of the run for a CPU{advice}");
     QUEUE.finding(grade, share, text)
 }
 
-const THROTTLING: Check = Check { id: "cpu-throttling", unit: "% of periods", limit: 0.0 };
+const THROTTLING: CheckDefinition =
+    CheckDefinition { id: "cpu-throttling", unit: "% of periods", limit: 0.0 };
 /// A period is 100 ms: one in a hundred is where the 99th percentile begins to show it.
 const THROTTLING_LIMITED: f64 = 1.0;
 
 /// Use of the CPU quota up to its end (`Documentation/scheduler/sched-bwc.rst`): all threads stop until the next
 /// period.
-pub(super) fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
+pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.quotas, &after.quotas) {
         (Ok(before), Ok(after)) => (before, after),
         (Err(why), _) | (_, Err(why)) => return THROTTLING.untested(why),
@@ -105,19 +106,19 @@ pub(super) fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
     });
     pairs
         .max_by(|one, other| one.measured.unwrap_or(0.0).total_cmp(&other.measured.unwrap_or(0.0)))
-        .unwrap_or_else(|| THROTTLING.finding(Grade::Fine, 0.0, "no CPU quota holds here".to_owned()))
+        .unwrap_or_else(|| THROTTLING.finding(FindingGrade::Fine, 0.0, "no CPU quota holds here".to_owned()))
 }
 
-fn throttled(before: &Level, after: &Level) -> Finding {
-    let Level { directory, cores, throttling } = after;
+fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
+    let GroupQuota { directory, cores, throttling } = after;
     let periods = throttling.periods.saturating_sub(before.throttling.periods);
-    let throttled = throttling.throttled.saturating_sub(before.throttling.throttled);
-    let stopped = throttling.stopped.saturating_sub(before.throttling.stopped).as_millis();
+    let throttled = throttling.throttled_periods.saturating_sub(before.throttling.throttled_periods);
+    let stopped = throttling.throttled_time.saturating_sub(before.throttling.throttled_time).as_millis();
     let share = percent(throttled as f64, periods as f64);
     let grade = match throttled {
-        0 => Grade::Fine,
-        _ if share <= THROTTLING_LIMITED => Grade::Degraded,
-        _ => Grade::Invalid,
+        0 => FindingGrade::Fine,
+        _ if share <= THROTTLING_LIMITED => FindingGrade::Degraded,
+        _ => FindingGrade::Invalid,
     };
     let advice = if throttled > 0 { ": raise or remove the CPU limit" } else { "" };
     let text = format!(
@@ -128,24 +129,28 @@ fn throttled(before: &Level, after: &Level) -> Finding {
 }
 
 /// "Some task waited", over the run. At a tenth of the time the tail of what is measured beside it shows it.
-const PRESSURE: Check = Check { id: "cpu-pressure", unit: "% of the run", limit: 10.0 };
+const PRESSURE: CheckDefinition = CheckDefinition { id: "cpu-pressure", unit: "% of the run", limit: 10.0 };
 
 /// How long anything waited for a CPU. It is not the generator that waited when its own waits are counted and short, so
 /// that this only decides where they are not counted.
-pub(super) fn pressure(before: &Snapshot, after: &Snapshot, own_waits_counted: bool) -> Finding {
-    let grade = if own_waits_counted { Grade::Noted } else { Grade::Degraded };
+pub(super) fn pressure(
+    before: &MachineSnapshot,
+    after: &MachineSnapshot,
+    own_waits_counted: bool,
+) -> MachineFinding {
+    let grade = if own_waits_counted { FindingGrade::Noted } else { FindingGrade::Degraded };
     stalls(&PRESSURE, "a CPU", grade, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
 }
 
 /// The finding for a kind of pressure; `grade` is that of too much.
 pub(super) fn stalls(
-    check: &Check,
+    check: &CheckDefinition,
     what: &str,
-    grade: Grade,
-    before: &Reading<Pressure>,
-    after: &Reading<Pressure>,
+    grade: FindingGrade,
+    before: &ProbeResult<Pressure>,
+    after: &ProbeResult<Pressure>,
     seconds: f64,
-) -> Finding {
+) -> MachineFinding {
     let (before, after) = match (before, after) {
         (Ok(before), Ok(after)) => (before, after),
         (Err(why), _) | (_, Err(why)) => return check.untested(why),
@@ -154,7 +159,7 @@ pub(super) fn stalls(
     let whose = if after.whole_machine { "on this machine" } else { "in this control group" };
     let (grade, advice) = match share > check.limit {
         true => (grade, ": something else runs beside the generator"),
-        false => (Grade::Fine, ""),
+        false => (FindingGrade::Fine, ""),
     };
     let text = format!("some task {whose} waited {share:.1} % of the run for {what}{advice}");
     check.finding(grade, share, text)

@@ -1,33 +1,34 @@
 //! Did the generator run into a limit that somebody set?
 
 use super::cpu::stalls;
-use super::{Run, percent, seconds};
-use crate::finding::{Check, Finding, Grade};
-use crate::snapshot::{Conntrack, Memory, Snapshot};
+use super::{RunActivity, percent, seconds};
+use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
+use crate::snapshot::{Conntrack, GroupMemory, MachineSnapshot};
 
 /// As for the CPU; a generator that waits for memory is held up, whoever took it.
-const MEMORY_PRESSURE: Check = Check { id: "memory-pressure", unit: "% of the run", limit: 10.0 };
+const MEMORY_PRESSURE: CheckDefinition =
+    CheckDefinition { id: "memory-pressure", unit: "% of the run", limit: 10.0 };
 
 /// How long anything waited for memory.
-pub(super) fn memory_pressure(before: &Snapshot, after: &Snapshot) -> Finding {
+pub(super) fn memory_pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = (&before.memory_pressure, &after.memory_pressure);
-    stalls(&MEMORY_PRESSURE, "memory", Grade::Degraded, earlier, later, seconds(before, after))
+    stalls(&MEMORY_PRESSURE, "memory", FindingGrade::Degraded, earlier, later, seconds(before, after))
 }
 
 /// Above this a limit is near enough to be worth a word; what is short of it has done no harm.
 const NEARLY: f64 = 80.0;
 
-const MEMORY: Check = Check { id: "memory", unit: "% of the limit", limit: NEARLY };
+const MEMORY: CheckDefinition = CheckDefinition { id: "memory", unit: "% of the limit", limit: NEARLY };
 
 /// The group whose memory is nearest to its limit. What that did to the run shows as memory pressure.
-pub(super) fn memory(after: &Snapshot) -> Finding {
+pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
     let groups = match &after.memory {
         Ok(groups) => groups,
         Err(why) => return MEMORY.untested(why),
     };
-    let share = |memory: &Memory| percent(memory.used as f64, memory.limit as f64);
+    let share = |memory: &GroupMemory| percent(memory.used as f64, memory.limit as f64);
     let Some(memory) = groups.iter().max_by(|one, other| share(one).total_cmp(&share(other))) else {
-        return MEMORY.finding(Grade::Fine, 0.0, "no memory limit holds here".to_owned());
+        return MEMORY.finding(FindingGrade::Fine, 0.0, "no memory limit holds here".to_owned());
     };
     let share = share(memory);
     let (grade, advice) = noted(share > NEARLY, ": raise the memory limit");
@@ -36,11 +37,11 @@ pub(super) fn memory(after: &Snapshot) -> Finding {
     MEMORY.finding(grade, share, text)
 }
 
-const OPEN_FILES: Check = Check { id: "open-files", unit: "% of the limit", limit: 95.0 };
+const OPEN_FILES: CheckDefinition = CheckDefinition { id: "open-files", unit: "% of the limit", limit: 95.0 };
 
 /// Open files against their limit. The engine stays below it by making requests wait for room, so a full table has
 /// refused nothing.
-pub(super) fn open_files(after: &Snapshot, most: u64) -> Finding {
+pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
     let limit = match &after.open_files {
         Ok(limits) => limits.soft,
         Err(why) => return OPEN_FILES.untested(why),
@@ -55,33 +56,34 @@ pub(super) fn open_files(after: &Snapshot, most: u64) -> Finding {
 
 /// A socket that was not to be had is a request that the target never saw: any is one too many, and from 1 % on (as for
 /// hits that are not sent) the figures are not the target's.
-pub const SOCKETS: Check = Check { id: "sockets", unit: "% of connections", limit: 0.0 };
+pub const SOCKETS: CheckDefinition = CheckDefinition { id: "sockets", unit: "% of connections", limit: 0.0 };
 const SOCKETS_LIMITED: f64 = 1.0;
 
 /// Connections that failed on this side of the wire.
-pub(super) fn sockets(run: &Run) -> Finding {
-    let share = percent(run.no_socket as f64, run.connections.saturating_add(run.no_socket) as f64);
-    let grade = match run.no_socket {
-        0 => Grade::Fine,
-        _ if share <= SOCKETS_LIMITED => Grade::Degraded,
-        _ => Grade::Invalid,
+pub(super) fn sockets(run: &RunActivity) -> MachineFinding {
+    let share =
+        percent(run.socket_failures as f64, run.connections.saturating_add(run.socket_failures) as f64);
+    let grade = match run.socket_failures {
+        0 => FindingGrade::Fine,
+        _ if share <= SOCKETS_LIMITED => FindingGrade::Degraded,
+        _ => FindingGrade::Invalid,
     };
     let advice = match grade {
-        Grade::Fine => "",
+        FindingGrade::Fine => "",
         _ => ": out of ports or files, so keep connections alive, add -laddr addresses or raise ulimit -n",
     };
-    let text = format!("{} connections found no socket on this machine{advice}", run.no_socket);
+    let text = format!("{} connections found no socket on this machine{advice}", run.socket_failures);
     SOCKETS.finding(grade, share, text)
 }
 
 /// A port stays taken so long after the side that has it closed first (`TCP_TIMEWAIT_LEN`, Linux `include/net/tcp.h`).
 pub const TIME_WAIT: f64 = 60.0;
 
-const PORTS: Check = Check { id: "ports", unit: "ports", limit: 0.0 };
+const PORTS: CheckDefinition = CheckDefinition { id: "ports", unit: "ports", limit: 0.0 };
 
 /// Whether this rate of new connections can be kept up for longer than TIME_WAIT lasts. Ports that were missing in this
 /// run are [`sockets`].
-pub(super) fn ports(before: &Snapshot, after: &Snapshot, run: &Run) -> Finding {
+pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &RunActivity) -> MachineFinding {
     let (ports, waiting) = match (&after.ports, &before.time_wait, &after.time_wait) {
         (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
         (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.untested(why),
@@ -99,16 +101,16 @@ pub(super) fn ports(before: &Snapshot, after: &Snapshot, run: &Run) -> Finding {
         "{rate:.0} new connections per second take {projected:.0} ports, {ports} there are from one address to one \
          destination{advice}"
     );
-    Check { limit: ports as f64, ..PORTS }.finding(grade, projected, text)
+    CheckDefinition { limit: ports as f64, ..PORTS }.finding(grade, projected, text)
 }
 
-const CONNTRACK: Check = Check { id: "conntrack", unit: "% of the limit", limit: NEARLY };
+const CONNTRACK: CheckDefinition = CheckDefinition { id: "conntrack", unit: "% of the limit", limit: NEARLY };
 /// A table that was full, and dropped packets, is cleared down to 95 % by the kernel (`nf_conntrack_max95`, Linux
 /// `net/netfilter/nf_conntrack_core.c`).
 const CONNTRACK_FULL: f64 = 95.0;
 
 /// Tracked connections against the size of the table.
-pub(super) fn conntrack(before: &Snapshot, after: &Snapshot) -> Finding {
+pub(super) fn conntrack(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.conntrack, &after.conntrack) {
         (Ok(before), Ok(after)) => (before, after),
         (Err(why), _) | (_, Err(why)) => return CONNTRACK.untested(why),
@@ -116,12 +118,12 @@ pub(super) fn conntrack(before: &Snapshot, after: &Snapshot) -> Finding {
     let Conntrack { count, max } = *if before.count > after.count { before } else { after };
     let share = percent(count as f64, max as f64);
     let (grade, advice) = match share {
-        share if share > CONNTRACK_FULL => (Grade::Degraded, ": raise net.netfilter.nf_conntrack_max"),
+        share if share > CONNTRACK_FULL => (FindingGrade::Degraded, ": raise net.netfilter.nf_conntrack_max"),
         share => noted(share > CONNTRACK.limit, ": raise net.netfilter.nf_conntrack_max before sending more"),
     };
     CONNTRACK.finding(grade, share, format!("{count} of {max} connections are tracked{advice}"))
 }
 
-fn noted(is_worth_it: bool, advice: &'static str) -> (Grade, &'static str) {
-    if is_worth_it { (Grade::Noted, advice) } else { (Grade::Fine, "") }
+fn noted(is_worth_it: bool, advice: &'static str) -> (FindingGrade, &'static str) {
+    if is_worth_it { (FindingGrade::Noted, advice) } else { (FindingGrade::Fine, "") }
 }

@@ -1,16 +1,16 @@
 //! Did packets get lost or held up on this side?
 
 use super::{percent, seconds};
-use crate::files::Unread;
-use crate::finding::{Check, Finding, Grade};
-use crate::net::{Softnet, Tcp};
-use crate::snapshot::{Link, Snapshot};
+use crate::files::ProbeError;
+use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
+use crate::net::{Softnet, TcpStackCounters};
+use crate::snapshot::{MachineSnapshot, NetworkLink};
 
-const BACKLOG: Check = Check { id: "packet-backlog", unit: "packets", limit: 0.0 };
+const BACKLOG: CheckDefinition = CheckDefinition { id: "packet-backlog", unit: "packets", limit: 0.0 };
 
 /// Packets that this machine dropped before its stack saw them. The counters are the whole machine's; a packet of ours
 /// that was lost has been sent again, so without a retransmission in this namespace it was somebody else's.
-pub(super) fn backlog(before: &Snapshot, after: &Snapshot) -> Finding {
+pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.softnet, &after.softnet) {
         (Ok(earlier), Ok(later)) => (earlier, later),
         (Err(why), _) | (_, Err(why)) => return BACKLOG.untested(why),
@@ -21,9 +21,12 @@ pub(super) fn backlog(before: &Snapshot, after: &Snapshot) -> Finding {
     };
     let none_was_ours = during(before, after).is_ok_and(|tcp| tcp.retransmits == 0);
     let (grade, advice) = match dropped {
-        0 => (Grade::Fine, ""),
-        _ if none_was_ours => (Grade::Noted, "; nothing was sent again in this network namespace"),
-        _ => (Grade::Degraded, ": raise net.core.netdev_max_backlog, or spread interrupts over more CPUs"),
+        0 => (FindingGrade::Fine, ""),
+        _ if none_was_ours => (FindingGrade::Noted, "; nothing was sent again in this network namespace"),
+        _ => (
+            FindingGrade::Degraded,
+            ": raise net.core.netdev_max_backlog, or spread interrupts over more CPUs",
+        ),
     };
     let text = format!(
         "this machine dropped {dropped} packets from full backlogs and cut {squeezed} rounds of receiving short{advice}"
@@ -32,10 +35,10 @@ pub(super) fn backlog(before: &Snapshot, after: &Snapshot) -> Finding {
 }
 
 /// TCP's troubles during the run.
-fn during(before: &Snapshot, after: &Snapshot) -> Result<Tcp, Unread> {
+fn during(before: &MachineSnapshot, after: &MachineSnapshot) -> Result<TcpStackCounters, ProbeError> {
     let (before, after) = (before.tcp.as_ref(), after.tcp.as_ref());
-    let (before, after) = (before.map_err(Unread::clone)?, after.map_err(Unread::clone)?);
-    Ok(Tcp {
+    let (before, after) = (before.map_err(ProbeError::clone)?, after.map_err(ProbeError::clone)?);
+    Ok(TcpStackCounters {
         listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
         listen_overflows: after.listen_overflows.saturating_sub(before.listen_overflows),
         syn_retransmits: after.syn_retransmits.saturating_sub(before.syn_retransmits),
@@ -44,17 +47,17 @@ fn during(before: &Snapshot, after: &Snapshot) -> Result<Tcp, Unread> {
     })
 }
 
-const TCP: Check = Check { id: "tcp", unit: "segments", limit: 0.0 };
+const TCP: CheckDefinition = CheckDefinition { id: "tcp", unit: "segments", limit: 0.0 };
 
 /// What TCP had to repair. A fact, never the generator's fault: the path or the target lost it, and drops of listeners
 /// are those of a target in this namespace.
-pub(super) fn tcp(before: &Snapshot, after: &Snapshot) -> Finding {
+pub(super) fn tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let tcp = match during(before, after) {
         Ok(tcp) => tcp,
         Err(why) => return TCP.untested(&why),
     };
-    let grade = if tcp == Tcp::default() { Grade::Fine } else { Grade::Noted };
-    let Tcp { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
+    let grade = if tcp == TcpStackCounters::default() { FindingGrade::Fine } else { FindingGrade::Noted };
+    let TcpStackCounters { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
     let text = format!(
         "in this network namespace {retransmits} segments were sent again ({syn_retransmits} of them connection \
          requests), {timeouts} timers fired, and listeners dropped {listen_drops} connections ({listen_overflows} \
@@ -64,13 +67,13 @@ pub(super) fn tcp(before: &Snapshot, after: &Snapshot) -> Finding {
 }
 
 /// Queues in front of a link grow without bound towards its speed; a fifth is left for what bursts within a second.
-const BANDWIDTH: Check = Check { id: "bandwidth", unit: "% of the link", limit: 80.0 };
+const BANDWIDTH: CheckDefinition = CheckDefinition { id: "bandwidth", unit: "% of the link", limit: 80.0 };
 
 /// A virtual link that carried less is not worth saying that it was not judged.
 const QUIET: f64 = 1e6;
 
 /// The link that is nearest to its speed.
-pub(super) fn bandwidth(before: &Snapshot, after: &Snapshot) -> Finding {
+pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.links, &after.links) {
         (Ok(earlier), Ok(later)) => (earlier, later),
         (Err(why), _) | (_, Err(why)) => return BANDWIDTH.untested(why),
@@ -86,25 +89,25 @@ pub(super) fn bandwidth(before: &Snapshot, after: &Snapshot) -> Finding {
     match shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
         Some((share, link, rate)) => busiest(share, link, rate),
         None if carried.is_empty() => {
-            BANDWIDTH.finding(Grade::Fine, 0.0, "no link but the loopback carried load".to_owned())
+            BANDWIDTH.finding(FindingGrade::Fine, 0.0, "no link but the loopback carried load".to_owned())
         }
-        None => BANDWIDTH.untested(&Unread::Absent(
+        None => BANDWIDTH.untested(&ProbeError::Absent(
             "the link that carried the load is virtual and has no speed of its own",
         )),
     }
 }
 
 /// What passed in the direction that carried more. A counter that went back is of a link that was made anew.
-fn bits(before: &Link, after: &Link) -> f64 {
+fn bits(before: &NetworkLink, after: &NetworkLink) -> f64 {
     let sent = after.sent.saturating_sub(before.sent);
     let received = after.received.saturating_sub(before.received);
     sent.max(received) as f64 * 8.0
 }
 
-fn busiest(share: f64, link: &Link, rate: f64) -> Finding {
+fn busiest(share: f64, link: &NetworkLink, rate: f64) -> MachineFinding {
     let (grade, advice) = match share > BANDWIDTH.limit {
-        true => (Grade::Degraded, ": use more generators, or smaller answers"),
-        false => (Grade::Fine, ""),
+        true => (FindingGrade::Degraded, ": use more generators, or smaller answers"),
+        false => (FindingGrade::Fine, ""),
     };
     let text = format!("{} carried {:.0} Mbit/s, {share:.0} % of its speed{advice}", link.name, rate / 1e6);
     BANDWIDTH.finding(grade, share, text)

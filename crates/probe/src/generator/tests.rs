@@ -4,13 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::files::fake::Texts;
-use crate::finding::Grade;
+use crate::finding::FindingGrade;
 
-const RUN: Run = Run {
+const RUN: RunActivity = RunActivity {
     sending: Duration::from_secs(10),
     missed_sends: false,
     connections: 64,
-    no_socket: 0,
+    socket_failures: 0,
     in_flight_peak: 64,
     spun: Vec::new(),
 };
@@ -72,9 +72,9 @@ fn tcp(texts: &Texts, retransmits: u32) {
 }
 
 /// A run of ten seconds at whose end the machine says something else.
-fn after(run: &Run, change: impl Fn(&Texts)) -> Vec<Finding> {
+fn after(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<MachineFinding> {
     let texts = quiet();
-    let mut watch = Watch::start(&texts, "sender ", Duration::from_secs(100));
+    let mut watch = GeneratorMonitor::start(&texts, "sender ", Duration::from_secs(100));
     change(&texts);
     watch.sample(Duration::from_secs(110));
     // The threads have ended when the run is over.
@@ -84,13 +84,13 @@ fn after(run: &Run, change: impl Fn(&Texts)) -> Vec<Finding> {
 }
 
 /// What is not fine.
-fn bad(run: &Run, change: impl Fn(&Texts)) -> Vec<(&'static str, Grade)> {
+fn bad(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<(&'static str, FindingGrade)> {
     let findings = after(run, change);
-    let bad = findings.iter().filter(|finding| finding.grade != Grade::Fine);
+    let bad = findings.iter().filter(|finding| finding.grade != FindingGrade::Fine);
     bad.map(|finding| (finding.id, finding.grade)).collect()
 }
 
-fn text(findings: &[Finding], id: &str) -> String {
+fn text(findings: &[MachineFinding], id: &str) -> String {
     findings.iter().find(|finding| finding.id == id).unwrap().text.clone()
 }
 
@@ -104,8 +104,8 @@ fn a_quiet_machine_is_fine() {
 #[test]
 fn a_saturated_thread_is_the_limit_of_any_run() {
     assert_eq!(bad(&RUN, |texts| sender(texts, 8_000, 0)), []);
-    assert_eq!(bad(&RUN, |texts| sender(texts, 8_500, 0)), [("thread-cpu", Grade::Degraded)]);
-    assert_eq!(bad(&RUN, |texts| sender(texts, 9_500, 0)), [("thread-cpu", Grade::Invalid)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 8_500, 0)), [("thread-cpu", FindingGrade::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 9_500, 0)), [("thread-cpu", FindingGrade::Invalid)]);
     let findings = after(&RUN, |texts| sender(texts, 9_500, 0));
     let expected =
         "thread \"sender 0\" used 95 % of a core: use more --threads on more cores, or more generators";
@@ -115,8 +115,8 @@ fn a_saturated_thread_is_the_limit_of_any_run() {
 #[test]
 fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
     let starved = |texts: &Texts| sender(texts, 500, 9_000);
-    let queued = ("run-queue-wait", Grade::Degraded);
-    assert_eq!(bad(&RUN, starved), [("thread-cpu", Grade::Invalid), queued]);
+    let queued = ("run-queue-wait", FindingGrade::Degraded);
+    assert_eq!(bad(&RUN, starved), [("thread-cpu", FindingGrade::Invalid), queued]);
     let findings = after(&RUN, starved);
     let expected = "thread \"sender 0\" used 5 % of a core and waited 90 % of the time for one: ";
     assert!(text(&findings, "thread-cpu").starts_with(expected), "{findings:?}");
@@ -124,41 +124,41 @@ fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
 
 #[test]
 fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
-    let missing = Run { missed_sends: true, ..RUN };
+    let missing = RunActivity { missed_sends: true, ..RUN };
     let busy = |texts: &Texts| sender(texts, 2_000, 4_000);
-    let queued = ("run-queue-wait", Grade::Degraded);
-    assert_eq!(bad(&missing, busy), [("thread-cpu", Grade::Invalid), queued]);
+    let queued = ("run-queue-wait", FindingGrade::Degraded);
+    assert_eq!(bad(&missing, busy), [("thread-cpu", FindingGrade::Invalid), queued]);
     assert_eq!(bad(&RUN, busy), [queued]);
     assert_eq!(bad(&missing, |texts| sender(texts, 4_000, 0)), [], "the target did not let it send");
 }
 
 #[test]
 fn what_a_thread_spins_away_is_not_held_against_it() {
-    let spinning = Run { spun: vec![Duration::from_secs(6)], ..RUN };
+    let spinning = RunActivity { spun: vec![Duration::from_secs(6)], ..RUN };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
-    let spinning = Run { spun: vec![Duration::from_millis(500)], ..spinning };
-    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Grade::Invalid)]);
+    let spinning = RunActivity { spun: vec![Duration::from_millis(500)], ..spinning };
+    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", FindingGrade::Invalid)]);
 }
 
 /// The mean of what they spun away, 40 %, left both with little to do.
 #[test]
 fn what_a_thread_spins_away_excuses_no_other() {
-    let run = |spun: [u64; 2]| Run { spun: spun.map(Duration::from_secs).to_vec(), ..RUN };
-    assert_eq!(bad(&run([0, 8]), |texts| sender(texts, 9_500, 0)), [("thread-cpu", Grade::Invalid)]);
+    let run = |spun: [u64; 2]| RunActivity { spun: spun.map(Duration::from_secs).to_vec(), ..RUN };
+    assert_eq!(bad(&run([0, 8]), |texts| sender(texts, 9_500, 0)), [("thread-cpu", FindingGrade::Invalid)]);
     assert_eq!(bad(&run([8, 0]), |texts| sender(texts, 9_500, 0)), []);
 }
 
 #[test]
 fn waiting_for_a_cpu_colours_a_run_from_a_twentieth_on() {
     assert_eq!(bad(&RUN, |texts| sender(texts, 100, 500)), []);
-    assert_eq!(bad(&RUN, |texts| sender(texts, 100, 600)), [("run-queue-wait", Grade::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 100, 600)), [("run-queue-wait", FindingGrade::Degraded)]);
 }
 
 #[test]
 fn a_used_up_quota_colours_a_run_and_from_one_percent_on_limits_it() {
     assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 0)), []);
-    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 1)), [("cpu-throttling", Grade::Degraded)]);
-    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 2)), [("cpu-throttling", Grade::Invalid)]);
+    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 1)), [("cpu-throttling", FindingGrade::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 2)), [("cpu-throttling", FindingGrade::Invalid)]);
     let findings = after(&RUN, |texts| throttled(texts, 100, 2));
     let expected = "the CPU quota of 0.5 cores (/sys/fs/cgroup/pod) stopped the generator in 2 of 100 periods, \
                     for 2 ms: raise or remove the CPU limit";
@@ -170,14 +170,14 @@ fn a_busy_machine_is_no_fault_of_a_generator_that_got_its_cpu() {
     let busy = |texts: &Texts| {
         texts.set("/sys/fs/cgroup/pod/cpu.pressure", "some avg10=99.00 total=9000000\n");
     };
-    assert_eq!(bad(&RUN, busy), [("cpu-pressure", Grade::Noted)]);
+    assert_eq!(bad(&RUN, busy), [("cpu-pressure", FindingGrade::Noted)]);
     let uncounted = |texts: &Texts| {
         busy(texts);
         texts.remove("/proc/self/task/7/schedstat");
     };
     assert_eq!(
         bad(&RUN, uncounted),
-        [("run-queue-wait", Grade::Untested), ("cpu-pressure", Grade::Degraded)]
+        [("run-queue-wait", FindingGrade::Untested), ("cpu-pressure", FindingGrade::Degraded)]
     );
 }
 
@@ -186,13 +186,13 @@ fn waiting_for_memory_colours_a_run() {
     let short = |texts: &Texts| {
         texts.set("/sys/fs/cgroup/pod/memory.pressure", "some avg10=0.00 total=1100000\n");
     };
-    assert_eq!(bad(&RUN, short), [("memory-pressure", Grade::Degraded)]);
+    assert_eq!(bad(&RUN, short), [("memory-pressure", FindingGrade::Degraded)]);
 }
 
 #[test]
 fn files_in_the_page_cache_are_not_memory_in_use() {
     let full = |texts: &Texts| texts.set("/sys/fs/cgroup/pod/memory.current", "104857600\n");
-    assert_eq!(bad(&RUN, full), [("memory", Grade::Noted)]);
+    assert_eq!(bad(&RUN, full), [("memory", FindingGrade::Noted)]);
     let cached = |texts: &Texts| {
         full(texts);
         texts.set("/sys/fs/cgroup/pod/memory.stat", "inactive_file 94371840\n");
@@ -202,14 +202,17 @@ fn files_in_the_page_cache_are_not_memory_in_use() {
 
 #[test]
 fn sockets_that_were_missing_limit_a_run() {
-    let run = |no_socket| Run { connections: 1000, no_socket, ..RUN };
-    assert_eq!(bad(&run(5), |_| {}), [("sockets", Grade::Degraded)]);
-    assert_eq!(bad(&run(50), |_| {}), [("sockets", Grade::Invalid)]);
+    let run = |no_socket| RunActivity { connections: 1000, socket_failures: no_socket, ..RUN };
+    assert_eq!(bad(&run(5), |_| {}), [("sockets", FindingGrade::Degraded)]);
+    assert_eq!(bad(&run(50), |_| {}), [("sockets", FindingGrade::Invalid)]);
 }
 
 #[test]
 fn a_full_table_of_open_files_is_noted() {
-    assert_eq!(bad(&Run { in_flight_peak: 19_936, ..RUN }, |_| {}), [("open-files", Grade::Noted)]);
+    assert_eq!(
+        bad(&RunActivity { in_flight_peak: 19_936, ..RUN }, |_| {}),
+        [("open-files", FindingGrade::Noted)]
+    );
 }
 
 /// 470 new connections per second take the 28,232 ports of the default range within a minute.
@@ -221,11 +224,11 @@ fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
             texts.set("/proc/net/sockstat", &text);
         }
     };
-    let at = |rate: u64| Run { connections: rate * 10, ..RUN };
+    let at = |rate: u64| RunActivity { connections: rate * 10, ..RUN };
     assert_eq!(bad(&at(470), waiting(4_700)), []);
-    assert_eq!(bad(&at(471), waiting(4_710)), [("ports", Grade::Noted)]);
+    assert_eq!(bad(&at(471), waiting(4_710)), [("ports", FindingGrade::Noted)]);
     assert_eq!(bad(&at(471), waiting(0)), [], "the other side closes first");
-    let short = Run { connections: 4, sending: Duration::from_millis(3), ..RUN };
+    let short = RunActivity { connections: 4, sending: Duration::from_millis(3), ..RUN };
     assert_eq!(bad(&short, waiting(4)), [], "four connections were a rate of 1300 per second");
 }
 
@@ -235,36 +238,37 @@ fn a_full_connection_table_colours_a_run() {
         move |texts: &Texts| texts.set("/proc/sys/net/netfilter/nf_conntrack_count", count)
     };
     assert_eq!(bad(&RUN, tracked("800\n")), []);
-    assert_eq!(bad(&RUN, tracked("900\n")), [("conntrack", Grade::Noted)]);
-    assert_eq!(bad(&RUN, tracked("1000\n")), [("conntrack", Grade::Degraded)]);
+    assert_eq!(bad(&RUN, tracked("900\n")), [("conntrack", FindingGrade::Noted)]);
+    assert_eq!(bad(&RUN, tracked("1000\n")), [("conntrack", FindingGrade::Degraded)]);
 }
 
 #[test]
 fn a_dropped_packet_is_ours_only_if_something_was_sent_again() {
-    assert_eq!(bad(&RUN, |texts| softnet(texts, 9)), [("packet-backlog", Grade::Noted)]);
+    assert_eq!(bad(&RUN, |texts| softnet(texts, 9)), [("packet-backlog", FindingGrade::Noted)]);
     let ours = |texts: &Texts| {
         softnet(texts, 9);
         tcp(texts, 2);
     };
-    assert_eq!(bad(&RUN, ours), [("packet-backlog", Grade::Degraded), ("tcp", Grade::Noted)]);
+    assert_eq!(bad(&RUN, ours), [("packet-backlog", FindingGrade::Degraded), ("tcp", FindingGrade::Noted)]);
 }
 
 #[test]
 fn a_link_at_its_speed_colours_a_run() {
     let sent = |texts: &Texts| texts.set("/sys/class/net/ens5/statistics/tx_bytes", "1100000000\n");
-    assert_eq!(bad(&RUN, sent), [("bandwidth", Grade::Degraded)]);
+    assert_eq!(bad(&RUN, sent), [("bandwidth", FindingGrade::Degraded)]);
     let virtually = |texts: &Texts| {
         sent(texts);
         texts.remove("/sys/class/net/ens5/device");
     };
-    assert_eq!(bad(&RUN, virtually), [("bandwidth", Grade::Untested)]);
+    assert_eq!(bad(&RUN, virtually), [("bandwidth", FindingGrade::Untested)]);
 }
 
 #[test]
 fn what_cannot_be_read_is_said_and_never_fine() {
     let nothing = Texts::default();
-    let findings = Watch::start(&nothing, "sender ", Duration::ZERO).finish(Duration::from_secs(1), &RUN);
-    let untested = findings.iter().filter(|finding| finding.grade == Grade::Untested);
+    let findings =
+        GeneratorMonitor::start(&nothing, "sender ", Duration::ZERO).finish(Duration::from_secs(1), &RUN);
+    let untested = findings.iter().filter(|finding| finding.grade == FindingGrade::Untested);
     assert_eq!(untested.count(), findings.len() - 1, "all but what the run itself knows");
     let expected = "could not be tested: /proc/sys/net/netfilter/nf_conntrack_count does not exist here";
     assert_eq!(text(&findings, "conntrack"), expected);
@@ -277,10 +281,10 @@ proptest! {
     /// Whatever the files say, before and after, there is an answer to each check.
     #[test]
     fn no_text_is_too_odd(texts in prop::collection::vec((0usize..32, ODD), 0..16)) {
-        let run = Run { sending: Duration::MAX, connections: u64::MAX, no_socket: u64::MAX, ..RUN };
+        let run = RunActivity { sending: Duration::MAX, connections: u64::MAX, socket_failures: u64::MAX, ..RUN };
         let machine = quiet();
         let paths = machine.paths();
-        let mut watch = Watch::start(&machine, "sender ", Duration::MAX);
+        let mut watch = GeneratorMonitor::start(&machine, "sender ", Duration::MAX);
         for (place, text) in &texts {
             machine.set(&paths[place % paths.len()], text);
         }

@@ -4,7 +4,7 @@
 //! answers later than the bound *from the send*, as nothing is due while a client waits. The *saturation* is the rate beyond which
 //! more clients get no more, and the number of clients that reach it. A closed loop slows down with its target, so neither says what
 //! users who do not wait for each other would see; that is [`crate::search`]'s. Like that, without sockets, threads and clock:
-//! [`Search::next_step`] says what is wanted, [`Search::saw`] is told what came of it. What is used up and what degrades is not looked
+//! [`ClosedSearch::next_step`] says what is wanted, [`ClosedSearch::record_trial`] is told what came of it. What is used up and what degrades is not looked
 //! for here. Called by the tool.
 
 mod narrow;
@@ -16,51 +16,51 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::belief::{Bracket, Curves, Witness};
-use crate::goal::Goal;
-use crate::offer::Purpose;
+use crate::belief::{Bracket, FailureCurves, WeightedEvidence};
+use crate::goal::SearchGoal;
+use crate::offer::TrialPurpose;
 use crate::profile::Profile;
-use crate::report::Outcome;
-use crate::seen::{Seen, mean_latency};
-use crate::vote::{Kind, Vote};
+use crate::report::SearchOutcome;
+use crate::seen::{TrialObservation, mean_latency};
+use crate::vote::{FailureMode, TrialVerdict};
 
-pub use offer::{Finding, Offer, Rule, Standard};
-pub use report::{Limit, Report, Saturation, Trial};
+pub use offer::{ClosedCriteria, ClosedEvidence, ClosedStopRule, ClosedTrialSpec};
+pub use report::{ClientLimit, ClosedReport, ClosedTrial, SaturationPoint};
 
 /// What is to be done next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Step {
+pub enum ClosedStep {
     /// Carry this out.
-    Offer(Offer),
+    RunTrial(ClosedTrialSpec),
     /// Send nothing.
-    Rest(Duration),
+    Pause(Duration),
     /// Nothing: the search is over.
-    Over,
+    Finished,
 }
 
 /// What carries offers out: a session of the load engine, or a simulated target.
-pub trait Target {
+pub trait ClosedTarget {
     /// Keeps so many clients busy and says what was seen of it; lateness is from the send. Whenever a block of it is complete,
-    /// [`Offer::enough`] is asked whether to stop; then what is outstanding is waited for as long as [`Offer::drain`] says, and closed.
-    fn carry_out(&mut self, offer: &Offer) -> Seen;
+    /// [`ClosedTrialSpec::is_enough`] is asked whether to stop; then what is outstanding is waited for as long as [`ClosedTrialSpec::drain`] says, and closed.
+    fn carry_out(&mut self, offer: &ClosedTrialSpec) -> TrialObservation;
 
     /// Sends nothing for that long; `false` if somebody wants the search to end.
     fn rest(&mut self, time: Duration) -> bool;
 }
 
 /// Searches to the end.
-pub fn search(search: &mut Search, target: &mut impl Target) {
+pub fn search(search: &mut ClosedSearch, target: &mut impl ClosedTarget) {
     loop {
         match search.next_step() {
-            Step::Offer(offer) => {
+            ClosedStep::RunTrial(offer) => {
                 let seen = target.carry_out(&offer);
-                search.saw(&offer, seen);
+                search.record_trial(&offer, seen);
             }
-            Step::Rest(time) => {
+            ClosedStep::Pause(time) => {
                 let goes_on = target.rest(time);
-                search.rested(time, goes_on);
+                search.record_pause(time, goes_on);
             }
-            Step::Over => return,
+            ClosedStep::Finished => return,
         }
     }
 }
@@ -77,25 +77,25 @@ enum Phase {
 
 /// A search under way.
 #[derive(Debug, Clone)]
-pub struct Search {
-    goal: Goal,
-    curves: Curves,
+pub struct ClosedSearch {
+    goal: SearchGoal,
+    curves: FailureCurves,
     profile: Profile,
     /// `--max-clients`, or what the generator can keep.
     most: u32,
     phase: Phase,
-    agenda: VecDeque<Step>,
-    outcome: Option<Outcome>,
+    agenda: VecDeque<ClosedStep>,
+    outcome: Option<SearchOutcome>,
     elapsed: Duration,
     /// Mean response time of a single client, in seconds.
     service: f64,
     /// Where the limit is looked for, in clients.
     range: (f64, f64),
-    trials: Vec<Trial>,
-    witnesses: Vec<Witness>,
+    trials: Vec<ClosedTrial>,
+    witnesses: Vec<WeightedEvidence>,
     bracket: Option<Bracket>,
     /// How it failed last.
-    kind: Option<Kind>,
+    kind: Option<FailureMode>,
     /// When the present phase began.
     since: Duration,
     invalid: usize,
@@ -117,13 +117,13 @@ const RANGE: (f64, f64) = (0.7, 1.3);
 /// How long what is outstanding is waited for.
 const DRAIN: Duration = Duration::from_millis(600);
 
-impl Search {
+impl ClosedSearch {
     /// A search that has not begun, with at most so many clients.
     #[must_use]
-    pub fn new(goal: Goal, profile: Profile, most: u32) -> Self {
+    pub fn new(goal: SearchGoal, profile: Profile, most: u32) -> Self {
         Self {
             goal,
-            curves: Curves::closed(&goal),
+            curves: FailureCurves::closed(&goal),
             profile,
             most: most.max(1),
             phase: Phase::Baseline,
@@ -143,58 +143,58 @@ impl Search {
     }
 
     /// What is to be done next; the same again until it was told what came of it.
-    pub fn next_step(&mut self) -> Step {
+    pub fn next_step(&mut self) -> ClosedStep {
         while self.agenda.is_empty() && self.phase != Phase::Over {
             match self.phase {
-                Phase::Baseline => self.offer(Purpose::Baseline, 1, (BASELINE, BASELINE)),
+                Phase::Baseline => self.offer(TrialPurpose::Baseline, 1, (BASELINE, BASELINE)),
                 Phase::Ladder => self.plan_rung(),
                 Phase::Narrow => self.plan_limit(),
                 Phase::Knee => self.plan_knee(),
                 Phase::Over => {}
             }
         }
-        self.agenda.front().copied().unwrap_or(Step::Over)
+        self.agenda.front().copied().unwrap_or(ClosedStep::Finished)
     }
 
     /// An offer was carried out.
-    pub fn saw(&mut self, offer: &Offer, seen: Seen) {
+    pub fn record_trial(&mut self, offer: &ClosedTrialSpec, seen: TrialObservation) {
         self.agenda.pop_front();
         let began = self.elapsed;
         self.elapsed += seen.took;
-        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.away);
+        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.target_is_down);
         self.note(offer, seen, began);
         self.invalid = if invalid { self.invalid + 1 } else { 0 };
         if interrupted {
-            self.end(Outcome::Interrupted);
+            self.end(SearchOutcome::Interrupted);
         } else if away && self.was_away() {
-            self.end(Outcome::Gone);
+            self.end(SearchOutcome::Gone);
         } else if away {
             self.wait_for_it(offer);
         } else if self.invalid >= INVALID {
-            self.end(Outcome::GeneratorLimited);
+            self.end(SearchOutcome::GeneratorLimited);
         } else if !invalid {
             self.learn(offer.purpose);
         }
     }
 
     /// Nothing was sent for that long; `goes_on` is false if somebody wants the search to end.
-    pub fn rested(&mut self, time: Duration, goes_on: bool) {
+    pub fn record_pause(&mut self, time: Duration, goes_on: bool) {
         self.agenda.pop_front();
         self.elapsed += time;
         if !goes_on {
-            self.end(Outcome::Interrupted);
+            self.end(SearchOutcome::Interrupted);
         }
     }
 
     /// Whether nobody was there in the trial before, either.
     fn was_away(&self) -> bool {
-        self.trials.iter().rev().nth(1).is_some_and(|trial| trial.seen.away)
+        self.trials.iter().rev().nth(1).is_some_and(|trial| trial.seen.target_is_down)
     }
 
     /// What nobody was there to answer is no word on a number of clients: it is asked again.
-    fn wait_for_it(&mut self, offer: &Offer) {
+    fn wait_for_it(&mut self, offer: &ClosedTrialSpec) {
         self.agenda.clear();
-        self.agenda.extend([Step::Rest(AWAY), Step::Offer(*offer)]);
+        self.agenda.extend([ClosedStep::Pause(AWAY), ClosedStep::RunTrial(*offer)]);
         if let (Some(trial), Some(witness)) = (self.trials.last_mut(), self.witnesses.last_mut()) {
             trial.counts = false;
             (witness.weight, witness.late_weight) = (0.0, 0.0);
@@ -202,24 +202,39 @@ impl Search {
     }
 
     /// Enters a trial in the books.
-    fn note(&mut self, offer: &Offer, seen: Seen, began: Duration) {
+    fn note(&mut self, offer: &ClosedTrialSpec, seen: TrialObservation, began: Duration) {
         let standard = offer.standard;
-        let finding = standard.finding(offer.clients, &seen.blocks);
-        let vote = if seen.invalid.is_some() { Vote::Invalid } else { standard.vote(&finding) };
-        let kind = (vote == Vote::Bad).then(|| standard.kind(&finding));
-        let counts = vote != Vote::Invalid && !matches!(offer.purpose, Purpose::Baseline | Purpose::Arm);
+        let finding = standard.evidence(offer.clients, &seen.blocks);
+        let vote = if seen.invalid.is_some() { TrialVerdict::Invalid } else { standard.judge(&finding) };
+        let kind = (vote == TrialVerdict::Bad).then(|| standard.failure_mode(&finding));
+        let counts = vote != TrialVerdict::Invalid
+            && !matches!(offer.purpose, TrialPurpose::Baseline | TrialPurpose::Arm);
         let weight = f64::from(u8::from(counts));
         let evidence = finding.evidence.clone();
-        self.witnesses.push(Witness { evidence, weight, late_weight: weight, busy: vote == Vote::Bad });
+        self.witnesses.push(WeightedEvidence {
+            evidence,
+            weight,
+            late_weight: weight,
+            busy: vote == TrialVerdict::Bad,
+        });
         let response = mean_latency(&seen.blocks[seen.blocks.len() / 3..]);
-        self.trials.push(Trial { offer: *offer, began, seen, finding, response, vote, kind, counts });
+        self.trials.push(ClosedTrial {
+            spec: *offer,
+            began,
+            seen,
+            finding,
+            response,
+            verdict: vote,
+            failure_mode: kind,
+            counts,
+        });
     }
 
-    fn learn(&mut self, purpose: Purpose) {
+    fn learn(&mut self, purpose: TrialPurpose) {
         match purpose {
-            Purpose::Baseline => self.learn_baseline(),
-            Purpose::Ladder => self.learn_rung(),
-            Purpose::Arm => {}
+            TrialPurpose::Baseline => self.learn_baseline(),
+            TrialPurpose::Ladder => self.learn_rung(),
+            TrialPurpose::Arm => {}
             _ => self.learn_trial(),
         }
     }
@@ -227,7 +242,7 @@ impl Search {
     fn learn_baseline(&mut self) {
         let Some(blocks) = self.trials.last().map(|trial| &trial.seen.blocks) else { return };
         match mean_latency(blocks) {
-            None => self.end(Outcome::UnstableBaseline),
+            None => self.end(SearchOutcome::UnstableBaseline),
             Some(service) => {
                 self.service = service;
                 self.enter(Phase::Ladder);
@@ -237,60 +252,62 @@ impl Search {
 
     fn plan_rung(&mut self) {
         let rungs = self.trials.iter().filter(|trial| trial.counts);
-        let last = rungs.map(|trial| trial.offer.clients).max().unwrap_or(0);
+        let last = rungs.map(|trial| trial.spec.clients).max().unwrap_or(0);
         if last >= self.most {
             return self.hold_most();
         }
         let clients = last.saturating_mul(2).clamp(1, self.most);
-        self.offer(Purpose::Ladder, clients, RUNG);
+        self.offer(TrialPurpose::Ladder, clients, RUNG);
     }
 
     /// As many clients as there may be: they are kept for longer.
     fn hold_most(&mut self) {
-        let held = self.trials.iter().any(|trial| trial.offer.purpose == Purpose::Confirm);
+        let held = self.trials.iter().any(|trial| trial.spec.purpose == TrialPurpose::Confirm);
         if held {
-            self.outcome = Some(Outcome::Capped);
+            self.outcome = Some(SearchOutcome::Capped);
             return self.enter(Phase::Knee);
         }
-        self.offer(Purpose::Confirm, self.most, (self.profile.confirm, self.profile.confirm));
+        self.offer(TrialPurpose::Confirm, self.most, (self.profile.confirm, self.profile.confirm));
     }
 
     fn learn_rung(&mut self) {
-        let Some(last) = self.trials.last().filter(|last| last.vote == Vote::Bad) else { return };
-        let clients = last.offer.clients;
+        let Some(last) = self.trials.last().filter(|last| last.verdict == TrialVerdict::Bad) else { return };
+        let clients = last.spec.clients;
         if clients == 1 {
             // Not even one client that asks as fast as it is answered: then there is no bracket to look for.
-            return self.end(Outcome::Found);
+            return self.end(SearchOutcome::Found);
         }
         self.break_at(clients);
     }
 
     /// The first number of clients that is too much.
     fn break_at(&mut self, bad: u32) {
-        let good = self.trials.iter().filter(|trial| trial.counts && trial.vote != Vote::Bad);
-        let good = good.map(|trial| trial.offer.clients).filter(|good| *good < bad).max().unwrap_or(1);
+        let good = self.trials.iter().filter(|trial| trial.counts && trial.verdict != TrialVerdict::Bad);
+        let good = good.map(|trial| trial.spec.clients).filter(|good| *good < bad).max().unwrap_or(1);
         self.range = (RANGE.0 * f64::from(good), RANGE.1 * f64::from(bad));
         self.enter(Phase::Narrow);
         self.after_bad();
     }
 
     fn learn_trial(&mut self) {
-        let Some(last) = self.trials.last().filter(|last| last.vote == Vote::Bad) else { return };
+        let Some(last) = self.trials.last().filter(|last| last.verdict == TrialVerdict::Bad) else { return };
         match self.phase {
-            Phase::Ladder => self.break_at(last.offer.clients),
+            Phase::Ladder => self.break_at(last.spec.clients),
             _ => self.after_bad(),
         }
     }
 
     fn after_bad(&mut self) {
         let before = self.kind;
-        self.kind = before.filter(|kind| kind.is_spent()).or(self.trials.last().and_then(|last| last.kind));
-        let spent = self.kind.is_some_and(Kind::is_spent);
-        if spent && !before.is_some_and(Kind::is_spent) {
+        self.kind = before
+            .filter(|kind| kind.is_quota_like())
+            .or(self.trials.last().and_then(|last| last.failure_mode));
+        let spent = self.kind.is_some_and(FailureMode::is_quota_like);
+        if spent && !before.is_some_and(FailureMode::is_quota_like) {
             self.spend();
         }
         if !spent {
-            self.agenda.push_back(Step::Rest(REST));
+            self.agenda.push_back(ClosedStep::Pause(REST));
         }
     }
 
@@ -308,29 +325,34 @@ impl Search {
         self.agenda.clear();
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: SearchOutcome) {
         self.outcome = Some(outcome);
         self.enter(Phase::Over);
     }
 
-    fn offer(&mut self, purpose: Purpose, clients: u32, lasting: (Duration, Duration)) {
+    fn offer(&mut self, purpose: TrialPurpose, clients: u32, lasting: (Duration, Duration)) {
         let offer = self.trial(purpose, clients, lasting);
-        self.agenda.push_back(Step::Offer(offer));
+        self.agenda.push_back(ClosedStep::RunTrial(offer));
     }
 
     /// So many clients, from the least to the most of this time after everything has settled.
-    fn trial(&self, purpose: Purpose, clients: u32, (least, most): (Duration, Duration)) -> Offer {
+    fn trial(
+        &self,
+        purpose: TrialPurpose,
+        clients: u32,
+        (least, most): (Duration, Duration),
+    ) -> ClosedTrialSpec {
         let settle = self.settle(clients);
-        let whole = matches!(purpose, Purpose::Baseline | Purpose::Confirm | Purpose::Knee);
+        let whole = matches!(purpose, TrialPurpose::Baseline | TrialPurpose::Confirm | TrialPurpose::Knee);
         let aside = Duration::from_secs_f64(settle);
-        Offer {
+        ClosedTrialSpec {
             purpose,
             clients: clients.min(self.most),
             pause: Duration::from_secs_f64(self.service),
             least: least + aside,
             most: most + aside,
-            rule: if whole { Rule::Whole } else { Rule::Decided },
-            standard: Standard { goal: self.goal, settle, service: self.service },
+            rule: if whole { ClosedStopRule::Whole } else { ClosedStopRule::Decided },
+            standard: ClosedCriteria { goal: self.goal, settle, service: self.service },
             drain: DRAIN,
         }
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::offer::{Offer, Rule};
-use super::{Phase, RANGE, Search, Step};
-use crate::belief::{Belief, Bracket, Of, Witness};
-use crate::offer::Purpose;
-use crate::report::Outcome;
-use crate::vote::{Kind, Vote};
+use super::offer::{ClosedStopRule, ClosedTrialSpec};
+use super::{ClosedSearch, ClosedStep, Phase, RANGE};
+use crate::belief::{Bracket, LimitKind, LimitPosterior, WeightedEvidence};
+use crate::offer::TrialPurpose;
+use crate::report::SearchOutcome;
+use crate::vote::{FailureMode, TrialVerdict};
 
 /// Trials of one phase: with a few clients brackets of whole numbers are narrow long before.
 const TURNS: usize = 40;
@@ -25,48 +25,48 @@ const AGAIN: usize = 3;
 /// Trials that find where more clients get no more: how long once settled, and how near is enough.
 const KNEE: (Duration, f64) = (Duration::from_secs(2), 1.1);
 
-impl Search {
+impl ClosedSearch {
     pub(super) fn plan_limit(&mut self) {
         self.believe();
         if self.hangs() || self.turn >= TURNS {
-            return self.leave(Outcome::Found);
+            return self.leave(SearchOutcome::Found);
         }
         let Some(limit) = self.bracket else { return self.break_again() };
         let (lower, upper) = whole(&limit);
         let spent = self.elapsed >= self.since + self.profile.budget;
         let narrow = upper <= lower || limit.width() <= self.profile.width;
         if spent || narrow && self.held(lower) && self.broke(upper) {
-            return self.leave(Outcome::Found);
+            return self.leave(SearchOutcome::Found);
         }
         self.turn += 1;
         if narrow && !self.broke(upper) {
             // A bracket is not to rest on a curve alone.
             let above = (BEYOND * f64::from(upper)).ceil() as u32;
             return self.armed(
-                Purpose::Narrow,
+                TrialPurpose::Narrow,
                 above.max(upper.saturating_add(1)),
                 (LEAST, self.profile.most),
             );
         }
         if narrow {
             let hold = (self.profile.confirm, self.profile.confirm);
-            return self.armed(Purpose::Confirm, lower.max(1), hold);
+            return self.armed(TrialPurpose::Confirm, lower.max(1), hold);
         }
         let clients = self.next_clients(&limit);
-        self.armed(Purpose::Narrow, clients, (LEAST, self.profile.most));
+        self.armed(TrialPurpose::Narrow, clients, (LEAST, self.profile.most));
     }
 
     /// What broke has spent what it had, and is asked again without that.
     fn break_again(&mut self) {
         self.turn += 1;
         if self.turn > AGAIN {
-            return self.leave(Outcome::Found);
+            return self.leave(SearchOutcome::Found);
         }
         let clients = (self.range.1 / RANGE.1).round() as u32;
-        self.armed(Purpose::Narrow, clients, (LEAST, self.profile.most));
+        self.armed(TrialPurpose::Narrow, clients, (LEAST, self.profile.most));
     }
 
-    fn leave(&mut self, outcome: Outcome) {
+    fn leave(&mut self, outcome: SearchOutcome) {
         self.outcome = Some(outcome);
         self.enter(Phase::Knee);
     }
@@ -76,12 +76,12 @@ impl Search {
     /// then there is no bracket.
     fn believe(&mut self) {
         let counting = self.trials.iter().filter(|trial| trial.counts);
-        let breaks = counting.map(|trial| trial.offer.standard.breaks(&trial.finding));
+        let breaks = counting.map(|trial| trial.spec.standard.breaks(&trial.finding));
         let (errors, late) = breaks.fold((false, false), |all, one| (all.0 || one.0, all.1 || one.1));
         let witnesses = clustered(&self.witnesses);
-        let belief = Belief::new(&self.curves, self.service, &witnesses);
+        let belief = LimitPosterior::new(&self.curves, self.service, &witnesses);
         let breaks = (errors || late) && !self.hangs();
-        self.bracket = breaks.then(|| belief.bracket(Of::Shares { errors, late }, self.range));
+        self.bracket = breaks.then(|| belief.bracket(LimitKind::Shares { errors, late }, self.range));
     }
 
     fn hangs(&self) -> bool {
@@ -91,9 +91,9 @@ impl Search {
     /// From below, above and the middle in turn.
     fn next_clients(&self, limit: &Bracket) -> u32 {
         let clients = match self.turn % 3 {
-            1 => (limit.lower * limit.point).sqrt().floor(),
-            2 => (limit.upper * limit.point).sqrt().ceil(),
-            _ => limit.point.round(),
+            1 => (limit.lower * limit.estimate).sqrt().floor(),
+            2 => (limit.upper * limit.estimate).sqrt().ceil(),
+            _ => limit.estimate.round(),
         };
         (clients as u32).clamp(1, self.most)
     }
@@ -101,35 +101,36 @@ impl Search {
     /// At the lower bound, below every trial that was bad, for the profile's time.
     fn held(&self, lower: u32) -> bool {
         self.trials.iter().any(|trial| {
-            trial.offer.purpose == Purpose::Confirm
-                && trial.vote != Vote::Bad
-                && f64::from(trial.offer.clients) >= HELD * f64::from(lower.max(1))
+            trial.spec.purpose == TrialPurpose::Confirm
+                && trial.verdict != TrialVerdict::Bad
+                && f64::from(trial.spec.clients) >= HELD * f64::from(lower.max(1))
         })
     }
 
     /// Whether hardly more clients than the upper bound were too many.
     fn broke(&self, upper: u32) -> bool {
         let most = BROKE * (f64::from(upper) + 1.0);
-        let bad = self.trials.iter().filter(|trial| trial.counts && trial.vote == Vote::Bad);
-        bad.map(|trial| f64::from(trial.offer.clients)).any(|clients| clients <= most)
+        let bad = self.trials.iter().filter(|trial| trial.counts && trial.verdict == TrialVerdict::Bad);
+        bad.map(|trial| f64::from(trial.spec.clients)).any(|clients| clients <= most)
     }
 
     /// A trial, and before it what spends what time gives back.
-    fn armed(&mut self, purpose: Purpose, clients: u32, lasting: (Duration, Duration)) {
-        if self.kind.is_some_and(Kind::is_spent) {
+    fn armed(&mut self, purpose: TrialPurpose, clients: u32, lasting: (Duration, Duration)) {
+        if self.kind.is_some_and(FailureMode::is_quota_like) {
             let (above, share, most) = ARM;
             let upper = self.bracket.map_or(f64::from(clients), |limit| limit.upper);
-            let arm = self.trial(Purpose::Arm, (above * upper).ceil() as u32, (most, most));
-            let arm = Offer { rule: Rule::Fails(share), most, drain: Duration::ZERO, ..arm };
-            self.agenda.push_back(Step::Offer(arm));
+            let arm = self.trial(TrialPurpose::Arm, (above * upper).ceil() as u32, (most, most));
+            let arm =
+                ClosedTrialSpec { rule: ClosedStopRule::Fails(share), most, drain: Duration::ZERO, ..arm };
+            self.agenda.push_back(ClosedStep::RunTrial(arm));
         }
         self.offer(purpose, clients, lasting);
     }
 
     pub(super) fn plan_knee(&mut self) {
-        let verdict = self.outcome.unwrap_or(Outcome::Found);
+        let verdict = self.outcome.unwrap_or(SearchOutcome::Found);
         let Some(saturation) = self.saturation() else { return self.end(verdict) };
-        let (enough, short) = (saturation.enough, saturation.short.unwrap_or(0));
+        let (enough, short) = (saturation.enough, saturation.below.unwrap_or(0));
         let near = enough <= short.saturating_add(1) || f64::from(enough) <= KNEE.1 * f64::from(short);
         let spent = self.elapsed >= self.since + self.profile.knee_budget || self.turn >= TURNS;
         if near || spent {
@@ -137,13 +138,13 @@ impl Search {
         }
         self.turn += 1;
         let clients = (f64::from(enough) * f64::from(short)).sqrt().round() as u32;
-        self.armed(Purpose::Knee, clients.clamp(short + 1, enough - 1), (KNEE.0, KNEE.0));
+        self.armed(TrialPurpose::Knee, clients.clamp(short + 1, enough - 1), (KNEE.0, KNEE.0));
     }
 }
 
 /// Late answers come together where a target pauses; a trial that met no pause knows less than its answers are many. What clustering
 /// trials showed that had some late answers holds for all.
-fn clustered(witnesses: &[Witness]) -> Vec<Witness> {
+fn clustered(witnesses: &[WeightedEvidence]) -> Vec<WeightedEvidence> {
     let some =
         witnesses.iter().filter(|witness| witness.late_weight > 0.0).map(|witness| witness.evidence.late);
     let known = some.filter(|late| late.count > 0.0 && late.count < late.of);

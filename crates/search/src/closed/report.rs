@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use super::narrow::whole;
-use super::offer::{Finding, Offer};
-use super::{Phase, Search};
-use crate::evidence::Spread;
-use crate::goal::Goal;
-use crate::report::Outcome;
-use crate::seen::Seen;
-use crate::vote::{Kind, Vote};
+use super::offer::{ClosedEvidence, ClosedTrialSpec};
+use super::{ClosedSearch, Phase};
+use crate::evidence::Dispersion;
+use crate::goal::SearchGoal;
+use crate::report::SearchOutcome;
+use crate::seen::TrialObservation;
+use crate::vote::{FailureMode, TrialVerdict};
 
 /// What is known of the greatest number of clients at which the goal holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Limit {
+pub struct ClientLimit {
     /// The credible bracket, both bounds included, and its middle; none where nothing broke. A lower bound of none is a limit below one.
     pub bracket: Option<[u32; 3]>,
     /// Most clients of a good trial below every bad one.
-    pub good: Option<u32>,
+    pub highest_good: Option<u32>,
     /// Fewest clients of a bad trial.
-    pub bad: Option<u32>,
+    pub lowest_bad: Option<u32>,
 }
 
 /// The rate that more clients do not raise.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Saturation {
+pub struct SaturationPoint {
     /// The most good answers a second that numbers of clients within a factor of two got together.
     pub rate: f64,
     /// Its standard deviation, answers a second.
@@ -32,55 +32,55 @@ pub struct Saturation {
     /// The fewest clients that were tested and got nineteen twentieths of it.
     pub enough: u32,
     /// The most clients below those that were tested and got less.
-    pub short: Option<u32>,
+    pub below: Option<u32>,
     /// The rate times the response time of a single client (Little 1961): so many would be enough if nobody waited for another.
-    pub little: f64,
+    pub littles_law_clients: f64,
     /// Whether twice as many as were enough were tested and got no more; if not, more clients may get more.
     pub reached: bool,
 }
 
 /// An offer and what came of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trial {
+pub struct ClosedTrial {
     /// What was asked for.
-    pub offer: Offer,
+    pub spec: ClosedTrialSpec,
     /// When it began, since the search did.
     pub began: Duration,
     /// What was seen.
-    pub seen: Seen,
+    pub seen: TrialObservation,
     /// What that says, with the clients where a rate would be.
-    pub finding: Finding,
+    pub finding: ClosedEvidence,
     /// Mean response time of good answers after the first third, in seconds.
     pub response: Option<f64>,
     /// Which way it points by itself.
-    pub vote: Vote,
+    pub verdict: TrialVerdict,
     /// How the target failed, where it did.
-    pub kind: Option<Kind>,
+    pub failure_mode: Option<FailureMode>,
     /// Whether it counts.
     pub counts: bool,
 }
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct ClosedReport {
     /// How it ended; none while it goes on. Found without a bracket: not one client is borne, or those that are too many hang.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<SearchOutcome>,
     /// What was asked.
-    pub goal: Goal,
+    pub goal: SearchGoal,
     /// Of the profile.
     pub profile: &'static str,
     /// Most clients that there might be.
     pub most: u32,
     /// Where the goal ceases to hold.
-    pub limit: Limit,
+    pub limit: ClientLimit,
     /// How it fails above that.
-    pub kind: Option<Kind>,
+    pub failure_mode: Option<FailureMode>,
     /// What more clients do not raise; none before any trial.
-    pub saturation: Option<Saturation>,
+    pub saturation: Option<SaturationPoint>,
     /// Mean response time of a single client, in seconds.
     pub service: f64,
     /// All trials in order.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<ClosedTrial>,
     /// Everything together, rests included.
     pub took: Duration,
 }
@@ -90,17 +90,17 @@ const ENOUGH: f64 = 0.95;
 /// Guess of the dispersion of answers, and how many half seconds it weighs: as for votes on rates.
 const DISPERSION: (f64, f64) = (0.7, 5.0);
 
-impl Search {
+impl ClosedSearch {
     /// What is known, at any moment.
     #[must_use]
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> ClosedReport {
+        ClosedReport {
             outcome: self.outcome.filter(|_| self.phase == Phase::Over),
             goal: self.goal,
             profile: self.profile.name,
             most: self.most,
             limit: self.limit(),
-            kind: self.kind,
+            failure_mode: self.kind,
             saturation: self.saturation(),
             service: self.service,
             trials: self.trials.clone(),
@@ -108,53 +108,53 @@ impl Search {
         }
     }
 
-    fn limit(&self) -> Limit {
+    fn limit(&self) -> ClientLimit {
         let counting = || self.trials.iter().filter(|trial| trial.counts);
-        let of = |vote| counting().filter(move |trial| trial.vote == vote).map(|trial| trial.offer.clients);
-        let bad = of(Vote::Bad).min();
-        let good = of(Vote::Good).filter(|clients| bad.is_none_or(|bad| *clients < bad)).max();
+        let of = |vote| counting().filter(move |trial| trial.verdict == vote).map(|trial| trial.spec.clients);
+        let bad = of(TrialVerdict::Bad).min();
+        let good = of(TrialVerdict::Good).filter(|clients| bad.is_none_or(|bad| *clients < bad)).max();
         let margin = self.profile.knee_margin;
         let bracket = self.bracket.map(|bracket| {
             let (lower, upper) = whole(&bracket.widened(margin));
-            [lower, bracket.point as u32, upper]
+            [lower, bracket.estimate as u32, upper]
         });
-        Limit { bracket, good, bad }
+        ClientLimit { bracket, highest_good: good, lowest_bad: bad }
     }
 
     /// Trials of numbers within a factor of two are one: the best of single ones would be the luckiest.
-    pub(super) fn saturation(&self) -> Option<Saturation> {
+    pub(super) fn saturation(&self) -> Option<SaturationPoint> {
         let all = || self.trials.iter().filter(|trial| trial.counts && trial.finding.evidence.seconds > 0.0);
         let octaves = (0..u32::BITS).filter_map(|octave| {
-            Pooled::of(all().filter(|trial| trial.offer.clients.checked_ilog2() == Some(octave)))
+            PooledGoodput::of(all().filter(|trial| trial.spec.clients.checked_ilog2() == Some(octave)))
         });
         let best = octaves.max_by(|a, b| a.rate.total_cmp(&b.rate))?;
-        let gets = |trial: &&Trial| trial.finding.evidence.goodput >= ENOUGH * best.rate;
-        let enough = all().filter(gets).map(|trial| trial.offer.clients).min()?;
-        let tested = all().map(|trial| trial.offer.clients);
-        Some(Saturation {
+        let gets = |trial: &&ClosedTrial| trial.finding.evidence.goodput >= ENOUGH * best.rate;
+        let enough = all().filter(gets).map(|trial| trial.spec.clients).min()?;
+        let tested = all().map(|trial| trial.spec.clients);
+        Some(SaturationPoint {
             rate: best.rate,
             deviation: best.deviation,
             enough,
-            short: tested.clone().filter(|clients| *clients < enough).max(),
-            little: best.rate * self.service,
+            below: tested.clone().filter(|clients| *clients < enough).max(),
+            littles_law_clients: best.rate * self.service,
             reached: tested.max().is_some_and(|most| most >= enough.saturating_mul(2)),
         })
     }
 }
 
 /// What trials got together.
-struct Pooled {
+struct PooledGoodput {
     rate: f64,
     deviation: f64,
 }
 
-impl Pooled {
+impl PooledGoodput {
     /// None of no trial.
-    fn of<'t>(trials: impl Iterator<Item = &'t Trial>) -> Option<Self> {
+    fn of<'t>(trials: impl Iterator<Item = &'t ClosedTrial>) -> Option<Self> {
         let (good, seconds, answers) = trials.map(|trial| &trial.finding.evidence).fold(
-            (0.0, 0.0, Spread::default()),
+            (0.0, 0.0, Dispersion::default()),
             |(good, seconds, answers), e| {
-                (good + e.goodput * e.seconds, seconds + e.seconds, answers.and(e.answers))
+                (good + e.goodput * e.seconds, seconds + e.seconds, answers.combine(e.answers))
             },
         );
         let dispersion = answers.shrunk(DISPERSION.0, DISPERSION.1);

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::{Phase, Search, Step};
-use crate::evidence::Spread;
-use crate::offer::Purpose;
-use crate::report::{Depletion, Outcome, Trial};
-use crate::seen::BLOCK;
-use crate::vote::Vote;
+use super::{Phase, RateSearch, SearchStep};
+use crate::evidence::Dispersion;
+use crate::offer::TrialPurpose;
+use crate::report::{QuotaExhaustion, RateTrial, SearchOutcome};
+use crate::seen::BLOCK_SECONDS;
+use crate::vote::TrialVerdict;
 
 /// How far below a good rate a bad one contradicts it.
 const BELOW: f64 = 0.98;
@@ -31,16 +31,16 @@ const LONGER: f64 = 1.5;
 /// Trials in a row that cannot be believed.
 const INVALID: usize = 3;
 
-impl Search {
+impl RateSearch {
     /// Whether the last trial, a bad one, contradicts an earlier one; then it is asked again after silence.
     pub(super) fn retest_if_contradicted(&mut self) -> bool {
         let Some((last, before)) = self.trials.split_last() else { return false };
-        let contradicted = before.iter().any(|trial| says_more(trial, last.offer.rate));
+        let contradicted = before.iter().any(|trial| says_more(trial, last.spec.rate));
         if contradicted && !self.manners.spent {
-            let longer = last.seen.blocks.len() as f64 * BLOCK * LONGER;
+            let longer = last.seen.blocks.len() as f64 * BLOCK_SECONDS * LONGER;
             let time = self.profile.most.max(Duration::from_secs_f64(longer));
-            let offer = self.whole(Purpose::Retest, last.offer.rate, time);
-            self.agenda.extend([Step::Rest(SILENCE), Step::Offer(offer)]);
+            let offer = self.whole_trial(TrialPurpose::Retest, last.spec.rate, time);
+            self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
         }
         contradicted && !self.manners.spent
     }
@@ -48,53 +48,57 @@ impl Search {
     /// Whether a trial held for most of its time and then ended at its bound of what may be in flight: its capacity fell.
     pub(super) fn broke(&self, at: usize) -> bool {
         let trial = &self.trials[at];
-        let lasted = trial.seen.blocks.len() as f64 * BLOCK;
-        let (held, over) = (trial.evidence.held, trial.evidence.to > OVER * trial.offer.most_in_flight);
-        let chance = (self.dispersion() * trial.offer.rate * (lasted - held).max(BLOCK)).sqrt();
+        let lasted = trial.seen.blocks.len() as f64 * BLOCK_SECONDS;
+        let (held, over) = (trial.evidence.held, trial.evidence.to > OVER * trial.spec.most_in_flight);
+        let chance = (self.dispersion() * trial.spec.rate * (lasted - held).max(BLOCK_SECONDS)).sqrt();
         over && held >= LONG && held >= lasted / 2.0 && trial.evidence.to > CHANCE * chance
     }
 
     /// How answers vary in trials that held to their end.
     fn dispersion(&self) -> f64 {
-        let held =
-            self.trials.iter().filter(|trial| trial.evidence.held >= trial.seen.blocks.len() as f64 * BLOCK);
+        let held = self
+            .trials
+            .iter()
+            .filter(|trial| trial.evidence.held >= trial.seen.blocks.len() as f64 * BLOCK_SECONDS);
         let counting = held.filter(|trial| trial.weight > 0.0);
-        counting.fold(Spread::default(), |sum, trial| sum.and(trial.evidence.answers)).shrunk(1.0, 5.0)
+        counting
+            .fold(Dispersion::default(), |sum, trial| sum.combine(trial.evidence.answers))
+            .shrunk(1.0, 5.0)
     }
 
     /// The same rate at once, or as soon as single requests are quick: does it break from its begin now?
-    pub(super) fn ask_again(&mut self) {
-        let Some(rate) = self.trials.last().map(|trial| trial.offer.rate) else { return };
+    pub(super) fn plan_repeat(&mut self) {
+        let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
         self.cool_down();
-        self.agenda.push_back(Step::Offer(self.trial(Purpose::Again, rate, self.profile.most)));
+        self.agenda.push_back(SearchStep::RunTrial(self.trial(TrialPurpose::Again, rate, self.profile.most)));
     }
 
     /// If it does, something is used up or degraded. What is degraded holds after silence; what is used up breaks again.
-    pub(super) fn learn_again(&mut self) {
+    pub(super) fn learn_repeat(&mut self) {
         let at = self.trials.len() - 1;
-        if self.trials[at].vote != Vote::Bad {
+        if self.trials[at].verdict != TrialVerdict::Bad {
             return;
         }
         if self.trials[at].evidence.held > HELD {
             return self.after_bad();
         }
-        let rate = self.trials[at].offer.rate;
-        let same = self.trials.iter().filter(|trial| trial.offer.rate == rate);
+        let rate = self.trials[at].spec.rate;
+        let same = self.trials.iter().filter(|trial| trial.spec.rate == rate);
         let held = same.map(|trial| trial.evidence.held).fold(0.0, f64::max);
         let time = self.profile.most.max(Duration::from_secs_f64(LONGER * held));
-        let offer = self.whole(Purpose::Retest, rate, time);
-        self.agenda.extend([Step::Rest(SILENCE), Step::Offer(offer)]);
+        let offer = self.whole_trial(TrialPurpose::Retest, rate, time);
+        self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
     }
 
     pub(super) fn learn_retest(&mut self) {
         let at = self.trials.len() - 1;
         let Some(first) = at.checked_sub(1) else { return };
         let longer = self.trials[at].evidence.held > self.trials[first].evidence.held + HELD;
-        let bad = self.trials[at].vote == Vote::Bad;
+        let bad = self.trials[at].verdict == TrialVerdict::Bad;
         if self.broke(at) || bad && longer {
             self.deplete();
         } else if bad {
-            self.forget(self.trials[at].offer.rate);
+            self.forget(self.trials[at].spec.rate);
             self.after_bad();
         } else {
             // Silence brought it back: what was bad before was degraded.
@@ -116,12 +120,12 @@ impl Search {
     fn deplete(&mut self) {
         let at = self.trials.len() - 1;
         let last = &self.trials[at];
-        let (rate, held) = (last.offer.rate, last.evidence.held);
-        let tail = last.seen.blocks.iter().skip((held / BLOCK) as usize);
+        let (rate, held) = (last.spec.rate, last.evidence.held);
+        let tail = last.seen.blocks.iter().skip((held / BLOCK_SECONDS) as usize);
         let (good, blocks) =
             tail.fold((0.0, 0.0), |(good, n), block| (good + f64::from(block.good), n + 1.0));
-        let goodput = good / (f64::max(blocks, 1.0) * BLOCK);
-        self.manners.depletion = Some(Depletion { after: rate * held, goodput });
+        let goodput = good / (f64::max(blocks, 1.0) * BLOCK_SECONDS);
+        self.manners.depletion = Some(QuotaExhaustion { after: rate * held, goodput });
         self.manners.spent = true;
         (0..=at).for_each(|index| self.reweigh(index, 0.0));
         self.range = (0.5 * goodput, rate);
@@ -129,9 +133,9 @@ impl Search {
     }
 
     /// A rested target takes what it did not take before: those trials met it degraded, and only what was good still is.
-    pub(super) fn learn_warm(&mut self) {
-        let Some(rate) = self.trials.last().map(|trial| trial.offer.rate) else { return };
-        let degraded = |trial: &Trial| trial.vote != Vote::Good && trial.offer.rate <= rate;
+    pub(super) fn learn_warmed_up(&mut self) {
+        let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
+        let degraded = |trial: &RateTrial| trial.verdict != TrialVerdict::Good && trial.spec.rate <= rate;
         for index in 0..self.trials.len() - 1 {
             if degraded(&self.trials[index]) {
                 self.reweigh(index, 0.0);
@@ -145,12 +149,12 @@ impl Search {
     pub(super) fn doubt_generator(&mut self) {
         self.invalid += 1;
         if self.invalid >= INVALID {
-            self.end(Outcome::GeneratorLimited);
+            self.end(SearchOutcome::GeneratorLimited);
         }
     }
 }
 
 /// Whether a trial was good at a higher rate than one that was bad.
-fn says_more(trial: &Trial, bad: f64) -> bool {
-    trial.vote == Vote::Good && trial.weight > 0.1 && bad < BELOW * trial.offer.rate
+fn says_more(trial: &RateTrial, bad: f64) -> bool {
+    trial.verdict == TrialVerdict::Good && trial.weight > 0.1 && bad < BELOW * trial.spec.rate
 }

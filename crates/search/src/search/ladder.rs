@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::unkept::{is_alike, pooled};
-use super::{Calm, Phase, Search, Step};
-use crate::offer::{Offer, Purpose, Rule};
-use crate::report::{Outcome, Trial};
+use super::{BaselineLatency, Phase, RateSearch, SearchStep};
+use crate::offer::{StopRule, TrialPurpose, TrialSpec};
+use crate::report::{RateTrial, SearchOutcome};
 use crate::seen::{mean_latency, sum};
-use crate::vote::{Standard, Vote};
+use crate::vote::{TrialCriteria, TrialVerdict};
 
 /// The first rate is halved while too much of it fails, down to this or half of it, requests a second.
 const LEAST_FIRST: f64 = 4.0;
@@ -31,11 +31,15 @@ const SOME: f64 = 3.0;
 const LOOKS: usize = 5;
 const SURE: f64 = 2.5;
 
-impl Search {
+impl RateSearch {
     pub(super) fn plan_baseline(&mut self) {
         let rate = self.bounds.first.min(self.bounds.ceiling().0);
-        let offer = self.trial(Purpose::Baseline, rate, BASELINE);
-        self.agenda.push_back(Step::Offer(Offer { least: BASELINE, most_in_flight: 30.0 + rate, ..offer }));
+        let offer = self.trial(TrialPurpose::Baseline, rate, BASELINE);
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
+            least: BASELINE,
+            most_in_flight: 30.0 + rate,
+            ..offer
+        }));
     }
 
     pub(super) fn learn_baseline(&mut self) {
@@ -45,9 +49,9 @@ impl Search {
         match mean_latency(blocks).filter(|_| errors <= 0.2 * (good + errors)) {
             // What a limit below the first rate lets through is answered well.
             None if good > 0.0 && self.bounds.first > LEAST_FIRST => self.bounds.first /= 2.0,
-            None => self.end(Outcome::UnstableBaseline),
+            None => self.end(SearchOutcome::UnstableBaseline),
             Some(service) => {
-                self.calm = Some(Calm { service, slowest });
+                self.calm = Some(BaselineLatency { service, slowest });
                 self.enter(Phase::Ladder);
             }
         }
@@ -60,42 +64,44 @@ impl Search {
             return self.break_at_lowest();
         }
         // A rung that cannot be believed was not climbed.
-        let rungs = self.trials.iter().filter(|trial| trial.offer.purpose == Purpose::Ladder);
-        let climbed = rungs.filter(|trial| trial.vote != Vote::Invalid);
-        let last = climbed.map(|trial| trial.offer.rate).fold(0.0, f64::max);
+        let rungs = self.trials.iter().filter(|trial| trial.spec.purpose == TrialPurpose::Ladder);
+        let climbed = rungs.filter(|trial| trial.verdict != TrialVerdict::Invalid);
+        let last = climbed.map(|trial| trial.spec.rate).fold(0.0, f64::max);
         if last >= ceiling {
             return self.hold_ceiling(whose);
         }
         let rate = if last > 0.0 { 2.0 * last } else { self.bounds.first };
         let (least, most) = RUNG;
-        let rule = Rule::Decided(Standard { tolerance: RUNG_TOLERANCE, least: 0.2, ..self.standard() });
-        let offer = self.trial(Purpose::Ladder, rate, most);
-        self.agenda.push_back(Step::Offer(Offer { least, rule, ..offer }));
+        let rule =
+            StopRule::Decided(TrialCriteria { tolerance: RUNG_TOLERANCE, least: 0.2, ..self.standard() });
+        let offer = self.trial(TrialPurpose::Ladder, rate, most);
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, rule, ..offer }));
     }
 
     /// The lowest rate at which a trial was bad and is not forgiven.
     fn first_bad(&self) -> Option<f64> {
-        let bad = self.trials.iter().filter(|trial| trial.vote == Vote::Bad && trial.weight > 0.0);
-        bad.map(|trial| trial.offer.rate).reduce(f64::min)
+        let bad = self.trials.iter().filter(|trial| trial.verdict == TrialVerdict::Bad && trial.weight > 0.0);
+        bad.map(|trial| trial.spec.rate).reduce(f64::min)
     }
 
     /// Nothing broke up to the highest rate that may be offered: that rate is held for longer.
-    fn hold_ceiling(&mut self, whose: Outcome) {
+    fn hold_ceiling(&mut self, whose: SearchOutcome) {
         let (ceiling, _) = self.bounds.ceiling();
         // One that cannot be believed held nothing; and errors above the goal that may be chance are looked at for longer.
-        let held = |trial: &&Trial| trial.offer.rate >= ceiling && trial.offer.purpose == Purpose::Confirm;
-        let held = self.trials.iter().filter(held).filter(|trial| trial.vote != Vote::Invalid);
+        let held =
+            |trial: &&RateTrial| trial.spec.rate >= ceiling && trial.spec.purpose == TrialPurpose::Confirm;
+        let held = self.trials.iter().filter(held).filter(|trial| trial.verdict != TrialVerdict::Invalid);
         let errors = pooled(held.clone().map(|trial| trial.evidence.errors));
         let late = pooled(held.clone().map(|trial| trial.evidence.late));
-        let is_late = |sure| self.goal.late.is_some_and(|bound| late.above(bound.share) > sure);
+        let is_late = |sure| self.goal.late.is_some_and(|bound| late.deviations_above(bound.share) > sure);
         let doubtful =
             errors.count > 1.0 && errors.value() > self.goal.errors || is_late(0.0) && !is_late(SURE);
         let times = held.count();
         if times == 0 || doubtful && times < LOOKS {
-            let offer = self.whole(Purpose::Confirm, ceiling, self.profile.confirm);
-            return self.agenda.push_back(Step::Offer(offer));
+            let offer = self.whole_trial(TrialPurpose::Confirm, ceiling, self.profile.confirm);
+            return self.agenda.push_back(SearchStep::RunTrial(offer));
         }
-        if errors.count >= SOME && errors.above(self.goal.errors) > SURE {
+        if errors.count >= SOME && errors.deviations_above(self.goal.errors) > SURE {
             return self.doubt(ceiling, errors.value(), false);
         }
         self.leave_ceiling(whose, is_late(SURE));
@@ -103,12 +109,12 @@ impl Search {
 
     /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks. `is_late`: in all looks at it
     /// together too many were.
-    fn leave_ceiling(&mut self, whose: Outcome, is_late: bool) {
+    fn leave_ceiling(&mut self, whose: SearchOutcome, is_late: bool) {
         if self.fails_at_any_rate() || self.is_late_at_any_rate() {
-            return self.end(Outcome::UnstableBaseline);
+            return self.end(SearchOutcome::UnstableBaseline);
         }
         let (ceiling, _) = self.bounds.ceiling();
-        let late = self.knee_limit().and_then(|knee| knee.bad).or_else(|| is_late.then_some(ceiling));
+        let late = self.knee_limit().and_then(|knee| knee.lowest_bad).or_else(|| is_late.then_some(ceiling));
         let Some(late) = late else { return self.end(whose) };
         self.range = (RANGE.0 * late / 2.0, ceiling);
         (self.unbroken, self.cliff_by) = (true, Some(self.elapsed));
@@ -118,7 +124,7 @@ impl Search {
     /// What was held while the ladder was climbed: the highest rate, for longer than a rung, or one below a bad rung.
     pub(super) fn learn_held(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        let (rate, bad) = (last.offer.rate, last.vote == Vote::Bad);
+        let (rate, bad) = (last.spec.rate, last.verdict == TrialVerdict::Bad);
         if rate >= self.bounds.ceiling().0 {
             return if bad { self.learn_bad() } else { self.forgive_rung(rate) };
         }
@@ -132,7 +138,7 @@ impl Search {
 
     /// Errors in the last trial of a rate, as a share.
     fn share_at(&self, rate: f64) -> f64 {
-        let last = self.trials.iter().rev().find(|trial| (trial.offer.rate / rate - 1.0).abs() < 1e-9);
+        let last = self.trials.iter().rev().find(|trial| (trial.spec.rate / rate - 1.0).abs() < 1e-9);
         last.map_or(0.0, |trial| trial.evidence.errors.value())
     }
 
@@ -143,12 +149,12 @@ impl Search {
         let most = self.profile.most.as_secs_f64();
         if share > FEW_ERRORS || seen * most < FEWEST {
             let never = share <= FEW_ERRORS && (below || self.fails_at_any_rate());
-            return if never { self.end(Outcome::UnstableBaseline) } else { self.break_at_lowest() };
+            return if never { self.end(SearchOutcome::UnstableBaseline) } else { self.break_at_lowest() };
         }
         let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RUNG.1);
-        let offer = self.whole(Purpose::Confirm, HALF * rate, enough);
+        let offer = self.whole_trial(TrialPurpose::Confirm, HALF * rate, enough);
         // Some errors are what is looked for: they end it no sooner than all of them.
-        self.agenda.push_back(Step::Offer(Offer { least: enough, ..offer }));
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least: enough, ..offer }));
     }
 
     /// At the lowest bad rung; at the highest rate where only all looks at it together are bad.
@@ -158,26 +164,26 @@ impl Search {
 
     pub(super) fn learn_rung(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        if last.vote == Vote::Bad { self.learn_bad() } else { self.forgive_rung(last.offer.rate) }
+        if last.verdict == TrialVerdict::Bad { self.learn_bad() } else { self.forgive_rung(last.spec.rate) }
     }
 
     fn learn_bad(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        let (offer, failing) = (last.offer, last.evidence.errors.count > 0.0);
-        let asked = |trial: &&Trial| (trial.offer.rate, trial.offer.purpose) == (offer.rate, offer.purpose);
+        let (offer, failing) = (last.spec, last.evidence.errors.count > 0.0);
+        let asked = |trial: &&RateTrial| (trial.spec.rate, trial.spec.purpose) == (offer.rate, offer.purpose);
         let again = self.trials.iter().filter(asked).count() > 1;
         if failing || again {
             return self.doubt(offer.rate, self.share_at(offer.rate), false);
         }
         // One pause at its begin looks like a target that hangs.
         self.cool_down();
-        self.agenda.push_back(Step::Offer(offer));
+        self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
     /// A rung that held the second time was not too much the first time.
     fn forgive_rung(&mut self, rate: f64) {
         for index in 0..self.trials.len() {
-            if self.trials[index].vote == Vote::Bad && self.trials[index].offer.rate == rate {
+            if self.trials[index].verdict == TrialVerdict::Bad && self.trials[index].spec.rate == rate {
                 self.reweigh(index, 0.0);
             }
         }
@@ -185,8 +191,9 @@ impl Search {
 
     /// The first rate that is too much.
     fn break_at(&mut self, bad: f64) {
-        let good = self.trials.iter().filter(|trial| trial.weight > 0.0 && trial.vote == Vote::Good);
-        let good = good.map(|trial| trial.offer.rate).fold(bad / 16.0, f64::max);
+        let good =
+            self.trials.iter().filter(|trial| trial.weight > 0.0 && trial.verdict == TrialVerdict::Good);
+        let good = good.map(|trial| trial.spec.rate).fold(bad / 16.0, f64::max);
         self.range = (RANGE.0 * good, RANGE.1 * bad);
         self.enter(Phase::Narrow);
         self.after_bad();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Phase, Search, Step};
+use super::{Phase, RateSearch, SearchStep};
 use crate::belief::Bracket;
-use crate::offer::{Offer, Purpose, Rule};
-use crate::report::{Limit, Outcome, Trial};
-use crate::vote::{Kind, Vote};
+use crate::offer::{StopRule, TrialPurpose, TrialSpec};
+use crate::report::{LimitEstimate, RateTrial, SearchOutcome};
+use crate::vote::{FailureMode, TrialVerdict};
 
 /// A bracket is wide while its upper bound is beyond its lower by this factor: then its middle halves it best.
 const WIDE: f64 = 1.25;
@@ -39,7 +39,7 @@ const LONG: (f64, f64) = (1.12, 14.0);
 /// It stops where half fails: at twice the goodput.
 const FAILING: f64 = 1.8;
 
-impl Search {
+impl RateSearch {
     pub(super) fn plan_cliff(&mut self) {
         self.believe();
         let Some(cliff) = self.cliff else { return };
@@ -53,10 +53,10 @@ impl Search {
             return self.look_cold(&cliff);
         }
         if narrow && !self.held(&cliff) {
-            return self.offer(self.whole(Purpose::Confirm, cliff.lower, self.hold()));
+            return self.offer(self.whole_trial(TrialPurpose::Confirm, cliff.lower, self.hold()));
         }
         let rate = self.next_rate(&cliff);
-        self.offer(self.trial(Purpose::Narrow, rate, self.profile.most));
+        self.offer(self.trial(TrialPurpose::Narrow, rate, self.profile.most));
     }
 
     /// What time is left is spent on holding a queue's lower bound: only that tells what is used up from what lasts.
@@ -67,8 +67,8 @@ impl Search {
     }
 
     fn next_rate(&self, cliff: &Bracket) -> f64 {
-        let Bracket { lower, point, upper } = *cliff;
-        let rejects = self.manners.kind.is_some_and(|kind| kind != Kind::Queueing);
+        let Bracket { lower, estimate: point, upper } = *cliff;
+        let rejects = self.manners.kind.is_some_and(|kind| kind != FailureMode::Queueing);
         if let Some(rate) = self.first_guess() {
             return rate;
         }
@@ -97,7 +97,7 @@ impl Search {
     fn longest_overload(&self) -> Option<f64> {
         let goodput = self.overloaded().filter(|_| self.manners.spent)?;
         Some(match self.manners.kind? {
-            Kind::Hanging => LONG.0 * goodput + LONG.1,
+            FailureMode::Hanging => LONG.0 * goodput + LONG.1,
             _ => FAILING * goodput,
         })
     }
@@ -108,26 +108,26 @@ impl Search {
     }
 
     fn overloads(&self) -> usize {
-        self.trials.iter().filter(|trial| trial.vote == Vote::Bad && trial.weight > 0.1).count()
+        self.trials.iter().filter(|trial| trial.verdict == TrialVerdict::Bad && trial.weight > 0.1).count()
     }
 
     fn held(&self, cliff: &Bracket) -> bool {
         self.trials.iter().any(|trial| {
-            trial.offer.purpose == Purpose::Confirm
-                && trial.vote != Vote::Bad
+            trial.spec.purpose == TrialPurpose::Confirm
+                && trial.verdict != TrialVerdict::Bad
                 && trial.weight > 0.1
-                && trial.offer.rate >= HELD * cliff.lower
+                && trial.spec.rate >= HELD * cliff.lower
         })
     }
 
     /// A trial that is held to its end.
-    pub(super) fn whole(&self, purpose: Purpose, rate: f64, time: Duration) -> Offer {
+    pub(super) fn whole_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
         let offer = self.trial(purpose, rate, time);
-        Offer { least: Duration::from_secs(1).min(time), rule: Rule::Whole(self.standard()), ..offer }
+        TrialSpec { least: Duration::from_secs(1).min(time), rule: StopRule::Whole(self.standard()), ..offer }
     }
 
     /// Puts a trial on the agenda, and before it what makes the target what it must be for it.
-    pub(super) fn offer(&mut self, offer: Offer) {
+    pub(super) fn offer(&mut self, offer: TrialSpec) {
         if self.manners.spent {
             // Where nothing that was seen counts any more, a bracket may reach far above what is known to be too much.
             let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
@@ -135,16 +135,16 @@ impl Search {
             let (above, _, most) = ARM;
             let rate = above * self.manners.above * upper.max(offer.rate);
             let share = self.spending(rate);
-            let arm = self.trial(Purpose::Arm, rate, most);
-            self.agenda.push_back(Step::Offer(Offer {
+            let arm = self.trial(TrialPurpose::Arm, rate, most);
+            self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
                 least: Duration::ZERO,
-                rule: Rule::Fails(share),
+                rule: StopRule::Fails(share),
                 drain: Duration::ZERO,
                 ..arm
             }));
         }
         let least = if self.manners.spent { SPENT.min(offer.most) } else { offer.least };
-        self.agenda.push_back(Step::Offer(Offer { least, ..offer }));
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, ..offer }));
     }
 
     /// Which share fails once all is spent: where no more may be offered than hardly too much, half of what failed there.
@@ -153,7 +153,7 @@ impl Search {
         if rate <= self.bounds.ceiling().0 {
             return share;
         }
-        let failed = |bad: &Trial| bad.evidence.errors.value().max(bad.evidence.growth());
+        let failed = |bad: &RateTrial| bad.evidence.errors.value().max(bad.evidence.growth());
         self.last_bad().map_or(share, |bad| share.min(failed(bad) / 2.0))
     }
 
@@ -171,9 +171,9 @@ impl Search {
     /// A rate above the bracket after silence.
     fn look_cold(&mut self, cliff: &Bracket) {
         self.looked_cold = true;
-        self.agenda.push_back(Step::Rest(REST));
-        let offer = self.trial(Purpose::Cold, COLD * cliff.upper, self.profile.most);
-        self.agenda.push_back(Step::Offer(offer));
+        self.agenda.push_back(SearchStep::Pause(REST));
+        let offer = self.trial(TrialPurpose::Cold, COLD * cliff.upper, self.profile.most);
+        self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
     /// The bracket is as narrow as it gets: is the target as weak when it is rested?
@@ -189,9 +189,9 @@ impl Search {
     }
 
     /// What broke once held ever after, up to the highest rate: whose limit that is.
-    pub(super) fn is_at_ceiling(&self) -> Option<Outcome> {
+    pub(super) fn is_at_ceiling(&self) -> Option<SearchOutcome> {
         let (ceiling, whose) = self.bounds.ceiling();
-        let Limit { good, bad, .. } = self.cliff_limit();
+        let LimitEstimate { highest_good: good, lowest_bad: bad, .. } = self.cliff_limit();
         (bad.is_none() && good.is_some_and(|good| good >= HELD * ceiling)).then_some(whose)
     }
 
@@ -204,11 +204,11 @@ impl Search {
         }
         self.turn += 1;
         let rate = match self.turn % 3 {
-            1 => (knee.lower * knee.point).sqrt(),
-            2 => (knee.upper * knee.point).sqrt(),
-            _ => knee.point,
+            1 => (knee.lower * knee.estimate).sqrt(),
+            2 => (knee.upper * knee.estimate).sqrt(),
+            _ => knee.estimate,
         };
-        self.offer(self.whole(Purpose::Knee, rate, self.profile.most));
+        self.offer(self.whole_trial(TrialPurpose::Knee, rate, self.profile.most));
     }
 }
 

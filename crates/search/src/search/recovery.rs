@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{LATE, Phase, Search, Step};
+use super::{LATE, Phase, RateSearch, SearchStep};
 use crate::belief::Bracket;
-use crate::offer::{Offer, Purpose, Rule};
-use crate::report::{Allowance, Limit, Outcome, Report, Trial};
-use crate::seen::BLOCK;
-use crate::vote::Vote;
+use crate::offer::{StopRule, TrialPurpose, TrialSpec};
+use crate::report::{LimitEstimate, RateTrial, SearchOutcome, SearchReport, UnexcludedBurst};
+use crate::seen::BLOCK_SECONDS;
+use crate::vote::TrialVerdict;
 
 /// An overload to recover from: of the upper bound, and for how long.
 const OVERLOAD: (f64, Duration) = (1.3, Duration::from_secs(2));
@@ -18,29 +18,29 @@ const SURE: f64 = 2.0;
 /// What must hold again after it, of the lower bound.
 const AGAIN: f64 = 0.9;
 
-impl Search {
+impl RateSearch {
     pub(super) fn plan_recovery(&mut self) {
         // Where nothing broke there is only the knee, and no overload to recover from.
         self.cliff = self.cliff.filter(|_| !self.unbroken);
-        let Some(cliff) = self.cliff else { return self.end(Outcome::Found) };
-        if self.cliff_limit().bad.is_none() {
+        let Some(cliff) = self.cliff else { return self.end(SearchOutcome::Found) };
+        if self.cliff_limit().lowest_bad.is_none() {
             return self.end_untold();
         }
         self.turn += 1;
         if self.turn > 1 || self.manners.spent {
             // What was spent leaves nothing of what was seen before: without a rate that held since then the bracket may be a guess.
-            let is_some_idea = self.cliff_limit().is_some_idea();
+            let is_some_idea = self.cliff_limit().is_roughly_bracketed();
             return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Over) };
         }
         let (above, time) = OVERLOAD;
-        let overload = self.trial(Purpose::Arm, above * cliff.upper, time);
-        let overload = Offer { rule: Rule::Fails(1.0), least: time, ..overload };
-        let again = self.trial(Purpose::Recovery, AGAIN * cliff.lower, self.profile.recovery);
-        self.agenda.extend([Step::Offer(overload), Step::Offer(again)]);
+        let overload = self.trial(TrialPurpose::Arm, above * cliff.upper, time);
+        let overload = TrialSpec { rule: StopRule::Fails(1.0), least: time, ..overload };
+        let again = self.trial(TrialPurpose::Recovery, AGAIN * cliff.lower, self.profile.recovery);
+        self.agenda.extend([SearchStep::RunTrial(overload), SearchStep::RunTrial(again)]);
     }
 
     pub(super) fn learn_recovery(&mut self) {
-        self.manners.recovery.holds = self.trials.last().map(|trial| trial.vote != Vote::Bad);
+        self.manners.recovery.holds = self.trials.last().map(|trial| trial.verdict != TrialVerdict::Bad);
     }
 
     /// No limit is between two rates where none was bad: the highest that may be offered was held, or its time did not tell.
@@ -52,78 +52,84 @@ impl Search {
         }
     }
 
-    fn verdict(&self) -> Outcome {
+    fn verdict(&self) -> SearchOutcome {
         let degraded = match self.manners.recovery.holds {
             Some(holds) => !holds,
             None => self.manners.needs_silence,
         };
-        if degraded { Outcome::Metastable } else { Outcome::Found }
+        if degraded { SearchOutcome::Metastable } else { SearchOutcome::Found }
     }
 
     /// What is known, at any moment.
     #[must_use]
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> SearchReport {
+        SearchReport {
             outcome: self.outcome,
             goal: self.goal,
             profile: self.profile.name,
             max_rate: self.bounds.max_rate,
             cliff: self.cliff_limit(),
             knee: self.knee_limit(),
-            kind: self.manners.kind,
+            failure_mode: self.manners.kind,
             goodput: self.goodput(),
             burst: self.burst(),
-            depletion: self.manners.depletion,
-            allowance: self.allowance(),
+            quota_exhaustion: self.manners.depletion,
+            unexcluded_burst: self.allowance(),
             recovery: self.manners.recovery,
             trials: self.trials.clone(),
             took: self.elapsed,
         }
     }
 
-    pub(super) fn cliff_limit(&self) -> Limit {
+    pub(super) fn cliff_limit(&self) -> LimitEstimate {
         let cliff = self.cliff.map(|cliff| cliff.widened(self.profile.margin));
-        self.limit(cliff, |trial| trial.vote)
+        self.limit(cliff, |trial| trial.verdict)
     }
 
     /// Where trials do not carry a bracket that says something, the rates tested are all that there is. None without a bound on late answers.
-    pub(super) fn knee_limit(&self) -> Option<Limit> {
+    pub(super) fn knee_limit(&self) -> Option<LimitEstimate> {
         let share = self.goal.late?.share;
         let knee = self.knee.map(|knee| knee.widened(self.profile.knee_margin));
         let told = knee.filter(|knee| knee.width() <= TOLD);
         Some(self.limit(told, |trial| match trial.evidence.late {
-            _ if trial.vote == Vote::Bad => Vote::Bad,
-            late if late.of <= 0.0 => Vote::Undecided,
+            _ if trial.verdict == TrialVerdict::Bad => TrialVerdict::Bad,
+            late if late.of <= 0.0 => TrialVerdict::Undecided,
             // No queue has had the time in a rung of the ladder.
-            late if late.above(share) > SURE && trial.evidence.seconds >= LATE => Vote::Bad,
-            late if late.value() <= share => Vote::Good,
-            _ => Vote::Undecided,
+            late if late.deviations_above(share) > SURE && trial.evidence.seconds >= LATE => {
+                TrialVerdict::Bad
+            }
+            late if late.value() <= share => TrialVerdict::Good,
+            _ => TrialVerdict::Undecided,
         }))
     }
 
     /// The tested rates next to the bracket; what was good below one that was bad, and bad, if it can be, not below the bracket: what was bad
     /// there was bad luck to all trials together.
-    fn limit(&self, bracket: Option<Bracket>, votes: impl Fn(&Trial) -> Vote) -> Limit {
+    fn limit(&self, bracket: Option<Bracket>, votes: impl Fn(&RateTrial) -> TrialVerdict) -> LimitEstimate {
         let counting = self.trials.iter().filter(|trial| trial.weight > 0.1);
-        let voted: Vec<_> = counting.map(|trial| (votes(trial), trial.offer.rate)).collect();
+        let voted: Vec<_> = counting.map(|trial| (votes(trial), trial.spec.rate)).collect();
         let of = |vote| voted.iter().filter(move |(voted, _)| *voted == vote).map(|(_, rate)| *rate);
         let lower = bracket.map_or(0.0, |bracket| bracket.lower);
-        let within = of(Vote::Bad).filter(|rate| *rate >= lower).reduce(f64::min);
-        let bad = within.or_else(|| of(Vote::Bad).reduce(f64::min)).or_else(|| self.spent_bad());
-        let good = of(Vote::Good).filter(|rate| bad.is_none_or(|bad| *rate < bad)).reduce(f64::max);
-        Limit { bracket, good, bad }
+        let within = of(TrialVerdict::Bad).filter(|rate| *rate >= lower).reduce(f64::min);
+        let bad = within.or_else(|| of(TrialVerdict::Bad).reduce(f64::min)).or_else(|| self.spent_bad());
+        let good = of(TrialVerdict::Good).filter(|rate| bad.is_none_or(|bad| *rate < bad)).reduce(f64::max);
+        LimitEstimate { bracket, highest_good: good, lowest_bad: bad }
     }
 
     /// What was good before something was spent, or used up, says nothing afterwards; what was too much was too much.
     pub(super) fn spent_bad(&self) -> Option<f64> {
         let used_up = self.manners.depletion.is_some();
-        let too_much = |trial: &&Trial| trial.kind.is_some_and(|kind| used_up || kind.is_spent());
+        let too_much =
+            |trial: &&RateTrial| trial.failure_mode.is_some_and(|kind| used_up || kind.is_quota_like());
         let bad = self.trials.iter().filter(too_much);
-        bad.filter(|_| self.manners.spent).map(|trial| trial.offer.rate).reduce(f64::min)
+        bad.filter(|_| self.manners.spent).map(|trial| trial.spec.rate).reduce(f64::min)
     }
 
     fn goodput(&self) -> Option<f64> {
-        let bad = self.trials.iter().filter(|trial| trial.vote == Vote::Bad && trial.evidence.seconds > 0.0);
+        let bad = self
+            .trials
+            .iter()
+            .filter(|trial| trial.verdict == TrialVerdict::Bad && trial.evidence.seconds > 0.0);
         let mut all: Vec<_> = bad.map(|trial| trial.evidence.goodput).collect();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
@@ -131,22 +137,23 @@ impl Search {
 
     /// What the trials until the first bad one were given above what fills it.
     fn burst(&self) -> Option<f64> {
-        let fill = self.cliff.filter(|_| self.manners.spent && self.manners.depletion.is_none())?.point;
-        let bad = self.trials.iter().position(|trial| trial.vote == Vote::Bad)?;
-        let above = self.trials[..=bad].iter().filter(|trial| trial.offer.rate > fill);
+        let fill = self.cliff.filter(|_| self.manners.spent && self.manners.depletion.is_none())?.estimate;
+        let bad = self.trials.iter().position(|trial| trial.verdict == TrialVerdict::Bad)?;
+        let above = self.trials[..=bad].iter().filter(|trial| trial.spec.rate > fill);
         let given = above.map(|trial| {
             let good: f64 = trial.seen.blocks.iter().map(|block| f64::from(block.good)).sum();
-            good - fill * trial.seen.blocks.len() as f64 * BLOCK
+            good - fill * trial.seen.blocks.len() as f64 * BLOCK_SECONDS
         });
         Some(given.sum::<f64>().max(0.0))
     }
 
     /// The most requests in one trial that held, without a rest.
-    fn allowance(&self) -> Option<Allowance> {
-        let held = self.trials.iter().filter(|trial| trial.vote != Vote::Bad && trial.weight > 0.1);
-        let of = |trial: &Trial| {
-            let held = Duration::from_secs_f64(trial.seen.blocks.len() as f64 * BLOCK);
-            Allowance { rate: trial.offer.rate, held, requests: trial.offer.rate * held.as_secs_f64() }
+    fn allowance(&self) -> Option<UnexcludedBurst> {
+        let held =
+            self.trials.iter().filter(|trial| trial.verdict != TrialVerdict::Bad && trial.weight > 0.1);
+        let of = |trial: &RateTrial| {
+            let held = Duration::from_secs_f64(trial.seen.blocks.len() as f64 * BLOCK_SECONDS);
+            UnexcludedBurst { rate: trial.spec.rate, held, requests: trial.spec.rate * held.as_secs_f64() }
         };
         held.map(of).max_by(|a, b| a.requests.total_cmp(&b.requests))
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Search, Step};
-use crate::offer::{Offer, Purpose, Rule};
-use crate::report::Trial;
-use crate::vote::{Kind, Vote};
+use super::{RateSearch, SearchStep};
+use crate::offer::{StopRule, TrialPurpose, TrialSpec};
+use crate::report::RateTrial;
+use crate::vote::{FailureMode, TrialVerdict};
 
 /// Single requests after overload: for how long, least and most, and how much slower than ever before they may be.
 const PROBE: (Duration, Duration, f64) = (Duration::from_millis(600), Duration::from_secs(30), 3.0);
@@ -18,17 +18,17 @@ const SILENCE: Duration = Duration::from_secs(6);
 /// How much more than usual is offered at most to spend what was not: what even that does not spend has changed meanwhile.
 const MOST_ABOVE: f64 = 4.0;
 
-impl Search {
+impl RateSearch {
     pub(super) fn learn_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        let (vote, cold) = (last.vote, last.offer.purpose == Purpose::Cold);
-        if vote == Vote::Bad && !self.broke(self.trials.len() - 1) && !self.retest_if_contradicted() {
+        let (vote, cold) = (last.verdict, last.spec.purpose == TrialPurpose::Cold);
+        if vote == TrialVerdict::Bad && !self.broke(self.trials.len() - 1) && !self.retest_if_contradicted() {
             self.after_bad();
         } else if self.broke(self.trials.len() - 1) && !self.manners.spent {
-            self.ask_again();
-        } else if vote == Vote::Good && cold {
-            self.learn_warm();
-        } else if vote != Vote::Bad {
+            self.plan_repeat();
+        } else if vote == TrialVerdict::Good && cold {
+            self.learn_warmed_up();
+        } else if vote != TrialVerdict::Bad {
             self.doubt_arming();
         }
     }
@@ -37,12 +37,16 @@ impl Search {
     pub(super) fn after_bad(&mut self) {
         let Some(kind) = self.failed() else { return };
         // Once it queued, one trial that looks like something else is bad luck.
-        let alike = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent)).count();
+        let alike = self
+            .trials
+            .iter()
+            .filter(|trial| trial.failure_mode.is_some_and(FailureMode::is_quota_like))
+            .count();
         let first = self.manners.kind.is_none();
-        if first || kind.is_spent() && !self.manners.spent && alike > 1 {
+        if first || kind.is_quota_like() && !self.manners.spent && alike > 1 {
             self.manners.kind = Some(kind);
         }
-        if kind.is_spent() && !self.manners.spent && (first || alike > 1) {
+        if kind.is_quota_like() && !self.manners.spent && (first || alike > 1) {
             self.spend();
         }
         if !self.manners.spent {
@@ -52,11 +56,15 @@ impl Search {
 
     /// How it failed in the last bad trial. Slow answers are seen, that they hang is but concluded from there being none: what answered slowly
     /// in an earlier trial at that rate has a queue.
-    fn failed(&self) -> Option<Kind> {
+    fn failed(&self) -> Option<FailureMode> {
         let last = self.last_bad()?;
-        let alike = self.trials.iter().filter(|trial| trial.offer.rate == last.offer.rate);
-        let queued = alike.filter_map(|trial| trial.kind).any(|kind| kind == Kind::Queueing);
-        if queued && last.kind == Some(Kind::Hanging) { Some(Kind::Queueing) } else { last.kind }
+        let alike = self.trials.iter().filter(|trial| trial.spec.rate == last.spec.rate);
+        let queued = alike.filter_map(|trial| trial.failure_mode).any(|kind| kind == FailureMode::Queueing);
+        if queued && last.failure_mode == Some(FailureMode::Hanging) {
+            Some(FailureMode::Queueing)
+        } else {
+            last.failure_mode
+        }
     }
 
     /// From now on trials find spent what time gives back. Those before did not, and what was saved up may be behind any of them:
@@ -71,25 +79,30 @@ impl Search {
     }
 
     /// The last trial that was bad: what came of it may have been asked after something else was tried.
-    pub(super) fn last_bad(&self) -> Option<&Trial> {
-        self.trials.iter().rev().find(|trial| trial.vote == Vote::Bad)
+    pub(super) fn last_bad(&self) -> Option<&RateTrial> {
+        self.trials.iter().rev().find(|trial| trial.verdict == TrialVerdict::Bad)
     }
 
     pub(super) fn cool_down(&mut self) {
         if self.manners.needs_silence {
-            return self.agenda.push_back(Step::Rest(SILENCE));
+            return self.agenda.push_back(SearchStep::Pause(SILENCE));
         }
         let (least, most, slower) = PROBE;
         let (share, few, enough) = SINGLE;
-        let rate = self.last_bad().map_or(few, |bad| (share * bad.offer.rate).clamp(few, enough));
+        let rate = self.last_bad().map_or(few, |bad| (share * bad.spec.rate).clamp(few, enough));
         let slowest = self.calm.map_or(0.0, |calm| calm.slowest);
-        let rule = Rule::Calm(slower * slowest);
-        let offer = self.trial(Purpose::Probe, rate, most);
-        self.agenda.push_back(Step::Offer(Offer { rule, least, most_in_flight: 200.0, ..offer }));
+        let rule = StopRule::Calm(slower * slowest);
+        let offer = self.trial(TrialPurpose::Probe, rate, most);
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
+            rule,
+            least,
+            most_in_flight: 200.0,
+            ..offer
+        }));
     }
 
     pub(super) fn learn_calm(&mut self) {
-        let Some(last) = self.trials.last().filter(|last| last.offer.rule != Rule::Calm(f64::INFINITY))
+        let Some(last) = self.trials.last().filter(|last| last.spec.rule != StopRule::Calm(f64::INFINITY))
         else {
             return;
         };
@@ -102,7 +115,9 @@ impl Search {
     fn doubt_arming(&mut self) {
         let at = self.trials.len() - 1;
         let arm = at.checked_sub(1).map(|before| &self.trials[before]);
-        if arm.is_some_and(|arm| arm.offer.purpose == Purpose::Arm && !arm.offer.failed(&arm.seen.blocks)) {
+        if arm.is_some_and(|arm| {
+            arm.spec.purpose == TrialPurpose::Arm && !arm.spec.has_drained_burst(&arm.seen.blocks)
+        }) {
             self.reweigh(at, 0.0);
             self.manners.above = (2.0 * self.manners.above).min(MOST_ABOVE);
         }

@@ -9,14 +9,17 @@ use std::collections::BinaryHeap;
 
 use fastrand::Rng;
 
-use super::servers::{Bucket, Fate, Pace, Places, Quota, Server, Service, Window, Workers, exponential};
-use super::target::{Arrivals, Nanos, Simulated};
-use crate::goal::Goal;
+use super::servers::{
+    ServiceDistribution, SimulatedBucket, SimulatedOutcome, SimulatedQuota, SimulatedServer, SimulatedSlots,
+    SimulatedWindow, SimulatedWorkers, Slowdown, exponential,
+};
+use super::target::{SimulatedArrivals, SimulatedInstant, SimulatedTarget};
+use crate::goal::SearchGoal;
 
 /// Kinds of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are what is known of them; `of` says what each is")]
-pub enum Class {
+pub enum SimulatedClass {
     QueueFixed,
     QueueExponential,
     QueueHeavy,
@@ -41,7 +44,7 @@ pub enum Class {
     Retries,
 }
 
-impl Class {
+impl SimulatedClass {
     /// All of them.
     pub const ALL: [Self; 20] = [
         Self::QueueFixed,
@@ -80,23 +83,23 @@ impl Class {
 
 /// A target, ready to be made as often as somebody wants.
 #[derive(Debug, Clone)]
-pub struct Plant {
+pub struct SimulatedTargetSpec {
     /// What it is.
-    pub class: Class,
+    pub class: SimulatedClass,
     /// What was put in: requests a second.
     pub capacity: f64,
     /// How requests arrive at it.
-    pub arrivals: Arrivals,
-    server: Planted,
+    pub arrivals: SimulatedArrivals,
+    server: ServerSpec,
 }
 
 #[derive(Debug, Clone)]
-enum Planted {
-    Workers(Workers),
-    Bucket(Bucket),
-    Window(Window),
-    Places(Places),
-    Quota(Quota),
+enum ServerSpec {
+    Workers(SimulatedWorkers),
+    Bucket(SimulatedBucket),
+    Window(SimulatedWindow),
+    Places(SimulatedSlots),
+    Quota(SimulatedQuota),
 }
 
 /// More clients are not looked for.
@@ -104,13 +107,17 @@ const MOST: u32 = 1 << 16;
 /// Least and greatest capacity.
 const CAPACITY: (f64, f64) = (50.0, 20_000.0);
 
-impl Plant {
+impl SimulatedTargetSpec {
     /// Of a class, from a seed.
     #[must_use]
-    pub fn draw(class: Class, seed: u64) -> Self {
+    pub fn draw(class: SimulatedClass, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let capacity = log_uniform(&mut rng, CAPACITY.0, CAPACITY.1);
-        let arrivals = if class == Class::QueuePoisson { Arrivals::Poisson } else { Arrivals::Constant };
+        let arrivals = if class == SimulatedClass::QueuePoisson {
+            SimulatedArrivals::Poisson
+        } else {
+            SimulatedArrivals::Constant
+        };
         let server = planted(class, capacity, &mut rng);
         Self { class, capacity: capacity * server.share(), arrivals, server }
     }
@@ -123,25 +130,25 @@ impl Plant {
 
     /// A new one that nobody has asked anything, with a goal's bound on latency in seconds.
     #[must_use]
-    pub fn target(&self, goal: &Goal, seed: u64) -> Simulated {
+    pub fn target(&self, goal: &SearchGoal, seed: u64) -> SimulatedTarget {
         let bound = goal.late.map_or(f64::INFINITY, |late| late.than.as_secs_f64());
-        Simulated::new(self.server.clone().boxed(), self.arrivals, bound, seed)
+        SimulatedTarget::new(self.server.clone().boxed(), self.arrivals, bound, seed)
     }
 
     /// The cliff and the knee for a goal, requests a second: by formula or by runs of so many requests.
     #[must_use]
-    pub fn truth(&self, goal: &Goal, requests: u32) -> Truth {
+    pub fn truth(&self, goal: &SearchGoal, requests: u32) -> TrueLimits {
         let errors = |rate| self.long_run(rate, f64::INFINITY, requests).errors <= goal.errors;
         let cliff = if self.class.is_planted() { self.capacity } else { bisect(self.capacity, errors) };
-        let Some(late) = goal.late else { return Truth { cliff, knee: cliff } };
+        let Some(late) = goal.late else { return TrueLimits { cliff, knee: cliff } };
         let timely = |rate| self.long_run(rate, late.than.as_secs_f64(), requests).late <= late.share;
-        let refuses = matches!(self.server, Planted::Bucket(_) | Planted::Window(_));
-        Truth { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
+        let refuses = matches!(self.server, ServerSpec::Bucket(_) | ServerSpec::Window(_));
+        TrueLimits { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
     }
 
     /// The most clients that wait for their answers at which a goal holds; with how long they wait after a failure, in seconds.
     #[must_use]
-    pub fn clients(&self, goal: &Goal, pause: f64, requests: u32) -> u32 {
+    pub fn clients(&self, goal: &SearchGoal, pause: f64, requests: u32) -> u32 {
         let (bound, share) =
             goal.late.map_or((f64::INFINITY, 1.0), |late| (late.than.as_secs_f64(), late.share));
         let holds = |clients| {
@@ -164,13 +171,13 @@ impl Plant {
     pub fn closed_run(&self, clients: u32, bound: f64, pause: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
         let mut server = self.server.clone().busy().boxed();
-        let mut free: BinaryHeap<_> = (0..clients).map(|_| Reverse(Nanos::of(0.0))).collect();
+        let mut free: BinaryHeap<_> = (0..clients).map(|_| Reverse(SimulatedInstant::of(0.0))).collect();
         let mut run = LongRun::default();
         for request in 0..requests {
             let Some(at) = free.pop().map(|Reverse(at)| at.seconds()) else { break };
             let fate = server.serve(at, &mut rng);
             let wait = if fate.good { 0.0 } else { pause };
-            free.push(Reverse(Nanos::of(fate.end + wait)));
+            free.push(Reverse(SimulatedInstant::of(fate.end + wait)));
             if request >= requests / 10 {
                 run.count(at, fate, bound);
             }
@@ -185,7 +192,11 @@ impl Plant {
         let mut server = self.server.clone().undisturbed().boxed();
         let (mut at, mut run) = (0.0, LongRun::default());
         for request in 0..requests {
-            at += if self.arrivals == Arrivals::Poisson { exponential(&mut rng) / rate } else { 1.0 / rate };
+            at += if self.arrivals == SimulatedArrivals::Poisson {
+                exponential(&mut rng) / rate
+            } else {
+                1.0 / rate
+            };
             let fate = server.serve(at, &mut rng);
             if request >= requests / 10 {
                 run.count(at, fate, bound);
@@ -197,7 +208,7 @@ impl Plant {
 
 /// Where a plant breaks, requests a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Truth {
+pub struct TrueLimits {
     /// Errors or growth.
     pub cliff: f64,
     /// Those or lateness.
@@ -217,7 +228,7 @@ pub struct LongRun {
 }
 
 impl LongRun {
-    fn count(&mut self, at: f64, fate: Fate, bound: f64) {
+    fn count(&mut self, at: f64, fate: SimulatedOutcome, bound: f64) {
         self.counted += 1.0;
         self.errors += f64::from(u8::from(!fate.good));
         self.late += f64::from(u8::from(!fate.good || fate.end - at > bound));
@@ -259,107 +270,126 @@ fn between(rng: &mut Rng, least: f64, most: f64) -> f64 {
     least + (most - least) * rng.f64()
 }
 
-fn planted(class: Class, capacity: f64, rng: &mut Rng) -> Planted {
+fn planted(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> ServerSpec {
     match class {
-        Class::Limiter => bucket(capacity, log_uniform(rng, 0.02, 1.0), 0.001, rng),
-        Class::LimiterBig => bucket(capacity, log_uniform(rng, 1.0, 10.0), 0.001, rng),
-        Class::LimiterHanging => bucket(capacity, log_uniform(rng, 0.02, 3.0), 30.0, rng),
-        Class::Window => window(capacity, rng),
-        Class::ConcurrencyCap => places(capacity, rng),
-        Class::Quota => quota(capacity, rng),
-        _ => Planted::Workers(workers(class, capacity, rng)),
+        SimulatedClass::Limiter => bucket(capacity, log_uniform(rng, 0.02, 1.0), 0.001, rng),
+        SimulatedClass::LimiterBig => bucket(capacity, log_uniform(rng, 1.0, 10.0), 0.001, rng),
+        SimulatedClass::LimiterHanging => bucket(capacity, log_uniform(rng, 0.02, 3.0), 30.0, rng),
+        SimulatedClass::Window => window(capacity, rng),
+        SimulatedClass::ConcurrencyCap => places(capacity, rng),
+        SimulatedClass::Quota => quota(capacity, rng),
+        _ => ServerSpec::Workers(workers(class, capacity, rng)),
     }
 }
 
 /// Answers of something that is no queue.
-fn quick(rng: &mut Rng) -> Service {
-    Service::Exponential(log_uniform(rng, 0.000_3, 0.005))
+fn quick(rng: &mut Rng) -> ServiceDistribution {
+    ServiceDistribution::Exponential(log_uniform(rng, 0.000_3, 0.005))
 }
 
-fn bucket(fill: f64, seconds: f64, refusal: f64, rng: &mut Rng) -> Planted {
+fn bucket(fill: f64, seconds: f64, refusal: f64, rng: &mut Rng) -> ServerSpec {
     let size = (fill * seconds).max(2.0);
-    Planted::Bucket(Bucket { fill, size, left: size, at: 0.0, service: quick(rng), refusal })
+    ServerSpec::Bucket(SimulatedBucket { fill, size, left: size, at: 0.0, service: quick(rng), refusal })
 }
 
-fn window(capacity: f64, rng: &mut Rng) -> Planted {
+fn window(capacity: f64, rng: &mut Rng) -> ServerSpec {
     let length = [0.1, 0.25, 1.0][rng.usize(..3)];
     let most = (capacity * length).round();
-    Planted::Window(Window { most, length, current: 0.0, used: 0.0, service: quick(rng), refusal: 0.001 })
+    ServerSpec::Window(SimulatedWindow {
+        most,
+        length,
+        current: 0.0,
+        used: 0.0,
+        service: quick(rng),
+        refusal: 0.001,
+    })
 }
 
-fn places(capacity: f64, rng: &mut Rng) -> Planted {
+fn places(capacity: f64, rng: &mut Rng) -> ServerSpec {
     let service = log_uniform(rng, 0.01, 0.1);
     let count = (capacity * service).ceil().clamp(1.0, 200.0);
     let mean = count / capacity;
-    let service = if rng.bool() { Service::Exponential(mean) } else { Service::Lognormal(mean, 1.0) };
-    Planted::Places(Places { free: vec![0.0; count as usize], service, refusal: 0.001 })
+    let service = if rng.bool() {
+        ServiceDistribution::Exponential(mean)
+    } else {
+        ServiceDistribution::Lognormal(mean, 1.0)
+    };
+    ServerSpec::Places(SimulatedSlots { free: vec![0.0; count as usize], service, refusal: 0.001 })
 }
 
-fn quota(capacity: f64, rng: &mut Rng) -> Planted {
+fn quota(capacity: f64, rng: &mut Rng) -> ServerSpec {
     let cpus = between(rng, 0.1, 0.9);
-    let service = Service::Exponential(cpus / capacity);
+    let service = ServiceDistribution::Exponential(cpus / capacity);
     let (period, base) = (0.1, log_uniform(rng, 0.000_3, 0.005));
-    Planted::Quota(Quota { period, granted: cpus * period, began: 0.0, used: 0.0, last: 0.0, service, base })
+    ServerSpec::Quota(SimulatedQuota {
+        period,
+        granted: cpus * period,
+        began: 0.0,
+        used: 0.0,
+        last: 0.0,
+        service,
+        base,
+    })
 }
 
-fn workers(class: Class, capacity: f64, rng: &mut Rng) -> Workers {
+fn workers(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> SimulatedWorkers {
     // A worker is busy for 20 ms at most on average, so that the bound on latency can hold at all.
     let most = (0.02 * capacity).clamp(1.0, 32.0);
     let count = log_uniform(rng, 1.0, most + 0.999).floor().max(1.0);
     let mean = count / capacity;
     let service = match class {
-        Class::QueueFixed => Service::Fixed(mean),
-        Class::QueueHeavy => Service::Lognormal(mean, 8.0),
-        Class::QueueBimodal => Service::Bimodal(mean),
-        _ => Service::Exponential(mean),
+        SimulatedClass::QueueFixed => ServiceDistribution::Fixed(mean),
+        SimulatedClass::QueueHeavy => ServiceDistribution::Lognormal(mean, 8.0),
+        SimulatedClass::QueueBimodal => ServiceDistribution::Bimodal(mean),
+        _ => ServiceDistribution::Exponential(mean),
     };
-    let mut workers = Workers::new(count as usize, service, log_uniform(rng, 0.000_3, 0.005));
+    let mut workers = SimulatedWorkers::new(count as usize, service, log_uniform(rng, 0.000_3, 0.005));
     workers.notices = rng.bool();
     workers.pace = pace(class, capacity, count, rng);
-    if class == Class::BoundedQueue {
+    if class == SimulatedClass::BoundedQueue {
         workers.room = (capacity * log_uniform(rng, 0.01, 0.5)).max(5.0) as usize;
     }
-    if class == Class::Retries {
+    if class == SimulatedClass::Retries {
         workers.patience = between(rng, 0.2, 1.0) + 10.0 * mean;
     }
     workers
 }
 
-fn pace(class: Class, capacity: f64, workers: f64, rng: &mut Rng) -> Pace {
+fn pace(class: SimulatedClass, capacity: f64, workers: f64, rng: &mut Rng) -> Slowdown {
     // Long enough that the queue does not get there by chance.
     let wait = between(rng, 0.1, 0.2).max(40.0 / capacity) + 2.0 * workers / capacity;
     match class {
-        Class::Drift => {
+        SimulatedClass::Drift => {
             let (deviation, memory) = (between(rng, 0.025, 0.05), between(rng, 20.0, 60.0));
-            Pace::Drift { deviation, memory, level: 0.0, next: 0.0 }
+            Slowdown::Drift { deviation, memory, level: 0.0, next: 0.0 }
         }
-        Class::Pauses => {
+        SimulatedClass::Pauses => {
             let length = between(rng, 0.05, 0.25);
-            Pace::Pauses { every: between(rng, 2.0, 10.0), length, next: 1.0 }
+            Slowdown::Pauses { every: between(rng, 2.0, 10.0), length, next: 1.0 }
         }
-        Class::Neighbour => {
+        SimulatedClass::Neighbour => {
             let (every, length) = (between(rng, 10.0, 30.0), between(rng, 0.5, 2.0));
-            Pace::Neighbour { every, length, share: between(rng, 0.1, 0.4), next: 5.0 }
+            Slowdown::Neighbour { every, length, share: between(rng, 0.1, 0.4), next: 5.0 }
         }
-        Class::WarmUp => {
-            Pace::WarmUp { share: between(rng, 0.2, 0.6), memory: between(rng, 3.0, 10.0), first: None }
+        SimulatedClass::WarmUp => {
+            Slowdown::WarmUp { share: between(rng, 0.2, 0.6), memory: between(rng, 3.0, 10.0), first: None }
         }
-        Class::Credits => {
+        SimulatedClass::Credits => {
             let times = between(rng, 1.5, 3.0);
             let cap = (times - 1.0) * capacity * between(rng, 15.0, 30.0);
-            Pace::Credits { times, rate: capacity, cap, left: cap, at: 0.0 }
+            Slowdown::Credits { times, rate: capacity, cap, left: cap, at: 0.0 }
         }
-        Class::Metastable => {
+        SimulatedClass::Metastable => {
             let (factor, rest) = (between(rng, 1.2, 1.6), between(rng, 2.0, 5.0));
-            Pace::Metastable { factor, wait, rest, degraded: false, last: 0.0 }
+            Slowdown::Metastable { factor, wait, rest, degraded: false, last: 0.0 }
         }
-        Class::Collapse => Pace::Collapse { factor: between(rng, 1.2, 2.0), wait },
-        _ => Pace::Even,
+        SimulatedClass::Collapse => Slowdown::Collapse { factor: between(rng, 1.2, 2.0), wait },
+        _ => Slowdown::Even,
     }
 }
 
-impl Planted {
-    fn boxed(self) -> Box<dyn Server> {
+impl ServerSpec {
+    fn boxed(self) -> Box<dyn SimulatedServer> {
         match self {
             Self::Workers(workers) => Box::new(workers),
             Self::Bucket(bucket) => Box::new(bucket),
@@ -385,8 +415,8 @@ impl Planted {
     fn share(&self) -> f64 {
         let Self::Workers(workers) = self else { return 1.0 };
         match workers.pace {
-            Pace::Pauses { every, length, .. } => every / (every + length),
-            Pace::Neighbour { every, length, share, .. } => 1.0 - share * length / (every + length),
+            Slowdown::Pauses { every, length, .. } => every / (every + length),
+            Slowdown::Neighbour { every, length, share, .. } => 1.0 - share * length / (every + length),
             _ => 1.0,
         }
     }
@@ -395,7 +425,7 @@ impl Planted {
     fn busy(mut self) -> Self {
         match &mut self {
             Self::Bucket(bucket) => bucket.left = 0.0,
-            Self::Workers(workers) if matches!(workers.pace, Pace::Collapse { .. }) => return self,
+            Self::Workers(workers) if matches!(workers.pace, Slowdown::Collapse { .. }) => return self,
             _ => {}
         }
         self.undisturbed()
@@ -404,8 +434,8 @@ impl Planted {
     /// Rested, warm and spent: what comes, goes or is used up is not there.
     fn undisturbed(mut self) -> Self {
         if let Self::Workers(workers) = &mut self {
-            let lasting = matches!(workers.pace, Pace::Pauses { .. } | Pace::Neighbour { .. });
-            workers.pace = if lasting { workers.pace.clone() } else { Pace::Even };
+            let lasting = matches!(workers.pace, Slowdown::Pauses { .. } | Slowdown::Neighbour { .. });
+            workers.pace = if lasting { workers.pace.clone() } else { Slowdown::Even };
         }
         self
     }

@@ -1,39 +1,45 @@
 //! How well searches did: what a bracket holds, how far its middle is off, how long it took.
 
-use super::plants::{Class, Plant, Truth};
+use super::plants::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 use crate::closed;
-use crate::goal::Goal;
+use crate::goal::SearchGoal;
 use crate::profile::Profile;
-use crate::report::{Limit, Report};
-use crate::search::{Bounds, Search};
+use crate::report::{LimitEstimate, SearchReport};
+use crate::search::{RateBounds, RateSearch};
 use crate::target::search;
 
 /// One search of one plant.
 #[derive(Debug, Clone)]
-pub struct Score {
+pub struct SearchScore {
     /// Of the plant.
-    pub class: Class,
+    pub class: SimulatedClass,
     /// Requests a second, as planted.
     pub capacity: f64,
     /// Where it breaks.
-    pub truth: Truth,
+    pub truth: TrueLimits,
     /// What was found.
-    pub report: Report,
+    pub report: SearchReport,
     /// Seconds during which more was offered than the cliff.
     pub over: f64,
     /// Requests that failed.
     pub failed: u64,
 }
 
-impl Score {
+impl SearchScore {
     /// Searches a plant.
     #[must_use]
-    pub fn of(plant: &Plant, truth: Truth, goal: Goal, profile: Profile, seed: u64) -> Self {
+    pub fn of(
+        plant: &SimulatedTargetSpec,
+        truth: TrueLimits,
+        goal: SearchGoal,
+        profile: Profile,
+        seed: u64,
+    ) -> Self {
         let mut target = plant.target(&goal, seed);
-        let mut procedure = Search::new(goal, profile, Bounds::default());
+        let mut procedure = RateSearch::new(goal, profile, RateBounds::default());
         search(&mut procedure, &mut target);
         let report = procedure.report();
-        let trials = report.trials.iter().filter(|trial| trial.offer.rate > truth.cliff);
+        let trials = report.trials.iter().filter(|trial| trial.spec.rate > truth.cliff);
         let over = trials.map(|trial| trial.seen.took.as_secs_f64()).sum();
         Self { class: plant.class, capacity: plant.capacity, truth, report, over, failed: target.failed }
     }
@@ -54,14 +60,14 @@ impl Score {
     /// How far the cliff's middle is off, as a share.
     #[must_use]
     pub fn cliff_error(&self) -> f64 {
-        self.report.cliff.bracket.map_or(1.0, |cliff| (cliff.point / self.truth.cliff - 1.0).abs())
+        self.report.cliff.bracket.map_or(1.0, |cliff| (cliff.estimate / self.truth.cliff - 1.0).abs())
     }
 
     /// The same of the knee.
     #[must_use]
     pub fn knee_error(&self) -> Option<f64> {
         let bracket = self.report.knee?.bracket?;
-        Some((bracket.point / self.truth.knee - 1.0).abs())
+        Some((bracket.estimate / self.truth.knee - 1.0).abs())
     }
 }
 
@@ -69,20 +75,26 @@ impl Score {
 #[derive(Debug, Clone)]
 pub struct ClosedScore {
     /// Of the plant.
-    pub class: Class,
+    pub class: SimulatedClass,
     /// Requests a second, as planted.
     pub capacity: f64,
     /// The most clients at which the goal holds.
     pub truth: u32,
     /// What was found.
-    pub report: closed::Report,
+    pub report: closed::ClosedReport,
 }
 
 impl ClosedScore {
     /// Searches a plant with at most so many clients; the truth is that of so many requests.
     #[must_use]
-    pub fn of(plant: &Plant, goal: Goal, profile: Profile, (most, requests): (u32, u32), seed: u64) -> Self {
-        let mut procedure = closed::Search::new(goal, profile, most);
+    pub fn of(
+        plant: &SimulatedTargetSpec,
+        goal: SearchGoal,
+        profile: Profile,
+        (most, requests): (u32, u32),
+        seed: u64,
+    ) -> Self {
+        let mut procedure = closed::ClosedSearch::new(goal, profile, most);
         closed::search(&mut procedure, &mut plant.target(&goal, seed));
         let report = procedure.report();
         let truth = plant.clients(&goal, report.service, requests);
@@ -104,7 +116,7 @@ impl ClosedScore {
     }
 }
 
-fn covers(limit: &Limit, truth: f64) -> bool {
+fn covers(limit: &LimitEstimate, truth: f64) -> bool {
     limit.bracket.is_some_and(|bracket| bracket.lower <= truth && truth <= bracket.upper)
 }
 

@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fate {
+pub struct SimulatedOutcome {
     /// When its answer is there, or its failure.
     pub end: f64,
     /// Whether it is a good one.
@@ -17,17 +17,17 @@ pub struct Fate {
 }
 
 /// Serves requests.
-pub trait Server {
+pub trait SimulatedServer {
     /// What becomes of a request that arrives now. Instants never go back.
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate;
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome;
 
     /// Everybody who waited is gone.
-    fn close(&mut self, at: f64);
+    fn drop_waiting(&mut self, at: f64);
 }
 
 /// How long a request keeps a worker busy, as a distribution with a mean of seconds.
 #[derive(Debug, Clone, Copy)]
-pub enum Service {
+pub enum ServiceDistribution {
     /// Always the same.
     Fixed(f64),
     /// Exponential.
@@ -38,7 +38,7 @@ pub enum Service {
     Bimodal(f64),
 }
 
-impl Service {
+impl ServiceDistribution {
     /// The mean, in seconds.
     #[must_use]
     pub fn mean(self) -> f64 {
@@ -79,10 +79,10 @@ pub(crate) fn normal(rng: &mut Rng) -> f64 {
     (2.0 * exponential(rng)).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// What makes workers slower than they are for a while. Seconds, shares and factors; what a state is stands in [`Pace::apply`].
+/// What makes workers slower than they are for a while. Seconds, shares and factors; what a state is stands in [`Slowdown::apply`].
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "each variant says what its parts are")]
-pub enum Pace {
+pub enum Slowdown {
     /// Nothing.
     Even,
     /// Speed wanders about its mean: AR(1) in steps of a second, of this deviation and this memory in seconds.
@@ -101,7 +101,7 @@ pub enum Pace {
     Collapse { factor: f64, wait: f64 },
 }
 
-impl Pace {
+impl Slowdown {
     /// When a request that could start now starts, and by how much longer it takes.
     fn apply(&mut self, arrived: f64, start: f64, took: f64, rng: &mut Rng) -> (f64, f64) {
         match self {
@@ -153,13 +153,13 @@ impl Pace {
 
 /// Workers behind one line.
 #[derive(Debug, Clone)]
-pub struct Workers {
+pub struct SimulatedWorkers {
     /// When each is free again.
     pub free: Vec<f64>,
     /// What a request takes of one.
-    pub service: Service,
+    pub service: ServiceDistribution,
     /// What slows them down.
-    pub pace: Pace,
+    pub pace: Slowdown,
     /// Added to each answer.
     pub base: f64,
     /// Places in the line; whoever finds none is refused at once.
@@ -171,13 +171,22 @@ pub struct Workers {
     starts: VecDeque<f64>,
 }
 
-impl Workers {
+impl SimulatedWorkers {
     /// So many workers without limits on who waits.
     #[must_use]
-    pub fn new(count: usize, service: Service, base: f64) -> Self {
+    pub fn new(count: usize, service: ServiceDistribution, base: f64) -> Self {
         let (room, patience) = (usize::MAX, f64::INFINITY);
         let free = vec![0.0; count.max(1)];
-        Self { free, service, pace: Pace::Even, base, room, patience, notices: true, starts: VecDeque::new() }
+        Self {
+            free,
+            service,
+            pace: Slowdown::Even,
+            base,
+            room,
+            patience,
+            notices: true,
+            starts: VecDeque::new(),
+        }
     }
 
     /// The worker that is free first.
@@ -207,10 +216,10 @@ impl Workers {
     }
 }
 
-impl Server for Workers {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl SimulatedServer for SimulatedWorkers {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         if self.room < usize::MAX && self.full(at) {
-            return Fate { end: at + self.base, good: false };
+            return SimulatedOutcome { end: at + self.base, good: false };
         }
         let (start, end) = self.work(at, rng);
         if self.room < usize::MAX {
@@ -218,12 +227,12 @@ impl Server for Workers {
         }
         if start - at > self.patience {
             self.work(at, rng);
-            return Fate { end: at + self.patience + self.base, good: false };
+            return SimulatedOutcome { end: at + self.patience + self.base, good: false };
         }
-        Fate { end: end + self.base, good: true }
+        SimulatedOutcome { end: end + self.base, good: true }
     }
 
-    fn close(&mut self, at: f64) {
+    fn drop_waiting(&mut self, at: f64) {
         if self.notices {
             let ahead = self.service.mean();
             self.free.iter_mut().for_each(|free| *free = free.min(at + ahead));
@@ -234,7 +243,7 @@ impl Server for Workers {
 
 /// A token bucket: whoever finds no token is refused at once, or hangs.
 #[derive(Debug, Clone)]
-pub struct Bucket {
+pub struct SimulatedBucket {
     /// Tokens a second.
     pub fill: f64,
     /// Most tokens.
@@ -244,28 +253,28 @@ pub struct Bucket {
     /// When they were counted.
     pub at: f64,
     /// How long an answer takes.
-    pub service: Service,
+    pub service: ServiceDistribution,
     /// How long whoever is refused waits for that, in seconds.
     pub refusal: f64,
 }
 
-impl Server for Bucket {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl SimulatedServer for SimulatedBucket {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         self.left = (self.left + (at - self.at) * self.fill).min(self.size);
         self.at = at;
         if self.left < 1.0 {
-            return Fate { end: at + self.refusal, good: false };
+            return SimulatedOutcome { end: at + self.refusal, good: false };
         }
         self.left -= 1.0;
-        Fate { end: at + self.service.draw(rng), good: true }
+        SimulatedOutcome { end: at + self.service.draw(rng), good: true }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 /// So many requests in each window, and no more.
 #[derive(Debug, Clone)]
-pub struct Window {
+pub struct SimulatedWindow {
     /// Requests.
     pub most: f64,
     /// Seconds.
@@ -275,57 +284,57 @@ pub struct Window {
     /// Requests in it.
     pub used: f64,
     /// How long an answer takes.
-    pub service: Service,
+    pub service: ServiceDistribution,
     /// How long a refusal takes, in seconds.
     pub refusal: f64,
 }
 
-impl Server for Window {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl SimulatedServer for SimulatedWindow {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         let window = (at / self.length).floor();
         if window > self.current {
             (self.current, self.used) = (window, 0.0);
         }
         self.used += 1.0;
         if self.used > self.most {
-            return Fate { end: at + self.refusal, good: false };
+            return SimulatedOutcome { end: at + self.refusal, good: false };
         }
-        Fate { end: at + self.service.draw(rng), good: true }
+        SimulatedOutcome { end: at + self.service.draw(rng), good: true }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 /// At most so many at once; whoever is one too many is refused.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct SimulatedSlots {
     /// When each place is free again.
     pub free: Vec<f64>,
     /// How long a request keeps its place.
-    pub service: Service,
+    pub service: ServiceDistribution,
     /// How long a refusal takes, in seconds.
     pub refusal: f64,
 }
 
-impl Server for Places {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl SimulatedServer for SimulatedSlots {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         match self.free.iter_mut().find(|free| **free <= at) {
-            None => Fate { end: at + self.refusal, good: false },
+            None => SimulatedOutcome { end: at + self.refusal, good: false },
             Some(free) => {
                 *free = at + self.service.draw(rng);
-                Fate { end: *free, good: true }
+                SimulatedOutcome { end: *free, good: true }
             }
         }
     }
 
-    fn close(&mut self, at: f64) {
+    fn drop_waiting(&mut self, at: f64) {
         self.free.iter_mut().for_each(|free| *free = free.min(at));
     }
 }
 
 /// CPU time granted per period, debt carried over (Linux, `sched-bwc`): work waits for the next period once it is spent.
 #[derive(Debug, Clone)]
-pub struct Quota {
+pub struct SimulatedQuota {
     /// Seconds.
     pub period: f64,
     /// Seconds of work granted in each.
@@ -337,13 +346,13 @@ pub struct Quota {
     /// When the last request started.
     pub last: f64,
     /// Work of a request.
-    pub service: Service,
+    pub service: ServiceDistribution,
     /// Added to each answer.
     pub base: f64,
 }
 
-impl Server for Quota {
-    fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
+impl SimulatedServer for SimulatedQuota {
+    fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         let passed = ((at - self.began) / self.period).floor().max(0.0);
         self.began += passed * self.period;
         self.used = (self.used - passed * self.granted).max(0.0);
@@ -356,10 +365,10 @@ impl Server for Quota {
         self.last = start;
         let work = self.service.draw(rng);
         self.used += work;
-        Fate { end: start + work + self.base, good: true }
+        SimulatedOutcome { end: start + work + self.base, good: true }
     }
 
-    fn close(&mut self, at: f64) {
+    fn drop_waiting(&mut self, at: f64) {
         if self.last > at {
             (self.last, self.used) = (at, self.granted);
             self.began = self.began.min((at / self.period).floor() * self.period);

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::servers::{Server, exponential};
+use super::servers::{SimulatedServer, exponential};
 use crate::closed;
-use crate::offer::Offer;
-use crate::seen::{BLOCK, Block, Seen};
-use crate::target::Target;
+use crate::offer::TrialSpec;
+use crate::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
+use crate::target::SearchTarget;
 
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrivals {
+pub enum SimulatedArrivals {
     /// Evenly, but for what a generator adds.
     Constant,
     /// As if everybody decided alone.
@@ -25,9 +25,9 @@ pub enum Arrivals {
 const LAG: f64 = 0.000_1;
 
 /// A server with a generator before it.
-pub struct Simulated {
-    server: Box<dyn Server>,
-    arrivals: Arrivals,
+pub struct SimulatedTarget {
+    server: Box<dyn SimulatedServer>,
+    arrivals: SimulatedArrivals,
     /// Later than this is late, in seconds.
     bound: f64,
     /// Requests a second that the generator can send.
@@ -40,10 +40,10 @@ pub struct Simulated {
     pub failed: u64,
 }
 
-impl Simulated {
+impl SimulatedTarget {
     /// A server that nobody has asked anything yet; answers later than `bound` seconds are late.
     #[must_use]
-    pub fn new(server: Box<dyn Server>, arrivals: Arrivals, bound: f64, seed: u64) -> Self {
+    pub fn new(server: Box<dyn SimulatedServer>, arrivals: SimulatedArrivals, bound: f64, seed: u64) -> Self {
         let rng = Rng::with_seed(seed);
         let (generator, until) = (f64::INFINITY, f64::INFINITY);
         Self { server, arrivals, bound, generator, rng, now: 0.0, until, failed: 0 }
@@ -63,24 +63,24 @@ impl Simulated {
 
     fn gap(&mut self, rate: f64) -> f64 {
         match self.arrivals {
-            Arrivals::Constant => 1.0 / rate,
-            Arrivals::Poisson => exponential(&mut self.rng) / rate,
+            SimulatedArrivals::Constant => 1.0 / rate,
+            SimulatedArrivals::Poisson => exponential(&mut self.rng) / rate,
         }
     }
 }
 
 /// Blocks that are being filled, some of them ahead of time: what becomes of a request is known when it is sent.
-struct Filling {
-    blocks: Vec<Block>,
+struct BlockRecorder {
+    blocks: Vec<BlockCounts>,
     last_end: f64,
     in_flight: i64,
 }
 
-impl Filling {
-    fn at(&mut self, after: f64) -> &mut Block {
-        let index = (after.max(0.0) / BLOCK) as usize;
+impl BlockRecorder {
+    fn at(&mut self, after: f64) -> &mut BlockCounts {
+        let index = (after.max(0.0) / BLOCK_SECONDS) as usize;
         if index >= self.blocks.len() {
-            self.blocks.resize(index + 1, Block::default());
+            self.blocks.resize(index + 1, BlockCounts::default());
         }
         &mut self.blocks[index]
     }
@@ -106,25 +106,27 @@ impl Filling {
 
     /// Nothing more is sent in this block.
     fn complete(&mut self, index: usize) {
-        self.at((index as f64 + 0.5) * BLOCK);
+        self.at((index as f64 + 0.5) * BLOCK_SECONDS);
         let block = &mut self.blocks[index];
         self.in_flight += i64::from(block.sent) - i64::from(block.ended());
         block.in_flight = u32::try_from(self.in_flight).unwrap_or(0);
     }
 }
 
-impl Target for Simulated {
-    fn carry_out(&mut self, offer: &Offer) -> Seen {
+impl SearchTarget for SimulatedTarget {
+    fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
         let began = self.now;
-        let mut filling = Filling { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
+        let mut filling = BlockRecorder { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
         let rate = offer.rate.min(self.generator);
         let (mut due, mut sent, mut index) = (0.0, 0.0_f64, 0);
         loop {
             due += self.gap(rate);
-            while due >= (index + 1) as f64 * BLOCK {
+            while due >= (index + 1) as f64 * BLOCK_SECONDS {
                 filling.complete(index);
                 index += 1;
-                if offer.enough(&filling.blocks[..index]) || began + index as f64 * BLOCK > self.until {
+                if offer.is_enough(&filling.blocks[..index])
+                    || began + index as f64 * BLOCK_SECONDS > self.until
+                {
                     let invalid = offer.rate > 1.01 * self.generator;
                     return self.close(offer.drain, invalid, filling, index);
                 }
@@ -142,38 +144,40 @@ impl Target for Simulated {
 }
 
 /// Clients that wait for their answers; here a generator's limit is how many it can keep.
-impl closed::Target for Simulated {
-    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+impl closed::ClosedTarget for SimulatedTarget {
+    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
         let began = self.now;
-        let mut filling = Filling { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
+        let mut filling = BlockRecorder { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
         let (invalid, mut index) = (f64::from(offer.clients) > self.generator, 0);
-        let mut free: BinaryHeap<_> = (0..offer.clients).map(|_| Reverse(Nanos(0))).collect();
+        let mut free: BinaryHeap<_> = (0..offer.clients).map(|_| Reverse(SimulatedInstant(0))).collect();
         loop {
             let sent = free.pop().map_or(f64::INFINITY, |Reverse(at)| at.seconds());
-            while sent >= (index + 1) as f64 * BLOCK {
+            while sent >= (index + 1) as f64 * BLOCK_SECONDS {
                 filling.complete(index);
                 index += 1;
-                if offer.enough(&filling.blocks[..index]) || began + index as f64 * BLOCK > self.until {
+                if offer.is_enough(&filling.blocks[..index])
+                    || began + index as f64 * BLOCK_SECONDS > self.until
+                {
                     return self.close(offer.drain, invalid, filling, index);
                 }
             }
             let fate = self.server.serve(began + sent, &mut self.rng);
             filling.request(sent, sent, (fate.end - began, fate.good), self.bound);
             let pause = if fate.good { 0.0 } else { offer.pause.as_secs_f64() };
-            free.push(Reverse(Nanos::of(fate.end - began + pause + LAG * self.rng.f64())));
+            free.push(Reverse(SimulatedInstant::of(fate.end - began + pause + LAG * self.rng.f64())));
         }
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        Target::rest(self, time)
+        SearchTarget::rest(self, time)
     }
 }
 
 /// An instant that can be ordered, in nanoseconds since an offer began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Nanos(u64);
+pub(crate) struct SimulatedInstant(u64);
 
-impl Nanos {
+impl SimulatedInstant {
     pub(crate) fn of(seconds: f64) -> Self {
         Self((seconds * 1e9) as u64)
     }
@@ -183,18 +187,30 @@ impl Nanos {
     }
 }
 
-impl Simulated {
+impl SimulatedTarget {
     /// Waits for what is outstanding, and closes it.
-    fn close(&mut self, drain: Duration, invalid: bool, filling: Filling, complete: usize) -> Seen {
-        let lasted = complete as f64 * BLOCK;
+    fn close(
+        &mut self,
+        drain: Duration,
+        invalid: bool,
+        filling: BlockRecorder,
+        complete: usize,
+    ) -> TrialObservation {
+        let lasted = complete as f64 * BLOCK_SECONDS;
         let drained = (filling.last_end - lasted).clamp(0.0, drain.as_secs_f64());
         self.now += lasted + drained;
-        self.server.close(self.now);
+        self.server.drop_waiting(self.now);
         let mut blocks = filling.blocks;
         blocks.truncate(complete);
         self.failed += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
         let invalid = invalid.then(|| "fewer were sent than were due".to_owned());
         let took = Duration::from_secs_f64(lasted + drained);
-        Seen { blocks, took, invalid, interrupted: self.now > self.until, ..Seen::default() }
+        TrialObservation {
+            blocks,
+            took,
+            invalid,
+            interrupted: self.now > self.until,
+            ..TrialObservation::default()
+        }
     }
 }

@@ -2,28 +2,31 @@
 
 use std::time::Duration;
 
-use super::plants::{Class, LongRun, Plant};
-use super::scores::{Score, percent, quantile};
-use super::servers::{Bucket, Fate, Pace, Places, Quota, Server, Service, Workers, exponential};
-use super::target::{Arrivals, Simulated};
-use crate::compare::{Change, Run, compare};
-use crate::goal::{Goal, Lateness};
-use crate::offer::{Offer, Purpose};
+use super::plants::{LongRun, SimulatedClass, SimulatedTargetSpec};
+use super::scores::{SearchScore, percent, quantile};
+use super::servers::{
+    ServiceDistribution, SimulatedBucket, SimulatedOutcome, SimulatedQuota, SimulatedServer, SimulatedSlots,
+    SimulatedWorkers, Slowdown, exponential,
+};
+use super::target::{SimulatedArrivals, SimulatedTarget};
+use crate::compare::{ComparedRun, LimitChange, compare};
+use crate::goal::{LatencyGoal, SearchGoal};
+use crate::offer::{TrialPurpose, TrialSpec};
 use crate::profile::Profile;
-use crate::report::{Limit, Outcome, Report};
-use crate::search::{Bounds, Search, Step};
-use crate::seen::Seen;
+use crate::report::{LimitEstimate, SearchOutcome, SearchReport};
+use crate::search::{RateBounds, RateSearch, SearchStep};
+use crate::seen::TrialObservation;
 use crate::shapes::erlang;
-use crate::target::{Target, search};
-use crate::vote::{Kind, Vote};
+use crate::target::{SearchTarget, search};
+use crate::vote::{FailureMode, TrialVerdict};
 
 /// Requests at exponential distances of a server that is warm.
-fn poisson(mut server: impl Server, rate: f64, requests: u32) -> (f64, f64) {
+fn poisson(mut server: impl SimulatedServer, rate: f64, requests: u32) -> (f64, f64) {
     let mut rng = fastrand::Rng::with_seed(7);
     let (mut at, mut total, mut errors, mut counted) = (0.0, 0.0, 0.0, 0.0);
     for request in 0..requests {
         at += exponential(&mut rng) / rate;
-        let Fate { end, good } = server.serve(at, &mut rng);
+        let SimulatedOutcome { end, good } = server.serve(at, &mut rng);
         if request > requests / 10 {
             counted += 1.0;
             errors += f64::from(u8::from(!good));
@@ -49,7 +52,7 @@ fn mmc(workers: u32, rate: f64, mean: f64) -> f64 {
 fn many_workers_take_as_long_as_erlang_says() {
     for (count, load, tolerance) in [(1, 0.5, 0.02), (1, 0.8, 0.03), (4, 0.8, 0.02), (16, 0.9, 0.02)] {
         let (mean, rate) = (0.01, f64::from(count) * load / 0.01);
-        let workers = Workers::new(count as usize, Service::Exponential(mean), 0.0);
+        let workers = SimulatedWorkers::new(count as usize, ServiceDistribution::Exponential(mean), 0.0);
         close(poisson(workers, rate, 400_000).0, mmc(count, rate, mean), tolerance);
     }
 }
@@ -58,22 +61,22 @@ fn many_workers_take_as_long_as_erlang_says() {
 #[test]
 fn a_single_worker_makes_wait_as_pollaczek_and_khinchine_say() {
     let services = [
-        (Service::Fixed(0.01), 0.0, 0.02),
-        (Service::Lognormal(0.01, 8.0), 8.0, 0.12),
-        (Service::Bimodal(0.01), 20.95 / (1.95 * 1.95) - 1.0, 0.06),
+        (ServiceDistribution::Fixed(0.01), 0.0, 0.02),
+        (ServiceDistribution::Lognormal(0.01, 8.0), 8.0, 0.12),
+        (ServiceDistribution::Bimodal(0.01), 20.95 / (1.95 * 1.95) - 1.0, 0.06),
     ];
     for (service, scv, tolerance) in services {
         let load = 0.7;
         let expected = 0.01 + load * 0.01 * (1.0 + scv) / (2.0 * (1.0 - load));
-        close(poisson(Workers::new(1, service, 0.0), load / 0.01, 400_000).0, expected, tolerance);
+        close(poisson(SimulatedWorkers::new(1, service, 0.0), load / 0.01, 400_000).0, expected, tolerance);
     }
 }
 
 #[test]
 fn places_lose_as_much_as_erlang_says() {
     for (count, load) in [(10, 5.0), (50, 40.0)] {
-        for service in [Service::Exponential(0.02), Service::Lognormal(0.02, 1.0)] {
-            let places = Places { free: vec![0.0; count as usize], service, refusal: 0.001 };
+        for service in [ServiceDistribution::Exponential(0.02), ServiceDistribution::Lognormal(0.02, 1.0)] {
+            let places = SimulatedSlots { free: vec![0.0; count as usize], service, refusal: 0.001 };
             close(poisson(places, load / 0.02, 400_000).1, erlang(count, load), 0.06);
         }
     }
@@ -81,17 +84,17 @@ fn places_lose_as_much_as_erlang_says() {
 
 #[test]
 fn a_bucket_lets_through_what_fills_it() {
-    let service = Service::Fixed(0.001);
-    let bucket = Bucket { fill: 500.0, size: 50.0, left: 50.0, at: 0.0, service, refusal: 0.001 };
+    let service = ServiceDistribution::Fixed(0.001);
+    let bucket = SimulatedBucket { fill: 500.0, size: 50.0, left: 50.0, at: 0.0, service, refusal: 0.001 };
     close(poisson(bucket, 1000.0, 200_000).1, 0.5, 0.02);
 }
 
 /// Half a CPU, and a thousand requests a second that take a millisecond of it.
 #[test]
 fn a_quota_lets_through_what_it_grants() {
-    let service = Service::Fixed(0.001);
+    let service = ServiceDistribution::Fixed(0.001);
     let mut quota =
-        Quota { period: 0.1, granted: 0.05, began: 0.0, used: 0.0, last: 0.0, service, base: 0.0 };
+        SimulatedQuota { period: 0.1, granted: 0.05, began: 0.0, used: 0.0, last: 0.0, service, base: 0.0 };
     let mut rng = fastrand::Rng::with_seed(1);
     let done = (0..10_000).filter(|n| quota.serve(f64::from(*n) / 1000.0, &mut rng).end <= 10.0).count();
     close(done as f64, 5000.0, 0.01);
@@ -99,8 +102,8 @@ fn a_quota_lets_through_what_it_grants() {
 
 #[test]
 fn credits_that_are_used_up_leave_the_plain_rate() {
-    let mut workers = Workers::new(1, Service::Fixed(0.01), 0.0);
-    workers.pace = Pace::Credits { times: 3.0, rate: 100.0, cap: 200.0, left: 200.0, at: 0.0 };
+    let mut workers = SimulatedWorkers::new(1, ServiceDistribution::Fixed(0.01), 0.0);
+    workers.pace = Slowdown::Credits { times: 3.0, rate: 100.0, cap: 200.0, left: 200.0, at: 0.0 };
     let mut rng = fastrand::Rng::with_seed(1);
     let ends: Vec<_> = (0..6000).map(|n| workers.serve(f64::from(n) / 300.0, &mut rng).end).collect();
     let within = |from: f64, to: f64| ends.iter().filter(|end| (from..to).contains(*end)).count() as f64;
@@ -108,11 +111,11 @@ fn credits_that_are_used_up_leave_the_plain_rate() {
     close(within(5.0, 15.0), 1000.0, 0.02);
 }
 
-const LATE: Lateness = Lateness { share: 0.01, than: Duration::from_millis(250) };
-pub(super) const BOTH: Goal = Goal { late: Some(LATE), ..Goal::CLIFF };
+const LATE: LatencyGoal = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
+pub(super) const BOTH: SearchGoal = SearchGoal { late: Some(LATE), ..SearchGoal::CLIFF };
 
-fn found(plant: &Plant, goal: Goal, bounds: Bounds, seed: u64) -> Report {
-    let mut procedure = Search::new(goal, Profile::QUICK, bounds);
+fn found(plant: &SimulatedTargetSpec, goal: SearchGoal, bounds: RateBounds, seed: u64) -> SearchReport {
+    let mut procedure = RateSearch::new(goal, Profile::QUICK, bounds);
     search(&mut procedure, &mut plant.target(&goal, seed));
     procedure.report()
 }
@@ -121,17 +124,17 @@ fn found(plant: &Plant, goal: Goal, bounds: Bounds, seed: u64) -> Report {
 #[test]
 fn brackets_hold_the_cliff_and_middles_are_near_it() {
     let mut scores = Vec::new();
-    for class in Class::ALL {
+    for class in SimulatedClass::ALL {
         for seed in 0..4 {
-            let plant = Plant::draw(class, 1_000 + seed);
-            let truth = plant.truth(&Goal::CLIFF, 60_000);
-            scores.push(Score::of(&plant, truth, Goal::CLIFF, Profile::QUICK, seed));
+            let plant = SimulatedTargetSpec::draw(class, 1_000 + seed);
+            let truth = plant.truth(&SearchGoal::CLIFF, 60_000);
+            scores.push(SearchScore::of(&plant, truth, SearchGoal::CLIFF, Profile::QUICK, seed));
         }
     }
     let steady = || scores.iter().filter(|score| score.class.is_steady());
-    let held = percent(steady().map(Score::covers_cliff));
+    let held = percent(steady().map(SearchScore::covers_cliff));
     assert!(held >= 95.0, "{held} %");
-    let middle = quantile(steady().map(Score::cliff_error), 0.5);
+    let middle = quantile(steady().map(SearchScore::cliff_error), 0.5);
     assert!(middle <= 0.015, "{middle}");
     let time = quantile(steady().map(|score| score.report.took.as_secs_f64()), 0.5);
     assert!(time <= 60.0, "{time} s");
@@ -142,36 +145,43 @@ fn brackets_hold_the_cliff_and_middles_are_near_it() {
 #[test]
 fn a_knee_that_is_stated_is_where_it_is_said_to_be() {
     let mut scores = Vec::new();
-    for class in
-        [Class::QueueExponential, Class::QueueBimodal, Class::QueuePoisson, Class::Limiter, Class::Quota]
-    {
+    for class in [
+        SimulatedClass::QueueExponential,
+        SimulatedClass::QueueBimodal,
+        SimulatedClass::QueuePoisson,
+        SimulatedClass::Limiter,
+        SimulatedClass::Quota,
+    ] {
         for seed in 0..4 {
-            let plant = Plant::draw(class, 2_000 + seed);
+            let plant = SimulatedTargetSpec::draw(class, 2_000 + seed);
             let truth = plant.truth(&BOTH, 60_000);
-            scores.push(Score::of(&plant, truth, BOTH, Profile::QUICK, seed));
+            scores.push(SearchScore::of(&plant, truth, BOTH, Profile::QUICK, seed));
         }
     }
-    let stated: Vec<_> = scores.iter().filter_map(Score::covers_knee).collect();
+    let stated: Vec<_> = scores.iter().filter_map(SearchScore::covers_knee).collect();
     assert!(stated.len() >= scores.len() / 2, "{} of {}", stated.len(), scores.len());
     assert!(percent(stated.iter().copied()) >= 90.0, "{stated:?}");
     let untold = scores.iter().filter(|score| score.covers_knee().is_none());
     assert!(
-        untold.clone().all(|score| score.report.knee.is_some_and(|knee| knee.good.or(knee.bad).is_some()))
+        untold.clone().all(|score| score
+            .report
+            .knee
+            .is_some_and(|knee| knee.highest_good.or(knee.lowest_bad).is_some()))
     );
 }
 
 #[test]
 fn each_way_of_failing_is_named() {
     let expected = [
-        (Class::QueueExponential, Kind::Queueing),
-        (Class::Limiter, Kind::Rejecting),
-        (Class::LimiterHanging, Kind::Hanging),
-        (Class::ConcurrencyCap, Kind::Rejecting),
+        (SimulatedClass::QueueExponential, FailureMode::Queueing),
+        (SimulatedClass::Limiter, FailureMode::Rejecting),
+        (SimulatedClass::LimiterHanging, FailureMode::Hanging),
+        (SimulatedClass::ConcurrencyCap, FailureMode::Rejecting),
     ];
     for (class, kind) in expected {
         let named = (0..5).filter(|seed| {
-            let plant = Plant::draw(class, 3_000 + seed);
-            found(&plant, Goal::CLIFF, Bounds::default(), *seed).kind == Some(kind)
+            let plant = SimulatedTargetSpec::draw(class, 3_000 + seed);
+            found(&plant, SearchGoal::CLIFF, RateBounds::default(), *seed).failure_mode == Some(kind)
         });
         assert!(named.count() >= 4, "{class:?}");
     }
@@ -181,35 +191,35 @@ fn each_way_of_failing_is_named() {
 #[test]
 fn what_is_used_up_is_said_to_be_or_not_excluded() {
     for seed in 0..4 {
-        let plant = Plant::draw(Class::Credits, 4_000 + seed);
-        let truth = plant.truth(&Goal::CLIFF, 1_000);
-        let mut procedure = Search::new(Goal::CLIFF, Profile::THOROUGH, Bounds::default());
-        search(&mut procedure, &mut plant.target(&Goal::CLIFF, seed));
+        let plant = SimulatedTargetSpec::draw(SimulatedClass::Credits, 4_000 + seed);
+        let truth = plant.truth(&SearchGoal::CLIFF, 1_000);
+        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::THOROUGH, RateBounds::default());
+        search(&mut procedure, &mut plant.target(&SearchGoal::CLIFF, seed));
         let report = procedure.report();
         let upper = report.cliff.bracket.map_or(0.0, |cliff| cliff.lower);
-        assert!(report.depletion.is_some() || upper <= truth.cliff, "{seed}: {:?}", report.cliff);
-        let quick = found(&plant, Goal::CLIFF, Bounds::default(), seed);
+        assert!(report.quota_exhaustion.is_some() || upper <= truth.cliff, "{seed}: {:?}", report.cliff);
+        let quick = found(&plant, SearchGoal::CLIFF, RateBounds::default(), seed);
         assert!(
-            quick.depletion.is_some()
-                || quick.allowance.is_some_and(|held| held.held < Duration::from_secs(60))
+            quick.quota_exhaustion.is_some()
+                || quick.unexcluded_burst.is_some_and(|held| held.held < Duration::from_secs(60))
         );
     }
 }
 
 #[test]
 fn nothing_above_the_greatest_rate_is_ever_offered() {
-    for class in [Class::QueueExponential, Class::Limiter, Class::LimiterHanging] {
-        let plant = Plant::draw(class, 5);
+    for class in [SimulatedClass::QueueExponential, SimulatedClass::Limiter, SimulatedClass::LimiterHanging] {
+        let plant = SimulatedTargetSpec::draw(class, 5);
         for share in [0.3, 1.1] {
             let most = share * plant.capacity;
-            let bounds = Bounds { max_rate: Some(most), ..Bounds::default() };
+            let bounds = RateBounds { max_rate: Some(most), ..RateBounds::default() };
             let report = found(&plant, BOTH, bounds, 1);
-            assert!(report.trials.iter().all(|trial| trial.offer.rate <= most), "{class:?}");
+            assert!(report.trials.iter().all(|trial| trial.spec.rate <= most), "{class:?}");
             let outcome = report.outcome;
-            assert!(share > 1.0 || outcome == Some(Outcome::Capped), "{class:?}: {outcome:?}");
+            assert!(share > 1.0 || outcome == Some(SearchOutcome::Capped), "{class:?}: {outcome:?}");
             // Where nothing broke up to it answers were late, at least.
-            let bad = report.cliff.bad.or(report.knee.and_then(|knee| knee.bad));
-            assert!(outcome != Some(Outcome::Found) || bad.is_some(), "{class:?}: {:?}", report.knee);
+            let bad = report.cliff.lowest_bad.or(report.knee.and_then(|knee| knee.lowest_bad));
+            assert!(outcome != Some(SearchOutcome::Found) || bad.is_some(), "{class:?}: {:?}", report.knee);
         }
     }
 }
@@ -217,19 +227,21 @@ fn nothing_above_the_greatest_rate_is_ever_offered() {
 /// The generator's limit is never the target's, whether it is known beforehand or only seen in trials.
 #[test]
 fn a_slow_generator_is_said_to_be_the_limit() {
-    for class in Class::ALL {
-        let plant = Plant::draw(class, 6);
+    for class in SimulatedClass::ALL {
+        let plant = SimulatedTargetSpec::draw(class, 6);
         let most = 0.4 * plant.capacity;
-        let known = Bounds { generator: Some(most), ..Bounds::default() };
-        let mut procedures =
-            [Search::new(BOTH, Profile::QUICK, known), Search::new(BOTH, Profile::QUICK, Bounds::default())];
+        let known = RateBounds { generator: Some(most), ..RateBounds::default() };
+        let mut procedures = [
+            RateSearch::new(BOTH, Profile::QUICK, known),
+            RateSearch::new(BOTH, Profile::QUICK, RateBounds::default()),
+        ];
         for procedure in &mut procedures {
             search(procedure, &mut plant.target(&BOTH, 1).generated_by(most));
             let report = procedure.report();
-            let below = |limit: Limit| limit.bad.is_some_and(|bad| bad <= most * 1.02);
+            let below = |limit: LimitEstimate| limit.lowest_bad.is_some_and(|bad| bad <= most * 1.02);
             let broke = below(report.cliff) || report.knee.is_some_and(below);
             assert!(
-                broke || report.outcome == Some(Outcome::GeneratorLimited),
+                broke || report.outcome == Some(SearchOutcome::GeneratorLimited),
                 "{class:?}: {:?}",
                 report.outcome
             );
@@ -241,25 +253,26 @@ fn a_slow_generator_is_said_to_be_the_limit() {
 /// Nothing that was measured is lost on a signal.
 #[test]
 fn whoever_ends_a_search_is_told_what_is_known() {
-    let plant = Plant::draw(Class::QueueExponential, 8);
+    let plant = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 8);
     for until in [1.0, 5.0, 15.0, 30.0] {
-        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
-        search(&mut procedure, &mut plant.target(&Goal::CLIFF, 3).interrupted_at(until));
+        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+        search(&mut procedure, &mut plant.target(&SearchGoal::CLIFF, 3).interrupted_at(until));
         let report = procedure.report();
-        assert_eq!(report.outcome, Some(Outcome::Interrupted));
+        assert_eq!(report.outcome, Some(SearchOutcome::Interrupted));
         assert!(report.took <= Duration::from_secs_f64(until + 11.0), "{:?}", report.took);
         assert!(!report.trials.is_empty());
-        assert_eq!(procedure.next_step(), Step::Over);
+        assert_eq!(procedure.next_step(), SearchStep::Finished);
     }
 }
 
 #[test]
 fn a_bucket_is_as_large_as_it_is_said_to_be() {
     for (fill, size) in [(500.0, 2000.0), (3000.0, 9000.0), (200.0, 400.0)] {
-        let service = Service::Fixed(0.001);
-        let bucket = Bucket { fill, size, left: size, at: 0.0, service, refusal: 0.001 };
-        let mut target = Simulated::new(Box::new(bucket), Arrivals::Constant, f64::INFINITY, 1);
-        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+        let service = ServiceDistribution::Fixed(0.001);
+        let bucket = SimulatedBucket { fill, size, left: size, at: 0.0, service, refusal: 0.001 };
+        let mut target =
+            SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, f64::INFINITY, 1);
+        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
         search(&mut procedure, &mut target);
         close(procedure.report().burst.unwrap_or_default(), size, 0.1);
     }
@@ -268,84 +281,93 @@ fn a_bucket_is_as_large_as_it_is_said_to_be() {
 /// Answers nobody.
 struct Dead;
 
-impl Server for Dead {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
-        Fate { end: at + 0.001, good: false }
+impl SimulatedServer for Dead {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
+        SimulatedOutcome { end: at + 0.001, good: false }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 #[test]
 fn a_target_that_fails_at_the_baseline_is_not_searched() {
-    let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
-    let mut target = Simulated::new(Box::new(Dead), Arrivals::Constant, f64::INFINITY, 1);
+    let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    let mut target = SimulatedTarget::new(Box::new(Dead), SimulatedArrivals::Constant, f64::INFINITY, 1);
     search(&mut procedure, &mut target);
     let report = procedure.report();
-    assert_eq!((report.outcome, report.trials.len()), (Some(Outcome::UnstableBaseline), 1));
+    assert_eq!((report.outcome, report.trials.len()), (Some(SearchOutcome::UnstableBaseline), 1));
 }
 
 /// Answers well until some instant, and nobody after it.
 struct Mortal(f64);
 
-impl Server for Mortal {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
-        Fate { end: at + if at < self.0 { 0.002 } else { 30.0 }, good: at < self.0 }
+impl SimulatedServer for Mortal {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
+        SimulatedOutcome { end: at + if at < self.0 { 0.002 } else { 30.0 }, good: at < self.0 }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 #[test]
 fn a_target_that_dies_during_a_search_ends_it_all_the_same() {
     for dies in [4, 9, 16] {
-        let mut procedure = Search::new(BOTH, Profile::QUICK, Bounds::default());
+        let mut procedure = RateSearch::new(BOTH, Profile::QUICK, RateBounds::default());
         let server = Box::new(Mortal(f64::from(dies)));
-        let mut target = Simulated::new(server, Arrivals::Constant, 0.25, 1);
+        let mut target = SimulatedTarget::new(server, SimulatedArrivals::Constant, 0.25, 1);
         search(&mut procedure, &mut target);
         let report = procedure.report();
         let bound = Duration::from_secs(300);
-        assert!(report.took < bound && report.outcome != Some(Outcome::Found), "{dies}: {report:?}");
+        assert!(report.took < bound && report.outcome != Some(SearchOutcome::Found), "{dies}: {report:?}");
     }
 }
 
 /// Bounded, whatever a target does: a trial ends soon after it does damage.
 #[test]
 fn what_is_in_flight_is_bounded() {
-    for class in [Class::LimiterHanging, Class::QueueHeavy, Class::Collapse] {
-        let plant = Plant::draw(class, 9);
-        for trial in found(&plant, Goal::CLIFF, Bounds::default(), 2).trials {
+    for class in [SimulatedClass::LimiterHanging, SimulatedClass::QueueHeavy, SimulatedClass::Collapse] {
+        let plant = SimulatedTargetSpec::draw(class, 9);
+        for trial in found(&plant, SearchGoal::CLIFF, RateBounds::default(), 2).trials {
             let most = trial.seen.blocks.iter().map(|block| f64::from(block.in_flight)).fold(0.0, f64::max);
-            let bound = trial.offer.most_in_flight + 0.25 * trial.offer.rate + 10.0;
-            assert!(most <= bound, "{class:?} {:?}: {most} of {bound}", trial.offer.purpose);
+            let bound = trial.spec.most_in_flight + 0.25 * trial.spec.rate + 10.0;
+            assert!(most <= bound, "{class:?} {:?}: {most} of {bound}", trial.spec.purpose);
         }
     }
 }
 
 #[test]
 fn a_search_that_is_asked_twice_wants_the_same() {
-    let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
-    let Step::Offer(offer) = procedure.next_step() else { panic!("a baseline comes first") };
-    assert_eq!(offer.purpose, Purpose::Baseline);
-    assert_eq!(procedure.next_step(), Step::Offer(offer));
-    let mut target = Plant::draw(Class::QueueFixed, 1).target(&Goal::CLIFF, 1);
-    procedure.saw(&offer, target.carry_out(&offer));
-    assert_ne!(procedure.next_step(), Step::Offer(offer));
+    let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    let SearchStep::RunTrial(offer) = procedure.next_step() else { panic!("a baseline comes first") };
+    assert_eq!(offer.purpose, TrialPurpose::Baseline);
+    assert_eq!(procedure.next_step(), SearchStep::RunTrial(offer));
+    let mut target = SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).target(&SearchGoal::CLIFF, 1);
+    procedure.record_trial(&offer, target.carry_out(&offer));
+    assert_ne!(procedure.next_step(), SearchStep::RunTrial(offer));
 }
 
 #[test]
 fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
     let (mut worse, mut changed, mut all) = (0.0, 0.0, 0.0);
-    for class in [Class::QueueExponential, Class::QueueFixed, Class::Limiter, Class::Quota, Class::Window] {
+    for class in [
+        SimulatedClass::QueueExponential,
+        SimulatedClass::QueueFixed,
+        SimulatedClass::Limiter,
+        SimulatedClass::Quota,
+        SimulatedClass::Window,
+    ] {
         for seed in 0..4 {
-            let plant = Plant::draw(class, 7_000 + seed);
+            let plant = SimulatedTargetSpec::draw(class, 7_000 + seed);
             let slower = plant.slowed(0.9);
             let [before, same, less] = [(&plant, 1), (&plant, 2), (&slower, 3)]
-                .map(|(plant, search)| found(plant, Goal::CLIFF, Bounds::default(), 10 * seed + search))
-                .map(|report| Run::of(&report, "constant", "none"));
-            let change = |after: &Run| compare(&before, after).map(|comparison| comparison.change);
-            changed += f64::from(u8::from(change(&same).is_ok_and(|change| change != Change::CannotTell)));
-            worse += f64::from(u8::from(change(&less) == Ok(Change::Worse)));
+                .map(|(plant, search)| {
+                    found(plant, SearchGoal::CLIFF, RateBounds::default(), 10 * seed + search)
+                })
+                .map(|report| ComparedRun::of(&report, "constant", "none"));
+            let change = |after: &ComparedRun| compare(&before, after).map(|comparison| comparison.change);
+            changed +=
+                f64::from(u8::from(change(&same).is_ok_and(|change| change != LimitChange::CannotTell)));
+            worse += f64::from(u8::from(change(&less) == Ok(LimitChange::Worse)));
             all += 1.0;
         }
     }
@@ -355,7 +377,8 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
 
 #[test]
 fn a_long_run_of_nothing_special_has_no_errors() {
-    let LongRun { errors, late, .. } = Plant::draw(Class::QueueFixed, 1).long_run(1.0, 10.0, 1_000);
+    let LongRun { errors, late, .. } =
+        SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).long_run(1.0, 10.0, 1_000);
     assert_eq!((errors, late), (0.0, 0.0));
 }
 
@@ -365,13 +388,13 @@ struct Failing {
     served: u32,
 }
 
-impl Server for Failing {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+impl SimulatedServer for Failing {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         self.served += 1;
-        Fate { end: at + 0.005, good: !self.served.is_multiple_of(self.every) }
+        SimulatedOutcome { end: at + 0.005, good: !self.served.is_multiple_of(self.every) }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 /// Answers as many as there are; above a rate one of thirty is late.
@@ -387,21 +410,21 @@ impl LateAbove {
     }
 }
 
-impl Server for LateAbove {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+impl SimulatedServer for LateAbove {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         let often = at - self.last < 1.0 / self.rate;
         (self.last, self.served) = (at, self.served + 1);
         let late = often && self.served.is_multiple_of(30);
-        Fate { end: at + if late { 0.4 } else { 0.005 }, good: true }
+        SimulatedOutcome { end: at + if late { 0.4 } else { 0.005 }, good: true }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
-fn capped(server: impl Server + 'static, max_rate: f64) -> Report {
-    let mut target = Simulated::new(Box::new(server), Arrivals::Constant, 0.25, 1);
-    let bounds = Bounds { max_rate: Some(max_rate), ..Bounds::default() };
-    let mut procedure = Search::new(BOTH, Profile::QUICK, bounds);
+fn capped(server: impl SimulatedServer + 'static, max_rate: f64) -> SearchReport {
+    let mut target = SimulatedTarget::new(Box::new(server), SimulatedArrivals::Constant, 0.25, 1);
+    let bounds = RateBounds { max_rate: Some(max_rate), ..RateBounds::default() };
+    let mut procedure = RateSearch::new(BOTH, Profile::QUICK, bounds);
     search(&mut procedure, &mut target);
     procedure.report()
 }
@@ -411,48 +434,51 @@ fn a_goal_that_is_broken_at_any_rate_has_no_limit_and_was_not_kept() {
     // One in a hundred shows in a rung, one in four hundred only when the highest rate is held, and of less only when it is for long.
     for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0), (250, 280.0), (127, 65.0)] {
         let report = capped(Failing { every, served: 0 }, max_rate);
-        assert_eq!(report.outcome, Some(Outcome::UnstableBaseline), "one in {every} up to {max_rate}");
+        assert_eq!(report.outcome, Some(SearchOutcome::UnstableBaseline), "one in {every} up to {max_rate}");
         assert_eq!(report.cliff.bracket, None);
     }
     let report = capped(Failing { every: 5_000, served: 0 }, 2_000.0);
-    assert_eq!(report.outcome, Some(Outcome::Capped), "one in 5,000 is fewer than one in a thousand");
+    assert_eq!(report.outcome, Some(SearchOutcome::Capped), "one in 5,000 is fewer than one in a thousand");
 }
 
 #[test]
 fn where_answers_are_only_late_the_knee_is_found_and_nothing_is_said_to_break() {
     let report = capped(LateAbove::new(900.0), 2_000.0);
-    assert_eq!((report.outcome, report.cliff.bracket, report.cliff.bad), (Some(Outcome::Found), None, None));
+    assert_eq!(
+        (report.outcome, report.cliff.bracket, report.cliff.lowest_bad),
+        (Some(SearchOutcome::Found), None, None)
+    );
     let knee = report.knee.unwrap();
-    assert!(knee.good.unwrap() <= 900.0 && knee.bad.unwrap() >= 900.0, "{knee:?}");
-    assert!(knee.bad.unwrap() / knee.good.unwrap() < 2.1, "{knee:?}");
+    assert!(knee.highest_good.unwrap() <= 900.0 && knee.lowest_bad.unwrap() >= 900.0, "{knee:?}");
+    assert!(knee.lowest_bad.unwrap() / knee.highest_good.unwrap() < 2.1, "{knee:?}");
     let early = capped(LateAbove::new(10.0), 2_000.0);
-    assert_eq!(early.outcome, Some(Outcome::UnstableBaseline), "late from the first rate on");
+    assert_eq!(early.outcome, Some(SearchOutcome::UnstableBaseline), "late from the first rate on");
 }
 
 /// Stands still for 61 ms of each 1.96 s, and answers at once otherwise.
 struct Pausing;
 
-impl Server for Pausing {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+impl SimulatedServer for Pausing {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         let since = at.rem_euclid(1.957_845);
-        Fate { end: at + 0.0002 + (0.061_166 - since).max(0.0), good: true }
+        SimulatedOutcome { end: at + 0.0002 + (0.061_166 - since).max(0.0), good: true }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 /// One in fifty was late, which one look of eight seconds does not tell from one in a hundred.
 #[test]
 fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer() {
-    let late = Lateness { share: 0.01, than: Duration::from_millis(20) };
-    let goal = Goal { late: Some(late), ..BOTH };
-    let mut target = Simulated::new(Box::new(Pausing), Arrivals::Constant, 0.02, 1);
+    let late = LatencyGoal { share: 0.01, than: Duration::from_millis(20) };
+    let goal = SearchGoal { late: Some(late), ..BOTH };
+    let mut target = SimulatedTarget::new(Box::new(Pausing), SimulatedArrivals::Constant, 0.02, 1);
     let mut procedure =
-        Search::new(goal, Profile::QUICK, Bounds { max_rate: Some(279.0), ..Bounds::default() });
+        RateSearch::new(goal, Profile::QUICK, RateBounds { max_rate: Some(279.0), ..RateBounds::default() });
     search(&mut procedure, &mut target);
     let report = procedure.report();
-    assert_ne!(report.outcome, Some(Outcome::Capped));
-    assert_eq!(report.cliff.bad, None, "nothing breaks");
+    assert_ne!(report.outcome, Some(SearchOutcome::Capped));
+    assert_eq!(report.cliff.lowest_bad, None, "nothing breaks");
 }
 
 /// Fails once in four hundred above a rate, which two seconds do not tell from chance.
@@ -461,35 +487,35 @@ struct SeldomFailing {
     served: u32,
 }
 
-impl Server for SeldomFailing {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+impl SimulatedServer for SeldomFailing {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         let much = at - self.last < 1.0 / 900.0;
         (self.last, self.served) = (at, self.served + 1);
-        Fate { end: at + 0.005, good: !(much && self.served.is_multiple_of(400)) }
+        SimulatedOutcome { end: at + 0.005, good: !(much && self.served.is_multiple_of(400)) }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
 #[test]
 fn what_breaks_while_the_highest_rate_is_held_is_no_cap() {
     let report = capped(SeldomFailing { last: 0.0, served: 0 }, 1_000.0);
-    assert!(report.cliff.bad.is_some(), "{:?}", report.outcome);
-    assert_ne!(report.outcome, Some(Outcome::Capped));
+    assert!(report.cliff.lowest_bad.is_some(), "{:?}", report.outcome);
+    assert_ne!(report.outcome, Some(SearchOutcome::Capped));
 }
 
 /// A target that answers at once before a generator that cannot be believed when the highest rate is held for the first time.
 struct Distrusted {
-    target: Simulated,
+    target: SimulatedTarget,
     distrusted: u32,
 }
 
-impl Target for Distrusted {
-    fn carry_out(&mut self, offer: &Offer) -> Seen {
+impl SearchTarget for Distrusted {
+    fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
         let seen = self.target.carry_out(offer);
-        let doubtful = offer.purpose == Purpose::Confirm && self.distrusted == 0;
+        let doubtful = offer.purpose == TrialPurpose::Confirm && self.distrusted == 0;
         self.distrusted += u32::from(doubtful);
-        Seen { invalid: doubtful.then(|| "it is too late".to_owned()), ..seen }
+        TrialObservation { invalid: doubtful.then(|| "it is too late".to_owned()), ..seen }
     }
 
     fn rest(&mut self, time: Duration) -> bool {
@@ -500,30 +526,33 @@ impl Target for Distrusted {
 #[test]
 fn the_highest_rate_is_not_held_by_a_trial_that_cannot_be_believed() {
     let server = Failing { every: u32::MAX, served: 0 };
-    let target = Simulated::new(Box::new(server), Arrivals::Constant, 0.25, 1);
-    let bounds = Bounds { max_rate: Some(500.0), ..Bounds::default() };
-    let mut procedure = Search::new(BOTH, Profile::QUICK, bounds);
+    let target = SimulatedTarget::new(Box::new(server), SimulatedArrivals::Constant, 0.25, 1);
+    let bounds = RateBounds { max_rate: Some(500.0), ..RateBounds::default() };
+    let mut procedure = RateSearch::new(BOTH, Profile::QUICK, bounds);
     search(&mut procedure, &mut Distrusted { target, distrusted: 0 });
     let report = procedure.report();
-    let held = report.trials.iter().filter(|trial| trial.offer.purpose == Purpose::Confirm);
-    let votes: Vec<_> = held.map(|trial| trial.vote).collect();
-    assert_eq!((report.outcome, votes), (Some(Outcome::Capped), vec![Vote::Invalid, Vote::Good]));
+    let held = report.trials.iter().filter(|trial| trial.spec.purpose == TrialPurpose::Confirm);
+    let votes: Vec<_> = held.map(|trial| trial.verdict).collect();
+    assert_eq!(
+        (report.outcome, votes),
+        (Some(SearchOutcome::Capped), vec![TrialVerdict::Invalid, TrialVerdict::Good])
+    );
 }
 
 /// Servers in turn, of which one is slower than the others.
 struct Uneven {
-    servers: Vec<Workers>,
+    servers: Vec<SimulatedWorkers>,
     next: usize,
 }
 
-impl Server for Uneven {
-    fn serve(&mut self, at: f64, rng: &mut fastrand::Rng) -> Fate {
+impl SimulatedServer for Uneven {
+    fn serve(&mut self, at: f64, rng: &mut fastrand::Rng) -> SimulatedOutcome {
         self.next = (self.next + 1) % self.servers.len();
         self.servers[self.next].serve(at, rng)
     }
 
-    fn close(&mut self, at: f64) {
-        self.servers.iter_mut().for_each(|server| server.close(at));
+    fn drop_waiting(&mut self, at: f64) {
+        self.servers.iter_mut().for_each(|server| server.drop_waiting(at));
     }
 }
 
@@ -532,18 +561,19 @@ impl Server for Uneven {
 fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
     for (service, slower) in [(0.01, 8.0), (0.002, 4.0), (0.03, 3.0)] {
         let workers = |service| {
-            let mut workers = Workers::new(10, Service::Fixed(service), 0.0);
+            let mut workers = SimulatedWorkers::new(10, ServiceDistribution::Fixed(service), 0.0);
             workers.notices = false;
             workers
         };
         let servers = vec![workers(service), workers(service), workers(slower * service)];
         let limit = 3.0 * 10.0 / (slower * service);
         let uneven = Uneven { servers, next: 0 };
-        let mut target = Simulated::new(Box::new(uneven), Arrivals::Constant, f64::INFINITY, 1);
-        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+        let mut target =
+            SimulatedTarget::new(Box::new(uneven), SimulatedArrivals::Constant, f64::INFINITY, 1);
+        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
         search(&mut procedure, &mut target);
-        let (kind, cliff) = (procedure.report().kind, procedure.report().cliff.bracket.unwrap());
-        assert_eq!(kind, Some(Kind::Queueing), "{service} s");
+        let (kind, cliff) = (procedure.report().failure_mode, procedure.report().cliff.bracket.unwrap());
+        assert_eq!(kind, Some(FailureMode::Queueing), "{service} s");
         assert!((cliff.lower..=cliff.upper).contains(&limit), "{cliff:?} without {limit}");
     }
 }
@@ -553,28 +583,40 @@ fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
 fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
     for share in [0.87, 0.9, 0.95, 0.98] {
         let (fill, size) = (1_000.0 * share, 100.0);
-        let bucket =
-            Bucket { fill, size, left: size, at: 0.0, service: Service::Fixed(0.001), refusal: 0.001 };
+        let bucket = SimulatedBucket {
+            fill,
+            size,
+            left: size,
+            at: 0.0,
+            service: ServiceDistribution::Fixed(0.001),
+            refusal: 0.001,
+        };
         let report = capped(bucket, 1_000.0);
         let cliff = report.cliff.bracket.unwrap();
-        assert_eq!(report.outcome, Some(Outcome::Found), "{share}");
+        assert_eq!(report.outcome, Some(SearchOutcome::Found), "{share}");
         assert!(
             (cliff.lower..=cliff.upper).contains(&fill) && cliff.width() < 0.2,
             "{cliff:?} without {fill}"
         );
-        assert!(report.cliff.bad.is_some());
+        assert!(report.cliff.lowest_bad.is_some());
     }
 }
 
 #[test]
 fn a_limiter_below_the_first_rate_is_no_unstable_target() {
-    let bucket =
-        Bucket { fill: 12.0, size: 1.0, left: 1.0, at: 0.0, service: Service::Fixed(0.001), refusal: 0.001 };
-    let mut target = Simulated::new(Box::new(bucket), Arrivals::Constant, 0.25, 1);
-    let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+    let bucket = SimulatedBucket {
+        fill: 12.0,
+        size: 1.0,
+        left: 1.0,
+        at: 0.0,
+        service: ServiceDistribution::Fixed(0.001),
+        refusal: 0.001,
+    };
+    let mut target = SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, 0.25, 1);
+    let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
     search(&mut procedure, &mut target);
     let report = procedure.report();
-    assert_eq!(report.outcome, Some(Outcome::Found));
+    assert_eq!(report.outcome, Some(SearchOutcome::Found));
     let cliff = report.cliff.bracket.unwrap();
     assert!((cliff.lower / 1.1..=cliff.upper * 1.1).contains(&12.0), "{cliff:?}");
 }

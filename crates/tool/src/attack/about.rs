@@ -1,19 +1,19 @@
 //! What stands before the figures in everything that is written as JSON about a run: version, start, configuration, host.
 
-use seawall_lab::means::cores;
-use seawall_load::configuration::{Configuration, SCHEMA};
-use seawall_load::engine::Plan;
-use seawall_load::record::{Timestamp, Zone};
+use seawall_lab::means::available_cores;
+use seawall_load::configuration::{RunConfig, SCHEMA};
+use seawall_load::engine::RunPlan;
+use seawall_load::record::{Zone, ZonedTimestamp};
 use seawall_load::results::rfc3339::Rfc3339;
 use serde::Serialize;
 
 /// What a run was, where and when.
 #[derive(Debug, Serialize)]
-pub(crate) struct About {
+pub(crate) struct RunMetadata {
     schema: u32,
     /// RFC 3339, to the nanosecond; none before the run has begun, or in a year that has no such form.
     start: Option<String>,
-    configuration: Configuration,
+    configuration: RunConfig,
     host: Host,
 }
 
@@ -30,15 +30,15 @@ struct Host {
     cores: usize,
 }
 
-impl About {
+impl RunMetadata {
     /// Of a plan that has not begun.
-    pub(crate) fn of(plan: &Plan) -> Self {
-        Self { schema: SCHEMA, start: None, configuration: Configuration::of(plan), host: Host::this() }
+    pub(crate) fn of(plan: &RunPlan) -> Self {
+        Self { schema: SCHEMA, start: None, configuration: RunConfig::of(plan), host: Host::this() }
     }
 
     /// The run begins then, in nanoseconds since the Unix epoch.
-    pub(crate) fn begins(&mut self, unix_ns: i64) {
-        let start = Rfc3339::new(Timestamp::from_unix_ns(unix_ns, Zone::Utc));
+    pub(crate) fn set_start(&mut self, unix_ns: i64) {
+        let start = Rfc3339::new(ZonedTimestamp::from_unix_ns(unix_ns, Zone::Utc));
         self.start = start.map(|start| start.to_string());
     }
 
@@ -56,7 +56,7 @@ impl Host {
             os: std::env::consts::OS,
             architecture: std::env::consts::ARCH,
             kernel: kernel.map(|kernel| kernel.trim_end().to_owned()),
-            cores: cores(),
+            cores: available_cores(),
         }
     }
 }

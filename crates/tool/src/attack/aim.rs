@@ -5,31 +5,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_load::files::Files;
-use seawall_load::request::Style;
-use seawall_load::supply::{BadInput, Intake, List};
-use seawall_load::target::{Defaults, Format, Reader, Target, header};
-use seawall_load::template::Templates;
+use seawall_load::files::InputFiles;
+use seawall_load::request::RequestFraming;
+use seawall_load::supply::{RequestInputError, RequestList, RequestReader};
+use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader, header};
+use seawall_load::template::TemplateReader;
 
 /// The flags that say it.
-pub(crate) struct Aim<'a> {
+pub(crate) struct TargetFlags<'a> {
     /// Sent along, if it is not empty.
     pub(crate) name: &'a str,
     /// A file of targets, `stdin` or `-`.
     pub(crate) targets: &'a str,
-    pub(crate) format: Format,
+    pub(crate) format: TargetFormat,
     pub(crate) header: &'a [String],
     /// A file, or nothing.
     pub(crate) body: &'a str,
     /// The seed of placeholders, if they are to be filled.
     pub(crate) template: Option<u64>,
     /// What reads the files that it names.
-    pub(crate) files: &'a Files,
+    pub(crate) files: &'a InputFiles,
 }
 
 /// How long is waited, and for what.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waits {
+pub(crate) struct RequestLimits {
     /// For a whole answer; 0 is for ever.
     pub(crate) timeout: Duration,
     /// From the intended instant.
@@ -38,28 +38,32 @@ pub(crate) struct Waits {
     pub(crate) redirects: i64,
 }
 
-impl Aim<'_> {
+impl TargetFlags<'_> {
     /// The targets, not yet read.
-    pub(crate) fn intake(&self, style: &Style) -> anyhow::Result<Intake> {
-        self.intake_of(open(self.targets, self.files)?, style)
+    pub(crate) fn open_intake(&self, style: &RequestFraming) -> anyhow::Result<RequestReader> {
+        self.intake_from(open(self.targets, self.files)?, style)
     }
 
     /// The same of targets that are here already.
-    pub(crate) fn intake_of(&self, input: Box<dyn BufRead + Send>, style: &Style) -> anyhow::Result<Intake> {
-        let templates = |seed| Templates::new(seed).with_files(self.files.clone());
-        Ok(Intake::new(self.reader(input)?, style.clone(), self.template.map(templates)))
+    pub(crate) fn intake_from(
+        &self,
+        input: Box<dyn BufRead + Send>,
+        style: &RequestFraming,
+    ) -> anyhow::Result<RequestReader> {
+        let templates = |seed| TemplateReader::new(seed).with_files(self.files.clone());
+        Ok(RequestReader::new(self.reader(input)?, style.clone(), self.template.map(templates)))
     }
 
     /// All of them, read.
-    pub(crate) fn list(&self, intake: Intake) -> anyhow::Result<List> {
+    pub(crate) fn read_list(&self, intake: RequestReader) -> anyhow::Result<RequestList> {
         intake.list().map_err(|bad| match bad {
-            BadInput::Mistake(mistake) => mistake.into(),
-            BadInput::List(bad) => anyhow::Error::from(bad).context(self.targets.to_owned()),
+            RequestInputError::Mistake(mistake) => mistake.into(),
+            RequestInputError::List(bad) => anyhow::Error::from(bad).context(self.targets.to_owned()),
         })
     }
 
     /// All of them as they were written, before requests are made of them.
-    pub(crate) fn written(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Vec<Target>> {
+    pub(crate) fn read_targets(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Vec<Target>> {
         let mut reader = self.reader(input)?;
         let mut targets = Vec::new();
         while let Some((target, _)) = reader.next_target()? {
@@ -68,12 +72,12 @@ impl Aim<'_> {
         Ok(targets)
     }
 
-    fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Reader> {
-        let reader = Reader::new(self.targets, input, self.format, self.defaults()?);
+    fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<TargetReader> {
+        let reader = TargetReader::new(self.targets, input, self.format, self.defaults()?);
         Ok(reader.with_files(self.files.clone()))
     }
 
-    fn defaults(&self) -> anyhow::Result<Defaults> {
+    fn defaults(&self) -> anyhow::Result<TargetDefaults> {
         let mut headers = self.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
         if !self.name.is_empty() {
             headers.push(("X-Vegeta-Attack".to_owned(), self.name.to_owned()));
@@ -82,11 +86,11 @@ impl Aim<'_> {
             "" => Arc::default(),
             file => self.files.read(file).with_context(|| format!("cannot read {file}"))?.into(),
         };
-        Ok(Defaults { headers, body })
+        Ok(TargetDefaults { headers, body })
     }
 }
 
-pub(crate) fn open(file: &str, files: &Files) -> anyhow::Result<Box<dyn BufRead + Send>> {
+pub(crate) fn open(file: &str, files: &InputFiles) -> anyhow::Result<Box<dyn BufRead + Send>> {
     let opened = if file == "stdin" || file == "-" { files.stdin() } else { files.open(file) };
     opened.with_context(|| format!("cannot read {file}"))
 }

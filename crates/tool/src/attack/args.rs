@@ -8,21 +8,21 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
 use seawall_lab::objective::Objectives;
 use seawall_load::control::ErrorBudget;
-use seawall_load::engine::FINEST;
-use seawall_load::rate::{self, Pace};
+use seawall_load::engine::MIN_INTERVAL;
+use seawall_load::rate::{self, RateSetting};
 use seawall_load::results::rfc3339;
-use seawall_load::schedule::Slice;
+use seawall_load::schedule::ScheduleSlice;
 use seawall_load::{recorder, results, target};
 
-use super::travel::TravelArgs;
+use super::travel::ConnectionArgs;
 use crate::attack::plan::results_on_stdout;
-use crate::on::{Asked, Beside, Command, OnArgs, STDOUT};
+use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT};
 use crate::page::Loopback;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
-pub(crate) struct Args {
+pub(crate) struct AttackArgs {
     /// Name of the attack: noted in each result, sent as X-Vegeta-Attack
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) name: String,
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     pub(crate) targets: String,
     /// Format of the targets: http or json
     #[arg(long, default_value = "http")]
-    pub(crate) format: target::Format,
+    pub(crate) format: target::TargetFormat,
     /// Results file; "none" records nothing [default: stdout, none on a terminal]
     #[arg(long, value_name = "FILE", default_value = "stdout", hide_default_value = true)]
     pub(crate) output: String,
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
-    pub(crate) to: results::Format,
+    pub(crate) to: results::ResultFormat,
     /// Say in each result (json, csv) what carried it: the connection's number, requests on it before, and nanoseconds that
     /// it was idle, connecting and TLS took, and the first byte took; csv has six columns more
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     pub(crate) deadline: Option<Duration>,
     /// Rate: N, N/unit or a fraction; 0 is a closed loop of -max-workers
     #[arg(long, value_name = "N[/UNIT]", default_value = "50/1s")]
-    pub(crate) rate: Pace,
+    pub(crate) rate: RateSetting,
     /// Taken for vegeta's sake: there are no workers to start with
     #[arg(long, value_name = "N", default_value = "10", hide_default_value = true)]
     pub(crate) workers: u64,
@@ -84,10 +84,10 @@ pub(crate) struct Args {
     pub(crate) profile: Option<String>,
     /// How hits are spread over the rate: even, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "even")]
-    pub(crate) arrivals: Arrivals,
+    pub(crate) arrivals: AttackArrivals,
     /// Send only the first of so many equal parts of the schedule, the second (2/3), and so on: see below
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
-    pub(crate) slice: Slice,
+    pub(crate) slice: ScheduleSlice,
     /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
     #[arg(long, value_name = "INSTANT")]
     pub(crate) start_at: Option<StartAt>,
@@ -106,10 +106,10 @@ pub(crate) struct Args {
     pub(crate) slo: Option<Objectives>,
     /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
-    pub(crate) when_busy: WhenBusy,
+    pub(crate) when_busy: WhenBusyFlag,
     /// Results that a slow reader leaves no room for: senders wait, or the records are dropped and counted
     #[arg(long, value_name = "POLICY", default_value = "wait")]
-    pub(crate) when_full: WhenFull,
+    pub(crate) when_full: WhenFullFlag,
     /// Request header, "Key: value"; may repeat
     #[arg(long, value_name = "HEADER")]
     pub(crate) header: Vec<String>,
@@ -161,32 +161,32 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
     pub(crate) summary: Option<SummaryFormat>,
     #[command(flatten)]
-    pub(crate) travel: TravelArgs,
+    pub(crate) travel: ConnectionArgs,
     #[command(flatten)]
-    pub(crate) on: OnArgs,
+    pub(crate) on: DistributedArgs,
 }
 
-impl Args {
+impl AttackArgs {
     /// What of it matters to pods.
-    pub(crate) fn beside(&self) -> Beside<'_> {
+    pub(crate) fn command_context(&self) -> CommandContext<'_> {
         let output = match self.output.as_str() {
             "none" => None,
             "stdout" | "-" => results_on_stdout(self).then_some(STDOUT),
             file => Some(file),
         };
-        Beside { command: Command::Attack, targets: &self.targets, output }
+        CommandContext { command: LoadCommand::Attack, targets: &self.targets, output }
     }
 
     /// What is asked of a cluster, if anything is.
     ///
     /// # Errors
     /// All that does not go together.
-    pub(crate) fn asked(&self) -> anyhow::Result<Option<Asked>> {
-        self.on.asked(&self.beside(), self.unlike_pods())
+    pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
+        self.on.distributed_options(&self.command_context(), self.unsupported_in_pods())
     }
 
     /// What pods cannot do.
-    fn unlike_pods(&self) -> Vec<String> {
+    fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
             (self.lazy, "-lazy reads targets while it sends, and pods are given theirs before"),
             (
@@ -204,13 +204,13 @@ impl Args {
         ];
         let refused =
             refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}"));
-        refused.chain(self.travel.unlike_pods()).collect()
+        refused.chain(self.travel.unsupported_in_pods()).collect()
     }
 }
 
 /// `--when-busy`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum WhenBusy {
+pub(crate) enum WhenBusyFlag {
     /// Wait for room.
     Queue,
     /// Not sent, counted.
@@ -219,18 +219,18 @@ pub(crate) enum WhenBusy {
 
 /// `--when-full`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum WhenFull {
+pub(crate) enum WhenFullFlag {
     /// Senders wait.
     Wait,
     /// Records are dropped and counted.
     Drop,
 }
 
-impl From<WhenFull> for recorder::WhenFull {
-    fn from(policy: WhenFull) -> Self {
+impl From<WhenFullFlag> for recorder::SlowOutputPolicy {
+    fn from(policy: WhenFullFlag) -> Self {
         match policy {
-            WhenFull::Wait => Self::Wait,
-            WhenFull::Drop => Self::Drop,
+            WhenFullFlag::Wait => Self::Wait,
+            WhenFullFlag::Drop => Self::Drop,
         }
     }
 }
@@ -261,7 +261,7 @@ pub(crate) enum LiveMode {
 
 /// `--arrivals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrivals {
+pub(crate) enum AttackArrivals {
     /// Equally far apart.
     Even,
     /// As many independent users make them.
@@ -270,7 +270,7 @@ pub(crate) enum Arrivals {
     Burst(u64),
 }
 
-impl FromStr for Arrivals {
+impl FromStr for AttackArrivals {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -309,8 +309,8 @@ impl FromStr for Cadence {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let cadence = rate::duration(text).map_err(|error| error.to_string())?;
-        let refused = || format!("intervals of {text} are too short: expected {FINEST:?} or more");
-        Some(cadence).filter(|cadence| *cadence >= FINEST).map(Self).ok_or_else(refused)
+        let refused = || format!("intervals of {text} are too short: expected {MIN_INTERVAL:?} or more");
+        Some(cadence).filter(|cadence| *cadence >= MIN_INTERVAL).map(Self).ok_or_else(refused)
     }
 }
 

@@ -1,22 +1,22 @@
 //! What does not change during a run, in words: the target and the load.
 
 use seawall_load::clock::nanos;
-use seawall_load::engine::Plan;
-use seawall_load::rows::Facts;
-use seawall_load::schedule::Arrivals;
-use seawall_load::supply::Source;
+use seawall_load::engine::RunPlan;
+use seawall_load::rows::RunInfo;
+use seawall_load::schedule::ArrivalModel;
+use seawall_load::supply::RequestSource;
 
-use crate::attack::args::Args;
+use crate::attack::args::AttackArgs;
 
 /// Facts of a plan that came from these flags.
-pub(super) fn of(args: &Args, plan: &Plan) -> Facts {
-    let open = matches!(plan.load.arrivals, Arrivals::Open(_));
-    Facts {
+pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
+    let open = matches!(plan.load.arrivals, ArrivalModel::Open(_));
+    RunInfo {
         target: target(args, &plan.setup.source),
         load: load(args, plan),
         end: plan.load.ends(),
         hits: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
-        in_flight: plan.load.in_flight.most,
+        in_flight: plan.load.in_flight.limit,
         open,
         // The other slices would go on at the old rate.
         steerable: open && plan.load.slice.is_whole(),
@@ -24,8 +24,8 @@ pub(super) fn of(args: &Args, plan: &Plan) -> Facts {
     }
 }
 
-fn target(args: &Args, source: &Source) -> String {
-    let Source::List(list) = source else { return format!("targets read from {}", args.targets) };
+fn target(args: &AttackArgs, source: &RequestSource) -> String {
+    let RequestSource::List(list) = source else { return format!("targets read from {}", args.targets) };
     let requests = list.requests();
     let first = requests.first().map(|first| format!("{} {}", first.method, first.url)).unwrap_or_default();
     match requests.len() {
@@ -34,15 +34,15 @@ fn target(args: &Args, source: &Source) -> String {
     }
 }
 
-fn load(args: &Args, plan: &Plan) -> String {
+fn load(args: &AttackArgs, plan: &RunPlan) -> String {
     let whole = whole_load(args, plan);
     if plan.load.slice.is_whole() { whole } else { format!("slice {} of {whole}", plan.load.slice) }
 }
 
-fn whole_load(args: &Args, plan: &Plan) -> String {
+fn whole_load(args: &AttackArgs, plan: &RunPlan) -> String {
     match (&plan.load.arrivals, &args.profile) {
-        (Arrivals::Closed, _) => format!("closed loop of {}", plan.load.in_flight.most),
-        (Arrivals::Open(_), Some(profile)) => profile.clone(),
-        (Arrivals::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),
+        (ArrivalModel::Closed, _) => format!("closed loop of {}", plan.load.in_flight.limit),
+        (ArrivalModel::Open(_), Some(profile)) => profile.clone(),
+        (ArrivalModel::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),
     }
 }

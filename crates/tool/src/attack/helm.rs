@@ -20,7 +20,7 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use seawall_load::control::Control;
 
-pub(crate) use self::command::{Command, Hand};
+pub(crate) use self::command::{CommandHandler, ControlSocketCommand};
 
 /// Longest line: no command is a tenth of it.
 const LONGEST: u64 = 256;
@@ -36,21 +36,21 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A socket that nobody is served on yet. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Helm {
+pub(crate) struct ControlSocket {
     listener: Option<UnixListener>,
     path: PathBuf,
     /// What was made at the path, to remove nothing else.
     made: (u64, u64),
 }
 
-impl Helm {
+impl ControlSocket {
     /// Makes the socket. A socket at which nobody listens any more is replaced; everything else that is there stays.
     ///
     /// # Errors
     /// The path and what is wrong with it.
     pub(crate) fn bind(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("--control: cannot listen at {}", path.display());
-        make_way(path).with_context(cannot)?;
+        remove_stale_socket(path).with_context(cannot)?;
         let listener = listen(path);
         let made = symlink_metadata(path).map(|made| identity(&made));
         Ok(Self {
@@ -61,16 +61,16 @@ impl Helm {
     }
 
     /// Serves until the program ends, with so many clients of a closed loop at most.
-    pub(crate) fn steer(&mut self, control: Control, most_clients: usize) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, control: Control, most_clients: usize) -> anyhow::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
-        let hand = Arc::new(Hand { control, most_clients });
-        let serve = move || forever(&listener, &hand);
+        let hand = Arc::new(CommandHandler { control, most_clients });
+        let serve = move || accept_loop(&listener, &hand);
         thread::Builder::new().name("control".into()).spawn(serve).context("cannot serve --control")?;
         Ok(())
     }
 }
 
-impl Drop for Helm {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         if symlink_metadata(&self.path).is_ok_and(|there| identity(&there) == self.made) {
             // It is of no use any more, and no error of the attack.
@@ -94,7 +94,7 @@ fn identity(file: &Metadata) -> (u64, u64) {
 }
 
 /// Removes a socket that an earlier program left behind.
-fn make_way(path: &Path) -> anyhow::Result<()> {
+fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
     let there = match symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         there => there?,
@@ -110,7 +110,7 @@ fn make_way(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The strong count of `hand` beyond one is the number of clients.
-fn forever(listener: &UnixListener, hand: &Arc<Hand>) {
+fn accept_loop(listener: &UnixListener, hand: &Arc<CommandHandler>) {
     loop {
         let Ok((client, _)) = listener.accept() else {
             // Out of descriptors, most likely: the senders' connections have them. Some will be free again.
@@ -133,7 +133,7 @@ fn forever(listener: &UnixListener, hand: &Arc<Hand>) {
 }
 
 /// Until the client leaves, says nothing for too long, or says too much.
-fn serve(client: &UnixStream, hand: &Hand) -> io::Result<()> {
+fn serve(client: &UnixStream, hand: &CommandHandler) -> io::Result<()> {
     let mut lines = BufReader::new(client);
     loop {
         let mut line = Vec::new();
@@ -143,7 +143,7 @@ fn serve(client: &UnixStream, hand: &Hand) -> io::Result<()> {
         if line.len() as u64 > LONGEST {
             return answer(client, &format!("error: a line too long: expected {LONGEST} bytes at most"));
         }
-        answer(client, &hand.obey(&String::from_utf8_lossy(&line)))?;
+        answer(client, &hand.run_command(&String::from_utf8_lossy(&line)))?;
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     fn nobody_else_may_connect_and_nothing_is_left_behind() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
-        let helm = Helm::bind(&path).unwrap();
+        let helm = ControlSocket::bind(&path).unwrap();
         assert_eq!(symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(helm);
         assert!(symlink_metadata(&path).is_err());
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn a_socket_in_use_and_what_is_no_socket_stay_where_they_are() {
         let directory = tempfile::tempdir().unwrap();
-        let refused = |path: &Path| format!("{:#}", Helm::bind(path).unwrap_err());
+        let refused = |path: &Path| format!("{:#}", ControlSocket::bind(path).unwrap_err());
         let path = directory.path().join("control");
-        let helm = Helm::bind(&path).unwrap();
+        let helm = ControlSocket::bind(&path).unwrap();
         assert!(refused(&path).ends_with("another program listens there"), "{}", refused(&path));
         assert!(UnixStream::connect(&path).is_ok());
         drop(helm);
@@ -188,7 +188,7 @@ mod tests {
         let path = directory.path().join("control");
         // A listener that is dropped leaves its file.
         drop(UnixListener::bind(&path).unwrap());
-        let helm = Helm::bind(&path).unwrap();
+        let helm = ControlSocket::bind(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another's").unwrap();
         drop(helm);

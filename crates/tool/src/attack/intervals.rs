@@ -6,17 +6,17 @@ use std::io::{self, BufWriter, Write};
 
 use anyhow::Context as _;
 use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::Reason;
+use seawall_lab::verdict::VerdictReason;
 use seawall_load::clock::Nanos;
-use seawall_load::engine::Outcome;
-use seawall_load::interval::Interval;
+use seawall_load::engine::RunOutcome;
+use seawall_load::interval::IntervalStats;
 use serde::{Deserialize, Serialize};
 
-use super::about::About;
+use super::about::RunMetadata;
 
 /// The line that comes last: what intervals do not add up to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct End {
+pub(crate) struct IntervalsFooter {
     /// Hits that the schedule made due; none in a closed loop.
     pub(crate) scheduled: Option<u64>,
     /// For how long hits were counted.
@@ -26,12 +26,12 @@ pub(crate) struct End {
     /// That sent.
     pub(crate) threads: usize,
     /// What speaks against the generator.
-    pub(crate) findings: Vec<Reason>,
+    pub(crate) findings: Vec<VerdictReason>,
 }
 
-impl End {
+impl IntervalsFooter {
     /// Of a run that is over.
-    pub(crate) fn of(outcome: &Outcome, judgement: &Judgement) -> Self {
+    pub(crate) fn of(outcome: &RunOutcome, judgement: &Judgement) -> Self {
         Self {
             scheduled: outcome.scheduled,
             duration: outcome.scheduled_for,
@@ -44,12 +44,12 @@ impl End {
 
 /// A file of intervals that is being written.
 #[derive(Debug)]
-pub(crate) struct Intervals {
+pub(crate) struct IntervalsWriter {
     out: BufWriter<File>,
     name: String,
 }
 
-impl Intervals {
+impl IntervalsWriter {
     /// Creates the file, or empties it.
     pub(crate) fn create(name: &str) -> anyhow::Result<Self> {
         let file = File::create(name).with_context(|| format!("cannot write {name}"))?;
@@ -57,17 +57,17 @@ impl Intervals {
     }
 
     /// Writes the line that comes first.
-    pub(crate) fn begin(&mut self, about: &About) -> anyhow::Result<()> {
+    pub(crate) fn begin(&mut self, about: &RunMetadata) -> anyhow::Result<()> {
         self.line(about)
     }
 
     /// Writes down what was measured.
-    pub(crate) fn add(&mut self, interval: &Interval) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, interval: &IntervalStats) -> anyhow::Result<()> {
         self.line(interval)
     }
 
     /// Writes the line that comes last.
-    pub(crate) fn end(&mut self, end: &End) -> anyhow::Result<()> {
+    pub(crate) fn end(&mut self, end: &IntervalsFooter) -> anyhow::Result<()> {
         self.line(end)
     }
 

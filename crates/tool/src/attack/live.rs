@@ -1,6 +1,6 @@
 //! What a person sees while an attack runs: a view that fills the terminal, or one plain line per second.
 //!
-//! The collector hands over a [`Row`] per second and never waits for this: the channel is bounded, a row that finds no
+//! The collector hands over a [`LiveRow`] per second and never waits for this: the channel is bounded, a row that finds no
 //! room is left out, and a thread of its own draws. The library makes rows of intervals, [`lines`] and [`view`] make text
 //! and cells of rows, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
 
@@ -21,67 +21,67 @@ use rustix::fs::{FileType, fstat};
 use rustix::process::{Signal, getpid, kill_process};
 use seawall_load::clock::Nanos;
 use seawall_load::control::Control;
-use seawall_load::engine::Plan;
-use seawall_load::interval::Interval;
-use seawall_load::rate::Rate;
-use seawall_load::rows::{Facts, History, Meter, Now, Row};
+use seawall_load::engine::RunPlan;
+use seawall_load::interval::IntervalStats;
+use seawall_load::rate::RequestRate;
+use seawall_load::rows::{LiveRow, LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
 
-use self::keys::Key;
+use self::keys::ViewKey;
 use self::screen::Screen;
-use self::view::Scene;
-use super::args::{Args, LiveMode, SummaryFormat};
+use self::view::LiveFrame;
+use super::args::{AttackArgs, LiveMode, SummaryFormat};
 use super::facts;
 use super::plan::results_on_stdout;
-use super::pods::Pods;
+use super::pods::PodTracker;
 
 /// Rows on their way to the thread that shows them.
 const ROWS: usize = 8;
 
 /// Where the run is shown, decided and checked before it begins.
-pub(crate) struct Stage {
-    facts: Facts,
-    show: Option<Show>,
+pub(crate) struct LiveSetup {
+    facts: RunInfo,
+    show: Option<LiveOutput>,
 }
 
-enum Show {
+enum LiveOutput {
     View(Screen),
     Lines,
 }
 
-impl Stage {
+impl LiveSetup {
     /// Decides where the run is shown.
     ///
     /// # Errors
     /// `--live view` without a terminal.
-    pub(crate) fn of(args: &Args, plan: &Plan) -> anyhow::Result<Self> {
+    pub(crate) fn of(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
         let show = match args.live {
             LiveMode::None => None,
-            LiveMode::Lines => Some(Show::Lines),
-            LiveMode::View => Some(Show::View(Screen::open().context("--live view")?)),
-            LiveMode::Auto => unasked(args),
+            LiveMode::Lines => Some(LiveOutput::Lines),
+            LiveMode::View => Some(LiveOutput::View(Screen::open().context("--live view")?)),
+            LiveMode::Auto => default_medium(args),
         };
         Ok(Self { facts: facts::of(args, plan), show })
     }
 
     /// Whether what shows the run has the terminal for itself.
     pub(crate) fn is_view(&self) -> bool {
-        matches!(self.show, Some(Show::View(_)))
+        matches!(self.show, Some(LiveOutput::View(_)))
     }
 
     /// Starts the thread that shows the run and its pods, if it is shown.
-    pub(crate) fn start(self, control: Control, pods: Pods) -> anyhow::Result<Option<Live>> {
+    pub(crate) fn start(self, control: Control, pods: PodTracker) -> anyhow::Result<Option<LiveDisplay>> {
         let Self { facts, show: Some(show) } = self else { return Ok(None) };
         let (sender, rows) = sync_channel(ROWS);
         let (end, hits) = (facts.end, facts.hits);
         let (steering, known) = (control.clone(), pods.clone());
         let show = move || match show {
-            Show::View(screen) => watch(screen, &facts, &steering, &known, &rows),
-            Show::Lines => print(&facts, &known, &rows),
+            LiveOutput::View(screen) => watch(screen, &facts, &steering, &known, &rows),
+            LiveOutput::Lines => print(&facts, &known, &rows),
         };
         let thread = std::thread::Builder::new().name("live".into()).spawn(show);
-        Ok(Some(Live {
+        Ok(Some(LiveDisplay {
             rows: Some(sender),
-            meter: Meter::default(),
+            meter: LiveRowBuilder::default(),
             end,
             hits,
             control,
@@ -93,7 +93,7 @@ impl Stage {
 
 /// Without a word from the user: the view where nobody else writes to the terminal, lines elsewhere, nothing where a
 /// program reads standard error.
-fn unasked(args: &Args) -> Option<Show> {
+fn default_medium(args: &AttackArgs) -> Option<LiveOutput> {
     if args.summary == Some(SummaryFormat::Json) && results_on_stdout(args) {
         return None;
     }
@@ -102,9 +102,9 @@ fn unasked(args: &Args) -> Option<Show> {
     let shares_terminal = is_pipe(&stdout()) || (args.lazy && stdin().is_terminal()) || args.page.is_some();
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if !stderr().is_terminal() || shares_terminal || dumb {
-        return Some(Show::Lines);
+        return Some(LiveOutput::Lines);
     }
-    Some(Screen::open().map_or(Show::Lines, Show::View))
+    Some(Screen::open().map_or(LiveOutput::Lines, LiveOutput::View))
 }
 
 fn is_pipe(file: &impl std::os::fd::AsFd) -> bool {
@@ -112,21 +112,21 @@ fn is_pipe(file: &impl std::os::fd::AsFd) -> bool {
 }
 
 /// A run that is being shown; dropping it gives the terminal back.
-pub(crate) struct Live {
-    rows: Option<SyncSender<Row>>,
-    meter: Meter,
+pub(crate) struct LiveDisplay {
+    rows: Option<SyncSender<LiveRow>>,
+    meter: LiveRowBuilder,
     end: Option<Nanos>,
     hits: Option<u64>,
     control: Control,
-    pods: Pods,
+    pods: PodTracker,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Live {
+impl LiveDisplay {
     /// Shows what was measured, once that is a second of it, if there is time to.
-    pub(crate) fn add(&mut self, interval: &Interval) {
+    pub(crate) fn add(&mut self, interval: &IntervalStats) {
         let due = |at| self.control.due_before(at, self.end, self.hits);
-        let row = self.meter.row(interval, Now::of(&self.control, self.end), due);
+        let row = self.meter.row(interval, RunStatus::of(&self.control, self.end), due);
         if let Some((rows, row)) = self.rows.as_ref().zip(row) {
             // No room: standard error or the terminal is not being read. The next row tells all that this one does of
             // the whole run.
@@ -135,41 +135,47 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveDisplay {
     fn drop(&mut self) {
         self.rows = None;
         // A thread that panicked has said so.
         self.thread.take().map(JoinHandle::join);
-        self.pods.speak();
+        self.pods.flush_messages();
     }
 }
 
 /// One line per second until the run ends.
-fn print(facts: &Facts, pods: &Pods, rows: &Receiver<Row>) {
+fn print(facts: &RunInfo, pods: &PodTracker, rows: &Receiver<LiveRow>) {
     for row in rows {
-        let told = pods.told(row.now.elapsed);
+        let told = pods.reporting_text(row.now.elapsed);
         // Standard error may be closed; the run goes on.
         let _ = writeln!(stderr(), "{}", lines::line(facts, &row, told.as_deref()));
     }
 }
 
 /// The view until the run ends, or until the terminal is gone.
-fn watch(mut screen: Screen, facts: &Facts, control: &Control, pods: &Pods, rows: &Receiver<Row>) {
-    let mut history = History::default();
-    let mut helm = Helm { control, steerable: facts.steerable, asked: None };
+fn watch(
+    mut screen: Screen,
+    facts: &RunInfo,
+    control: &Control,
+    pods: &PodTracker,
+    rows: &Receiver<LiveRow>,
+) {
+    let mut history = LiveRowHistory::default();
+    let mut helm = KeyControl { control, steerable: facts.steerable, requested_rate: None };
     // The senders come first; a view a moment late is none the worse.
     let _ = rustix::process::nice(10);
     if screen.enter().is_err() {
         return;
     }
     loop {
-        let now = Now::of(control, facts.end);
-        let scene = Scene { facts, history: &history, now, pods, steered: helm.asked.is_some() };
+        let now = RunStatus::of(control, facts.end);
+        let scene = LiveFrame { facts, history: &history, now, pods, steered: helm.requested_rate.is_some() };
         if screen.draw(|frame| view::draw(frame, &scene)).is_err() {
             return;
         }
         let Ok(keys) = screen.keys() else { return };
-        keys.into_iter().for_each(|key| helm.obey(key));
+        keys.into_iter().for_each(|key| helm.apply_key(key));
         loop {
             match rows.try_recv() {
                 Ok(row) => history.push(row),
@@ -181,19 +187,19 @@ fn watch(mut screen: Screen, facts: &Facts, control: &Control, pods: &Pods, rows
 }
 
 /// The keys' hand on the run.
-struct Helm<'a> {
+struct KeyControl<'a> {
     control: &'a Control,
     steerable: bool,
     /// The rate last asked for. A change takes a moment, and the next key must not start from the rate before it.
-    asked: Option<f64>,
+    requested_rate: Option<f64>,
 }
 
-impl Helm<'_> {
-    fn obey(&mut self, key: Key) {
+impl KeyControl<'_> {
+    fn apply_key(&mut self, key: ViewKey) {
         match key {
             // The same way as Ctrl-C, so that there is one way to end a run and one exit code for it.
-            Key::Quit => _ = kill_process(getpid(), Signal::INT),
-            Key::Scale(factor) => self.scale(factor),
+            ViewKey::Quit => _ = kill_process(getpid(), Signal::INT),
+            ViewKey::Scale(factor) => self.scale(factor),
         }
     }
 
@@ -202,10 +208,10 @@ impl Helm<'_> {
             return;
         }
         // A run that ends needs no rate.
-        let Some(rate) = self.asked.or_else(|| self.control.offered()) else { return };
-        let rate = Rate::from_per_second(rate * factor).filter(|_| !self.control.is_ending());
+        let Some(rate) = self.requested_rate.or_else(|| self.control.offered()) else { return };
+        let rate = RequestRate::from_per_second(rate * factor).filter(|_| !self.control.is_ending());
         if let Some(rate) = rate.filter(|&rate| self.control.set_rate(rate)) {
-            self.asked = Some(rate.per_second());
+            self.requested_rate = Some(rate.per_second());
         }
     }
 }

@@ -8,17 +8,17 @@ use std::io::BufWriter;
 
 use anyhow::Context as _;
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::interval::Interval;
+use seawall_load::interval::IntervalStats;
 use seawall_load::results::hdr;
 
 /// A log that is to be written. The file is there, or emptied, before anything is sent.
 #[derive(Debug)]
-pub(crate) struct Blank {
+pub(crate) struct PendingHdrLog {
     file: BufWriter<File>,
     name: String,
 }
 
-impl Blank {
+impl PendingHdrLog {
     /// Creates the file, or empties it.
     pub(crate) fn create(name: &str) -> anyhow::Result<Self> {
         let file = File::create(name).with_context(|| cannot_write(name))?;
@@ -26,11 +26,11 @@ impl Blank {
     }
 
     /// The log of a run that begins then, in nanoseconds since the Unix epoch.
-    pub(crate) fn start(self, unix_ns: i64) -> anyhow::Result<Log> {
+    pub(crate) fn start(self, unix_ns: i64) -> anyhow::Result<HdrLogFile> {
         let Self { file, name } = self;
-        let log =
-            hdr::Log::start(file, unix_ns as f64 / SECOND as f64).with_context(|| cannot_write(&name))?;
-        Ok(Log { log, name })
+        let log = hdr::HdrLogWriter::start(file, unix_ns as f64 / SECOND as f64)
+            .with_context(|| cannot_write(&name))?;
+        Ok(HdrLogFile { log, name })
     }
 }
 
@@ -40,22 +40,22 @@ fn cannot_write(name: &str) -> String {
 
 /// A log that is being written.
 #[derive(Debug)]
-pub(crate) struct Log {
-    log: hdr::Log<BufWriter<File>>,
+pub(crate) struct HdrLogFile {
+    log: hdr::HdrLogWriter<BufWriter<File>>,
     name: String,
 }
 
-impl Log {
+impl HdrLogFile {
     /// Writes down what was measured.
-    pub(crate) fn add(&mut self, interval: &Interval) -> anyhow::Result<()> {
-        let Interval { from, to, stats } = interval;
+    pub(crate) fn add(&mut self, interval: &IntervalStats) -> anyhow::Result<()> {
+        let IntervalStats { from, to, stats } = interval;
         let seconds = |nanos: Nanos| nanos as f64 / SECOND as f64;
         let (since, length) = (seconds(*from), seconds(to.saturating_sub(*from)));
-        let all = stats.all();
+        let all = stats.all_times();
         let measured = [("response", &all.response), ("service", &all.service), ("lag", &stats.lag)];
         measured
             .into_iter()
-            .try_for_each(|(tag, values)| self.log.add(tag, since, length, values.spread()))
+            .try_for_each(|(tag, values)| self.log.add(tag, since, length, values.distribution()))
             .and_then(|()| self.log.flush())
             .with_context(|| cannot_write(&self.name))
     }

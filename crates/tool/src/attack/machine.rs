@@ -4,21 +4,21 @@ use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
 use seawall_load::summary::Summary;
-use seawall_probe::{Finding, Grade};
+use seawall_probe::{FindingGrade, MachineFinding};
 use serde::Serialize;
 
-use super::about::About;
-use super::pods::Row;
+use super::about::RunMetadata;
+use super::pods::AttackPodStatus;
 
 /// What explains the figures and speaks against none of them, and what is not known.
-pub(crate) fn notes(findings: &[Finding]) -> String {
+pub(crate) fn notes(findings: &[MachineFinding]) -> String {
     let with = |grade| findings.iter().filter(move |finding| finding.grade == grade);
     let mut out = String::new();
-    for noted in with(Grade::Noted) {
+    for noted in with(FindingGrade::Noted) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "Note: {}", noted.text);
     }
-    for untested in with(Grade::Untested) {
+    for untested in with(FindingGrade::Untested) {
         let _ = writeln!(out, "Note: {} {}", untested.id, untested.text);
     }
     out
@@ -26,33 +26,33 @@ pub(crate) fn notes(findings: &[Finding]) -> String {
 
 /// The summary, with what the run was and every check of the machine, the passed ones included: who automates wants to know what was looked at.
 #[derive(Serialize)]
-pub(crate) struct Report<'a> {
+pub(crate) struct AttackReport<'a> {
     #[serde(flatten)]
-    pub(crate) about: &'a About,
+    pub(crate) about: &'a RunMetadata,
     #[serde(flatten)]
     pub(crate) judgement: &'a Judgement,
     #[serde(flatten)]
     pub(crate) summary: &'a Summary,
-    pub(crate) machine: &'a [Finding],
-    #[serde(skip_serializing_if = "<[Row]>::is_empty")]
-    pub(crate) pods: &'a [Row],
+    pub(crate) machine: &'a [MachineFinding],
+    #[serde(skip_serializing_if = "<[AttackPodStatus]>::is_empty")]
+    pub(crate) pods: &'a [AttackPodStatus],
 }
 
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::engine::Outcome;
-    use seawall_load::stats::Stats;
+    use seawall_load::engine::RunOutcome;
+    use seawall_load::stats::LoadStats;
 
     use super::*;
 
-    fn finding(id: &'static str, grade: Grade) -> Finding {
-        Finding { id, grade, measured: None, limit: None, unit: "", text: format!("text of {id}") }
+    fn finding(id: &'static str, grade: FindingGrade) -> MachineFinding {
+        MachineFinding { id, grade, measured: None, limit: None, unit: "", text: format!("text of {id}") }
     }
 
     /// A run of one second whose own figures are sound.
-    fn outcome() -> Outcome {
-        Outcome::of(Stats::default(), SECOND)
+    fn outcome() -> RunOutcome {
+        RunOutcome::from_stats(LoadStats::default(), SECOND)
     }
 
     #[test]
@@ -63,19 +63,25 @@ mod tests {
             let judgement = Judgement::new(&outcome, &summary, vec![finding("cpu-throttling", grade)], None);
             let [text, warnings] = [super::super::summary::text, super::super::summary::warnings]
                 .map(|say| say(&judgement, &summary).lines().next().unwrap_or_default().to_owned());
-            assert!(grade < Grade::Degraded || text == warnings, "with results on standard output as well");
+            assert!(
+                grade < FindingGrade::Degraded || text == warnings,
+                "with results on standard output as well"
+            );
             text
         };
-        assert!(first_line(Grade::Invalid).starts_with("GENERATOR LIMITED"));
-        assert!(first_line(Grade::Degraded).starts_with("GENERATOR DEGRADED"));
-        assert!(first_line(Grade::Noted).starts_with("Requests"));
-        assert!(first_line(Grade::Untested).starts_with("Requests"));
+        assert!(first_line(FindingGrade::Invalid).starts_with("GENERATOR LIMITED"));
+        assert!(first_line(FindingGrade::Degraded).starts_with("GENERATOR DEGRADED"));
+        assert!(first_line(FindingGrade::Noted).starts_with("Requests"));
+        assert!(first_line(FindingGrade::Untested).starts_with("Requests"));
     }
 
     #[test]
     fn what_was_not_tested_is_said() {
-        let findings =
-            [finding("cpu", Grade::Fine), finding("ports", Grade::Untested), finding("tcp", Grade::Noted)];
+        let findings = [
+            finding("cpu", FindingGrade::Fine),
+            finding("ports", FindingGrade::Untested),
+            finding("tcp", FindingGrade::Noted),
+        ];
         assert_eq!(notes(&findings), "Note: text of tcp\nNote: ports text of ports\n");
     }
 }

@@ -11,27 +11,27 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::bail;
-use seawall_fleet::fleet::{Begun, Fleet, NOTICE, News, What};
-use seawall_fleet::gather::{Gather, Gathered};
-use seawall_lab::carry::Carried;
+use seawall_fleet::fleet::{CHANGE_NOTICE, Fleet, PodUpdate, PodUpdateKind, StartedTrial};
+use seawall_fleet::gather::{IntervalMerger, MergedInterval};
+use seawall_lab::carry::TrialResult;
 use seawall_lab::judgement::Judgement;
 use seawall_lab::objective::Objectives;
-use seawall_lab::remote::load::Part;
+use seawall_lab::remote::load::LoadPartResult;
 use seawall_lab::selfcheck;
-use seawall_lab::verdict::{Reason, Verdict, worst};
+use seawall_lab::verdict::{GeneratorVerdict, VerdictReason, worst};
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::control::{Change, Control, Early, Elsewhere};
-use seawall_load::engine::{Load, Outcome};
-use seawall_load::interval::Interval;
-use seawall_load::stats::Stats;
+use seawall_load::control::{Control, RemoteCommand, RemoteControl, RunStopReason};
+use seawall_load::engine::{LoadSpec, RunOutcome};
+use seawall_load::interval::IntervalStats;
+use seawall_load::stats::LoadStats;
 use seawall_load::summary::Summary;
 
-use self::records::Records;
-use super::pods::{Pods, Row, Seen};
-use super::running::{self, Finished, Running};
-use crate::on::crew::Crew;
-use crate::on::{Ended, WhenPodFails};
-use crate::times::brief;
+use self::records::PodRecords;
+use super::pods::{AttackPodStatus, PodObservation, PodTracker};
+use super::running::{self, FinishedAttack, RunningAttack};
+use crate::on::crew::ReadyPods;
+use crate::on::{CleanupGuard, WhenPodFails};
+use crate::times::brief_time;
 
 /// Longest wait for news before it is looked whether anything is to be told.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -52,53 +52,53 @@ const LITTLE: f64 = 0.01;
 const APART: Nanos = 5_000_000;
 
 /// Pods of an attack.
-pub(super) type Senders = Fleet<(), Interval, Part>;
+pub(super) type AttackFleet = Fleet<(), IntervalStats, LoadPartResult>;
 
 /// An attack of many pods under way.
-pub(crate) struct Many {
-    crew: Senders,
-    run: Elsewhere,
-    changes: Receiver<Change>,
-    begun: Begun,
-    gather: Gather,
-    pods: Pods,
+pub(crate) struct DistributedAttack {
+    fleet: AttackFleet,
+    run: RemoteControl,
+    changes: Receiver<RemoteCommand>,
+    begun: StartedTrial,
+    gather: IntervalMerger,
+    pods: PodTracker,
     /// Of pods that tell them.
-    records: Option<Records>,
+    records: Option<PodRecords>,
     when_pod_fails: WhenPodFails,
     warm_up: Nanos,
     /// When nothing more is due, and after how many hits.
     end: Option<Nanos>,
     hits: Option<u64>,
     /// Pods that have told all, and ended before their load did.
-    cut: BTreeSet<usize>,
+    ended_early: BTreeSet<usize>,
     /// Those of them of which it is not known why.
-    unnamed: BTreeSet<usize>,
+    pods_without_reason: BTreeSet<usize>,
     /// From where to where somebody's share was missing, by pod.
     missing: BTreeMap<usize, Nanos>,
     /// Ends the pods, and what they were made of, when it is dropped.
-    _ended: Ended,
+    _ended: CleanupGuard,
 }
 
-impl Many {
+impl DistributedAttack {
     /// Has pods that are ready begin.
     pub(crate) fn begin(
-        crew: Crew<(), Interval, Part>,
-        load: &Load,
-        pods: Pods,
-        records: Option<Records>,
+        crew: ReadyPods<(), IntervalStats, LoadPartResult>,
+        load: &LoadSpec,
+        pods: PodTracker,
+        records: Option<PodRecords>,
         fails: WhenPodFails,
     ) -> anyhow::Result<Self> {
-        let Crew { fleet: mut crew, ended, .. } = crew;
-        let at = begins(&crew, load.start_at)?;
-        let begun = crew.begin_at(&(), at);
+        let ReadyPods { fleet: mut crew, cleanup: ended, .. } = crew;
+        let at = start_instant(&crew, load.start_at)?;
+        let begun = crew.start_at(&(), at);
         let (sender, changes) = channel();
-        let run = Elsewhere::new(load, crew.clock(), begun.at, nanos(NOTICE), sender);
+        let run = RemoteControl::new(load, crew.clock(), begun.at, nanos(CHANGE_NOTICE), sender);
         let end = load.ends();
         let hits = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
         pods.begin(&crew);
         Ok(Self {
-            gather: Gather::new(crew.size()),
-            crew,
+            gather: IntervalMerger::new(crew.size()),
+            fleet: crew,
             run,
             changes,
             begun,
@@ -108,8 +108,8 @@ impl Many {
             warm_up: nanos(load.warm_up),
             end,
             hits,
-            cut: BTreeSet::new(),
-            unnamed: BTreeSet::new(),
+            ended_early: BTreeSet::new(),
+            pods_without_reason: BTreeSet::new(),
             missing: BTreeMap::new(),
             _ended: ended,
         })
@@ -117,103 +117,109 @@ impl Many {
 
     /// The time of the run.
     fn now(&self) -> Nanos {
-        self.crew.now().saturating_sub(self.begun.at)
+        self.fleet.now().saturating_sub(self.begun.at)
     }
 
     fn forward(&self) {
         for change in self.changes.try_iter() {
             match change {
-                Change::Rate(rate, from) => self.crew.steer(&format!("rate {}", rate.exact()), from),
-                Change::Clients(clients) => self.crew.steer(&format!("concurrency {clients}"), self.now()),
-                Change::Pause(from) => self.crew.steer("pause", from),
-                Change::Resume(from) => self.crew.steer("resume", from),
-                Change::Drain | Change::Abort => self.crew.stop(),
+                RemoteCommand::Rate(rate, from) => {
+                    self.fleet.send_control(&format!("rate {}", rate.exact()), from)
+                }
+                RemoteCommand::Clients(clients) => {
+                    self.fleet.send_control(&format!("concurrency {clients}"), self.now())
+                }
+                RemoteCommand::Pause(from) => self.fleet.send_control("pause", from),
+                RemoteCommand::Resume(from) => self.fleet.send_control("resume", from),
+                RemoteCommand::Drain | RemoteCommand::Abort => self.fleet.stop(),
             }
         }
     }
 
     /// True if there is something that somebody should know at once.
-    fn learn(&mut self, News { pod, what, .. }: News<Interval, Part>) -> bool {
+    fn learn(&mut self, PodUpdate { pod, kind: what, .. }: PodUpdate<IntervalStats, LoadPartResult>) -> bool {
         let trial = self.begun.trial;
         match what {
-            What::Begun { trial: of, at, within } if of == trial => {
+            PodUpdateKind::Started { trial: of, at, within } if of == trial => {
                 let late = at.saturating_sub(self.begun.unix_ns);
-                self.pods.note(pod, Seen::Began { late, within })
+                self.pods.record(pod, PodObservation::Began { late, within })
             }
-            What::Part { trial: of, part, doubts } if of == trial => self.measured(pod, &part, doubts),
-            What::Done { trial: of, result } if of == trial => self.done(pod, result),
-            What::Gone(why) | What::Failed(why) => self.lost(pod, why),
-            What::Away(why) => self.pods.note(pod, Seen::Away(why)),
-            What::Records { trial: of, chunk } if of == trial => {
+            PodUpdateKind::Part { trial: of, part, doubts } if of == trial => {
+                self.measured(pod, &part, doubts)
+            }
+            PodUpdateKind::Done { trial: of, result } if of == trial => self.done(pod, result),
+            PodUpdateKind::Lost(why) | PodUpdateKind::Failed(why) => self.lost(pod, why),
+            PodUpdateKind::Unreachable(why) => self.pods.record(pod, PodObservation::Silent(why)),
+            PodUpdateKind::Records { trial: of, chunk } if of == trial => {
                 if let Some(records) = &mut self.records {
                     records.add(pod, &chunk);
                 }
                 false
             }
-            What::Records { .. }
-            | What::Ready
-            | What::Begun { .. }
-            | What::Part { .. }
-            | What::Done { .. } => false,
+            PodUpdateKind::Records { .. }
+            | PodUpdateKind::Ready
+            | PodUpdateKind::Started { .. }
+            | PodUpdateKind::Part { .. }
+            | PodUpdateKind::Done { .. } => false,
         }
     }
 
-    fn measured(&mut self, pod: usize, part: &Interval, doubts: Vec<String>) -> bool {
+    fn measured(&mut self, pod: usize, part: &IntervalStats, doubts: Vec<String>) -> bool {
         match self.gather.add(pod, part) {
-            Ok(()) => self.pods.note(pod, Seen::Measured { interval: part, doubts }),
+            Ok(()) => self.pods.record(pod, PodObservation::Measured { interval: part, doubts }),
             Err(gap) => self.lost(pod, format!("what it tells has a hole: {gap}")),
         }
     }
 
     /// A pod has come to its end: that of its schedule, or one that it was told of, or one that somebody else has made. An evicted one tells
     /// all that it has measured, and its share is missing from then on.
-    fn done(&mut self, pod: usize, part: Part) -> bool {
+    fn done(&mut self, pod: usize, part: LoadPartResult) -> bool {
         let early = part.early.filter(|_| self.run.ended().is_none());
         let at = self.now();
         if early.is_none() {
-            self.gather.over(pod);
+            self.gather.mark_finished(pod);
         }
-        let is_news = self.pods.note(pod, Seen::Done(Box::new(part)));
+        let is_news = self.pods.record(pod, PodObservation::Done(Box::new(part)));
         if early.is_none() {
             return is_news;
         }
-        self.cut.insert(pod);
-        self.unnamed.insert(pod);
+        self.ended_early.insert(pod);
+        self.pods_without_reason.insert(pod);
         self.gone(pod, "ended before its load did".into(), at)
     }
 
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.
     fn lost(&mut self, pod: usize, why: String) -> bool {
-        if self.pods.is_done(pod) && !self.cut.contains(&pod) {
+        if self.pods.is_done(pod) && !self.ended_early.contains(&pod) {
             return false;
         }
-        self.unnamed.remove(&pod);
+        self.pods_without_reason.remove(&pod);
         let at = self.now();
         self.gone(pod, why, at)
     }
 
     fn gone(&mut self, pod: usize, why: String, at: Nanos) -> bool {
-        self.gather.gone(pod);
+        self.gather.mark_lost(pod);
         if self.when_pod_fails == WhenPodFails::End {
-            self.run.steer().drain();
+            self.run.control().drain();
         }
-        self.pods.note(pod, Seen::Gone { why, at })
+        self.pods.record(pod, PodObservation::Gone { why, at })
     }
 
     /// Pods that have not begun long after they were to have no part in it any more.
-    fn miss(&mut self) {
+    fn drop_unstarted_pods(&mut self) {
         for row in self.pods.rows().iter().filter(|row| row.began.is_none() && row.gone.is_none()) {
             self.lost(row.index, "it did not begin when it was to".into());
         }
     }
 
-    fn told(&mut self, gathered: &Gathered) {
-        let Interval { from, to, stats } = &gathered.interval;
-        for &pod in &gathered.missing {
+    fn publish_interval(&mut self, gathered: &MergedInterval) {
+        let IntervalStats { from, to, stats } = &gathered.interval;
+        for &pod in &gathered.missing_pods {
             *self.missing.entry(pod).or_default() += to - from;
-            self.pods.note(pod, Seen::Missing { from: *from, to: *to });
+            self.pods.record(pod, PodObservation::Missing { from: *from, to: *to });
         }
-        let total = self.gather.so_far();
+        let total = self.gather.running_total();
         let (done, good) = (total.done, total.good());
         let in_flight = usize::try_from(stats.in_flight_peak).unwrap_or(usize::MAX);
         let opened = usize::try_from(total.connections).unwrap_or(usize::MAX);
@@ -222,30 +228,30 @@ impl Many {
 
     /// Hits that the whole schedule made due, of which any were counted; none in a closed loop.
     fn scheduled(&self) -> Option<u64> {
-        let control = self.run.steer();
+        let control = self.run.control();
         let due = |at| control.due_before(at, self.end, self.hits);
-        let all = due(self.end.unwrap_or_else(|| self.gather.told()))?;
+        let all = due(self.end.unwrap_or_else(|| self.gather.merged_until()))?;
         Some(all.saturating_sub(due(self.warm_up)?))
     }
 
-    fn outcome(&self) -> Outcome {
-        let parts: Vec<Part> = self.pods.parts().collect();
-        let is_whole = parts.len() == self.crew.size();
+    fn outcome(&self) -> RunOutcome {
+        let parts: Vec<LoadPartResult> = self.pods.parts().collect();
+        let is_whole = parts.len() == self.fleet.size();
         let total = if is_whole { sum(&parts) } else { self.gather.total() };
-        let most = |of: fn(&Part) -> Nanos| parts.iter().map(of).max();
+        let most = |of: fn(&LoadPartResult) -> Nanos| parts.iter().map(of).max();
         let is_short = self.pods.rows().iter().any(|row| row.gone.is_some());
         let counted = self.planned().saturating_sub(self.warm_up);
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
         let early = self.run.ended().map(|(_, why)| why);
-        Outcome {
-            scheduled: if is_whole && self.cut.is_empty() { scheduled } else { self.scheduled() },
+        RunOutcome {
+            scheduled: if is_whole && self.ended_early.is_empty() { scheduled } else { self.scheduled() },
             began_unix_ns: self.begun.unix_ns,
             scheduled_for: most(|part| part.scheduled_for).filter(|_| !is_short).unwrap_or(counted),
             elapsed: most(|part| part.elapsed).unwrap_or(0).max(if is_short { counted } else { 0 }),
             threads: parts.iter().map(|part| part.threads).sum::<usize>().max(1),
             written: Ok(parts.iter().map(|part| part.records).sum()),
-            early,
-            ..Outcome::of(total, counted)
+            stop_reason: early,
+            ..RunOutcome::from_stats(total, counted)
         }
     }
 
@@ -253,11 +259,11 @@ impl Many {
     fn planned(&self) -> Nanos {
         let ended = self.run.ended().map(|(at, _)| at);
         let until = [ended, self.end].into_iter().flatten().min();
-        until.unwrap_or_else(|| self.gather.told()).max(1)
+        until.unwrap_or_else(|| self.gather.merged_until()).max(1)
     }
 
     /// For how much of that a pod's share is missing.
-    fn lacks(&self, row: &Row) -> Nanos {
+    fn lacks(&self, row: &AttackPodStatus) -> Nanos {
         let planned = self.planned();
         match row.gone {
             Some(_) => planned.saturating_sub(row.to),
@@ -267,50 +273,58 @@ impl Many {
 
     /// The same as a share of the whole load.
     fn share(&self, lacks: Nanos) -> f64 {
-        lacks as f64 / self.planned() as f64 / self.crew.size() as f64
+        lacks as f64 / self.planned() as f64 / self.fleet.size() as f64
     }
 
     /// What speaks against this load: of the whole, and of each pod.
-    fn reasons(&self, outcome: &Outcome) -> Vec<Reason> {
+    fn reasons(&self, outcome: &RunOutcome) -> Vec<VerdictReason> {
         let rows = self.pods.rows();
         let whole = selfcheck::of_run(outcome).into_iter().chain(self.short(&rows));
-        whole.chain(rows.iter().flat_map(|row| self.against(row))).collect()
+        whole.chain(rows.iter().flat_map(|row| self.reasons_of_pod(row))).collect()
     }
 
     /// What all pods together did not send, or did not tell in time. Of hundreds of pods none is much by itself.
-    fn short(&self, rows: &[Row]) -> Option<Reason> {
+    fn short(&self, rows: &[AttackPodStatus]) -> Option<VerdictReason> {
         let lacking: Vec<Nanos> = rows.iter().map(|row| self.lacks(row)).collect();
         let is_lost = rows.iter().any(|row| row.gone.is_some());
         let share: f64 = lacking.iter().map(|lacks| self.share(*lacks)).sum();
         let pods = rows.iter().zip(&lacking).filter(|(row, lacks)| **lacks > 0 || row.gone.is_some()).count();
         let ends = is_lost && self.when_pod_fails == WhenPodFails::End;
-        let verdict = if share > LITTLE || ends { Verdict::GeneratorLimited } else { Verdict::Degraded };
+        let verdict = if share > LITTLE || ends {
+            GeneratorVerdict::GeneratorLimited
+        } else {
+            GeneratorVerdict::Degraded
+        };
         let text = format!(
             "{:.1} % of the load is missing: {pods} of {} pods were gone or late",
             100.0 * share,
             rows.len()
         );
-        (pods > 0).then(|| Reason::new("pods", verdict, text))
+        (pods > 0).then(|| VerdictReason::new("pods", verdict, text))
     }
 
-    fn against(&self, row: &Row) -> Vec<Reason> {
-        let mut reasons: Vec<Reason> = row
+    fn reasons_of_pod(&self, row: &AttackPodStatus) -> Vec<VerdictReason> {
+        let mut reasons: Vec<VerdictReason> = row
             .findings
             .iter()
-            .map(|found| Reason { measured: format!("{}: {}", row.name, found.measured), ..found.clone() })
+            .map(|found| VerdictReason {
+                measured: format!("{}: {}", row.name, found.measured),
+                ..found.clone()
+            })
             .collect();
         let missing = self.lacks(row);
         let share = self.share(missing);
-        let verdict = if share > LITTLE { Verdict::GeneratorLimited } else { Verdict::Degraded };
+        let verdict =
+            if share > LITTLE { GeneratorVerdict::GeneratorLimited } else { GeneratorVerdict::Degraded };
         let lacks = format!("{:.1} % of the load", 100.0 * share);
         match &row.gone {
             Some(gone) => {
                 let text = format!("{}: {gone}; {lacks} is missing", row.name);
-                reasons.push(Reason::new("pod-gone", verdict, text));
+                reasons.push(VerdictReason::new("pod-gone", verdict, text));
             }
             None if missing > 0 => {
-                let text = format!("{}: told nothing in time for {}, {lacks}", row.name, brief(missing));
-                reasons.push(Reason::new("pod-late", verdict, text));
+                let text = format!("{}: told nothing in time for {}, {lacks}", row.name, brief_time(missing));
+                reasons.push(VerdictReason::new("pod-late", verdict, text));
             }
             None => {}
         }
@@ -320,18 +334,18 @@ impl Many {
             let text = format!(
                 "{}: began {} {side} the instant that was agreed on, give or take {}",
                 row.name,
-                brief(late.unsigned_abs()),
-                brief(within)
+                brief_time(late.unsigned_abs()),
+                brief_time(within)
             );
-            reasons.push(Reason::new("pod-start", Verdict::Degraded, text));
+            reasons.push(VerdictReason::new("pod-start", GeneratorVerdict::Degraded, text));
         }
         reasons
     }
 }
 
 /// When the run is to begin, by the wire's clock: at that instant, in Unix nanoseconds, or as soon as pods can.
-fn begins(crew: &Senders, start_at: Option<i64>) -> anyhow::Result<Nanos> {
-    let soonest = crew.soonest();
+fn start_instant(crew: &AttackFleet, start_at: Option<i64>) -> anyhow::Result<Nanos> {
+    let soonest = crew.earliest_start();
     let Some(at) = start_at else { return Ok(soonest.saturating_add(CALM)) };
     let before = crew.clock().unix_ns(soonest);
     match u64::try_from(at.saturating_sub(before)) {
@@ -343,30 +357,30 @@ fn begins(crew: &Senders, start_at: Option<i64>) -> anyhow::Result<Nanos> {
     }
 }
 
-fn sum(parts: &[Part]) -> Stats {
-    let mut total = Stats::default();
-    parts.iter().for_each(|part| total.beside(&part.total.stats));
+fn sum(parts: &[LoadPartResult]) -> LoadStats {
+    let mut total = LoadStats::default();
+    parts.iter().for_each(|part| total.merge_concurrent(&part.total.stats));
     total
 }
 
-impl Running for Many {
-    fn steer(&self) -> Control {
-        self.run.steer()
+impl RunningAttack for DistributedAttack {
+    fn control(&self) -> Control {
+        self.run.control()
     }
 
     fn began_unix_ns(&self) -> i64 {
         self.begun.unix_ns
     }
 
-    fn pods(&self) -> Pods {
+    fn pods(&self) -> PodTracker {
         self.pods.clone()
     }
 
-    fn watch(&mut self, each: &mut dyn FnMut(running::News<'_>)) {
+    fn watch(&mut self, each: &mut dyn FnMut(running::RunUpdate<'_>)) {
         let (mut looked, mut has_missed) = (0, false);
         while !self.gather.is_over() {
             self.forward();
-            let news = self.crew.next(PATIENCE).is_some_and(|news| self.learn(news));
+            let news = self.fleet.next(PATIENCE).is_some_and(|news| self.learn(news));
             let now = self.now();
             // Of a thousand pods each line is news, and being late is no matter of milliseconds.
             let is_time = now.saturating_sub(looked) >= nanos(PATIENCE);
@@ -374,33 +388,33 @@ impl Running for Many {
                 looked = now;
             }
             if now > BEGUN && !std::mem::replace(&mut has_missed, true) {
-                self.miss();
+                self.drop_unstarted_pods();
             }
-            if news | (is_time && self.pods.look(now)) {
-                each(running::News::Pods);
+            if news | (is_time && self.pods.check_lateness(now)) {
+                each(running::RunUpdate::PodsChanged);
             }
             while let Some(gathered) = self.gather.next(self.now()) {
-                self.told(&gathered);
-                each(running::News::Measured(&gathered.interval));
+                self.publish_interval(&gathered);
+                each(running::RunUpdate::Measured(&gathered.interval));
             }
         }
-        self.run.over();
-        self.crew.leave();
+        self.run.mark_over();
+        self.fleet.shut_down();
         // Why somebody else had a pod end is known a moment after its last words.
         let by = self.now().saturating_add(REASONS);
-        while !self.unnamed.is_empty() && self.now() < by {
-            let news = self.crew.next(PATIENCE);
+        while !self.pods_without_reason.is_empty() && self.now() < by {
+            let news = self.fleet.next(PATIENCE);
             news.into_iter().for_each(|news| _ = self.learn(news));
         }
     }
 
-    fn finish(mut self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
+    fn finish(mut self: Box<Self>, objectives: Option<&Objectives>) -> FinishedAttack {
         let mut outcome = self.outcome();
-        let mut mistakes: Vec<_> = self.pods.rows().iter().flat_map(Row::mistakes).collect();
+        let mut mistakes: Vec<_> = self.pods.rows().iter().flat_map(AttackPodStatus::mistakes).collect();
         if let Some(records) = self.records.take() {
             let gone: BTreeSet<_> =
                 self.pods.rows().iter().filter(|row| row.gone.is_some()).map(|row| row.index).collect();
-            let (written, missing) = records.write(|pod| self.crew.name(pod).to_owned(), &gone);
+            let (written, missing) = records.write(|pod| self.fleet.name(pod).to_owned(), &gone);
             outcome.written = written;
             mistakes.extend(missing);
         }
@@ -409,9 +423,9 @@ impl Running for Many {
         let missed = objectives.map(|objectives| objectives.missed(&summary)).unwrap_or_default();
         let judgement = Judgement { verdict: worst(&reasons), reasons, machine: Vec::new(), missed };
         if self.when_pod_fails == WhenPodFails::End && self.pods.rows().iter().any(|row| row.gone.is_some()) {
-            outcome.early.get_or_insert(Early::Commanded);
+            outcome.stop_reason.get_or_insert(RunStopReason::Commanded);
         }
         let pods = self.pods.rows();
-        Finished { carried: Carried { outcome, summary, judgement }, pods, mistakes }
+        FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes }
     }
 }

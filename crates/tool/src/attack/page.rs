@@ -1,121 +1,121 @@
 //! `--page` of an attack: the page of `seawall report` while the run goes on, and its buttons.
 //!
-//! [`Page`] is where intervals go: handed to the page's thread without waiting, joined while there is no room for them, so that a
-//! page may be late and is never wrong. [`Shown`] lives in that thread: it makes of intervals what `report` makes of a file of
+//! [`AttackPage`] is where intervals go: handed to the page's thread without waiting, joined while there is no room for them, so that a
+//! page may be late and is never wrong. [`AttackPageContent`] lives in that thread: it makes of intervals what `report` makes of a file of
 //! them, and the buttons' commands are those of `--control`.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::interval::Interval;
-use seawall_load::outcome::{Outcome, handed_out};
-use seawall_load::rows::{Facts, Meter, Now, Quantiles, Row};
+use seawall_load::interval::IntervalStats;
+use seawall_load::outcome::{RunOutcome, handed_out};
+use seawall_load::rows::{LiveRow, LiveRowBuilder, Quantiles, RunInfo, RunStatus};
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
-use super::helm::Hand;
-use super::intervals::End;
-use super::pods::Pods;
-use crate::page::{Content, Feed, Site};
-use crate::report::html::{self, Data};
-use crate::report::intervals::drawn::{self, Rows};
-use crate::report::series::{POINTS, Series};
+use super::helm::CommandHandler;
+use super::intervals::IntervalsFooter;
+use super::pods::PodTracker;
+use crate::page::{PageContent, PageFeed, PageServer};
+use crate::report::html::{self, ReportPageData};
+use crate::report::intervals::drawn::{self, IntervalRows};
+use crate::report::series::{POINTS, RunSeries};
 use crate::report::words;
 
 /// A run that is being shown; dropping it ends the page.
-pub(super) struct Page {
+pub(super) struct AttackPage {
     /// What the page was not told yet.
-    pending: Interval,
-    feed: Feed<News>,
+    pending: IntervalStats,
+    feed: PageFeed<AttackPageUpdate>,
 }
 
-impl Page {
+impl AttackPage {
     /// Serves the page, and says where.
     ///
     /// # Errors
-    /// As [`Site::open`].
-    pub(super) fn start(site: Site, shown: Shown) -> anyhow::Result<Self> {
-        Ok(Self { pending: Interval::default(), feed: site.open(shown)? })
+    /// As [`PageServer::open`].
+    pub(super) fn start(site: PageServer, shown: AttackPageContent) -> anyhow::Result<Self> {
+        Ok(Self { pending: IntervalStats::default(), feed: site.open(shown)? })
     }
 
     /// Shows what was measured, once that is a second of it and the page has room.
-    pub(super) fn add(&mut self, interval: &Interval) {
+    pub(super) fn add(&mut self, interval: &IntervalStats) {
         self.pending.to = interval.to;
         self.pending.stats.add(&interval.stats);
         if self.pending.to.saturating_sub(self.pending.from) < SECOND {
             return;
         }
-        let next = Interval { from: self.pending.to, to: self.pending.to, ..Interval::default() };
-        let news = News::Measured(Box::new(std::mem::replace(&mut self.pending, next)));
-        if let Err(News::Measured(interval)) = self.feed.offer(news) {
+        let next = IntervalStats { from: self.pending.to, to: self.pending.to, ..IntervalStats::default() };
+        let news = AttackPageUpdate::Measured(Box::new(std::mem::replace(&mut self.pending, next)));
+        if let Err(AttackPageUpdate::Measured(interval)) = self.feed.try_send(news) {
             self.pending = *interval;
         }
     }
 
     /// Something of its pods is new. Where there is no room for that, there is news that show it as well.
-    pub(super) fn changed(&self) {
-        let _ = self.feed.offer(News::Changed);
+    pub(super) fn notify_pods_changed(&self) {
+        let _ = self.feed.try_send(AttackPageUpdate::PodsChanged);
     }
 
     /// Shows how it ended and what is to be said of it; an open page has a moment to hear that.
-    pub(super) fn end(self, end: End, warnings: String) {
-        self.feed.last(News::Over(Box::new(self.pending), end, warnings));
+    pub(super) fn end(self, end: IntervalsFooter, warnings: String) {
+        self.feed.finish(AttackPageUpdate::Over(Box::new(self.pending), end, warnings));
     }
 }
 
 /// What the page's thread is told.
-pub(super) enum News {
+pub(super) enum AttackPageUpdate {
     /// What was measured next.
-    Measured(Box<Interval>),
+    Measured(Box<IntervalStats>),
     /// Nothing, but its pods are others than they were.
-    Changed,
+    PodsChanged,
     /// The rest, how it ended, and what is to be said of that.
-    Over(Box<Interval>, End, String),
+    Over(Box<IntervalStats>, IntervalsFooter, String),
 }
 
 /// A run as its page shows it.
-pub(super) struct Shown {
-    facts: Facts,
+pub(super) struct AttackPageContent {
+    facts: RunInfo,
     subtitle: String,
-    hand: Hand,
-    pods: Pods,
-    rows: Rows,
-    whole: Interval,
-    meter: Meter,
+    hand: CommandHandler,
+    pods: PodTracker,
+    rows: IntervalRows,
+    whole: IntervalStats,
+    meter: LiveRowBuilder,
     /// The last second.
-    row: Option<Row>,
-    over: Option<(End, String)>,
+    row: Option<LiveRow>,
+    over: Option<(IntervalsFooter, String)>,
 }
 
 const TITLE: &str = "Load report";
 
-impl Shown {
+impl AttackPageContent {
     /// Of a run that begins.
-    pub(super) fn new(facts: Facts, start: Option<&str>, hand: Hand, pods: Pods) -> Self {
+    pub(super) fn new(facts: RunInfo, start: Option<&str>, hand: CommandHandler, pods: PodTracker) -> Self {
         let started = start.map_or_else(String::new, |start| format!("Started {start}. "));
         Self {
             subtitle: format!("{started}{}, {}", without_password(&facts.target), facts.load),
             facts,
             hand,
             pods,
-            rows: Rows::new(POINTS),
-            whole: Interval::default(),
-            meter: Meter::default(),
+            rows: IntervalRows::new(POINTS),
+            whole: IntervalStats::default(),
+            meter: LiveRowBuilder::default(),
             row: None,
             over: None,
         }
     }
 
-    fn add(&mut self, interval: &Interval) {
+    fn add(&mut self, interval: &IntervalStats) {
         let (control, facts) = (&self.hand.control, &self.facts);
         let due = |at| control.due_before(at, facts.end, facts.hits);
         let between = due(interval.to).zip(due(interval.from));
         self.rows.add(interval, between.map(|(to, from)| to.saturating_sub(from)));
-        self.row = self.meter.row(interval, Now::of(control, facts.end), due).or(self.row.take());
+        self.row = self.meter.row(interval, RunStatus::of(control, facts.end), due).or(self.row.take());
         self.whole.to = interval.to;
         self.whole.stats.add(&interval.stats);
     }
 
     /// The run so far; none before anything was counted.
-    fn series(&self) -> Option<Series> {
+    fn series(&self) -> Option<RunSeries> {
         let warm_up = self.facts.warm_up;
         (self.whole.to > warm_up || self.over.is_some()).then(|| {
             let outcome = self.outcome();
@@ -129,14 +129,14 @@ impl Shown {
     }
 
     /// What the run came to; while it goes on as if it ended now, and what was handed out had been all that was due.
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> RunOutcome {
         let total = self.whole.stats.clone();
         if let Some((end, _)) = &self.over {
             let (scheduled, elapsed, threads) = (end.scheduled, end.elapsed, end.threads);
-            return Outcome { scheduled, elapsed, threads, ..Outcome::of(total, end.duration) };
+            return RunOutcome { scheduled, elapsed, threads, ..RunOutcome::from_stats(total, end.duration) };
         }
         let scheduled = self.facts.open.then(|| handed_out(&total));
-        Outcome { scheduled, ..Outcome::of(total, self.counted()) }
+        RunOutcome { scheduled, ..RunOutcome::from_stats(total, self.counted()) }
     }
 
     /// For how long was counted so far.
@@ -145,8 +145,8 @@ impl Shown {
     }
 
     /// What waits for an answer, or to be sent, has not failed, and what is due is known while the run goes on.
-    fn correct(&self, series: &mut Series, outcome: &Outcome) {
-        let Facts { end, hits, warm_up, .. } = self.facts;
+    fn correct(&self, series: &mut RunSeries, outcome: &RunOutcome) {
+        let RunInfo { end, hits, warm_up, .. } = self.facts;
         let due = |at| self.hand.control.due_before(at, end, hits);
         let figures = &mut series.figures;
         if let Some((now, before)) = due(self.whole.to).zip(due(warm_up)) {
@@ -161,11 +161,13 @@ impl Shown {
     fn shown<T>(
         &self,
         note: Option<&str>,
-        then: impl FnOnce(Data<'_>) -> anyhow::Result<T>,
+        then: impl FnOnce(ReportPageData<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let runs: Vec<_> = self.series().into_iter().collect();
-        let pods = self.pods.drawn(self.hand.control.elapsed(), self.facts.warm_up);
-        then(Data::of(TITLE, self.subtitle.clone(), note, &runs, &words::of_a_run()).pods(pods))
+        let pods = self.pods.to_table(self.hand.control.elapsed(), self.facts.warm_up);
+        then(
+            ReportPageData::of(TITLE, self.subtitle.clone(), note, &runs, &words::of_a_run()).with_pods(pods),
+        )
     }
 
     /// What is to be said of the run before its figures.
@@ -177,7 +179,7 @@ impl Shown {
 /// How it stands, and what can be done about it; times in nanoseconds but where it says seconds.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Live<'a> {
+struct AttackStatus<'a> {
     /// running, paused, ending or over.
     state: &'static str,
     /// Seconds.
@@ -198,7 +200,7 @@ struct Live<'a> {
     in_flight: usize,
     most_in_flight: usize,
     connections: usize,
-    last: Option<Last>,
+    last: Option<LastSecond>,
     /// Of a run that is over, the report that works offline: there is nobody left to ask for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -207,7 +209,7 @@ struct Live<'a> {
 /// The last second.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Last {
+struct LastSecond {
     offered: Option<f64>,
     achieved: f64,
     good: f64,
@@ -219,8 +221,8 @@ struct Last {
     failed: u64,
 }
 
-impl From<&Row> for Last {
-    fn from(row: &Row) -> Self {
+impl From<&LiveRow> for LastSecond {
+    fn from(row: &LiveRow) -> Self {
         let known = |times: &Quantiles, value| (times.count > 0).then_some(value);
         let (response, lag) = (&row.second.response, &row.second.lag);
         Self {
@@ -235,12 +237,12 @@ impl From<&Row> for Last {
     }
 }
 
-impl Shown {
-    fn live(&self) -> anyhow::Result<Live<'_>> {
+impl AttackPageContent {
+    fn live(&self) -> anyhow::Result<AttackStatus<'_>> {
         let (control, facts) = (&self.hand.control, &self.facts);
-        let now = Now::of(control, facts.end);
+        let now = RunStatus::of(control, facts.end);
         let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
-        Ok(Live {
+        Ok(AttackStatus {
             state: self.state(),
             elapsed: seconds(now.elapsed),
             end: facts.end.map(seconds),
@@ -253,7 +255,7 @@ impl Shown {
             in_flight: now.in_flight,
             most_in_flight: facts.in_flight,
             connections: now.connections,
-            last: self.row.as_ref().map(Last::from),
+            last: self.row.as_ref().map(LastSecond::from),
             file: if self.is_final() { self.report()? } else { None },
         })
     }
@@ -268,14 +270,14 @@ impl Shown {
     }
 }
 
-impl Content for Shown {
-    type News = News;
+impl PageContent for AttackPageContent {
+    type News = AttackPageUpdate;
 
-    fn take(&mut self, news: News) {
+    fn update(&mut self, news: AttackPageUpdate) {
         match news {
-            News::Measured(interval) => self.add(&interval),
-            News::Changed => {}
-            News::Over(rest, end, warnings) => {
+            AttackPageUpdate::Measured(interval) => self.add(&interval),
+            AttackPageUpdate::PodsChanged => {}
+            AttackPageUpdate::Over(rest, end, warnings) => {
                 if rest.to > rest.from {
                     self.add(&rest);
                 }
@@ -290,12 +292,12 @@ impl Content for Shown {
 
     fn page(&self) -> anyhow::Result<String> {
         let live = serde_json::to_value(self.live()?)?;
-        self.shown(self.note(), |data| html::live_page(&data.live(live)))
+        self.shown(self.note(), |data| html::live_page(&data.with_live(live)))
     }
 
     fn event(&self) -> anyhow::Result<String> {
         let live = serde_json::to_value(self.live()?)?;
-        self.shown(self.note(), |data| Ok(serde_json::to_string(&data.live(live))?))
+        self.shown(self.note(), |data| Ok(serde_json::to_string(&data.with_live(live))?))
     }
 
     fn report(&self) -> anyhow::Result<Option<String>> {
@@ -307,8 +309,8 @@ impl Content for Shown {
         self.shown(note, |data| html::page(TITLE, &data)).map(Some)
     }
 
-    fn obey(&self, line: &str) -> String {
-        self.hand.obey(line)
+    fn run_command(&self, line: &str) -> String {
+        self.hand.run_command(line)
     }
 }
 

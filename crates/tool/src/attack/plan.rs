@@ -6,57 +6,64 @@ use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_lab::means::{self, MOST_IN_FLIGHT, OTHER_FILES, Spread};
+use seawall_lab::means::{self, ConnectionPlan, MOST_IN_FLIGHT, OTHER_FILES};
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::engine::{GRACE, InFlight, Load, Plan, Results, Setup, Travel};
-use seawall_load::files::Files;
+use seawall_load::engine::{
+    DEFAULT_GRACE, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions,
+};
+use seawall_load::files::InputFiles;
 use seawall_load::profile;
-use seawall_load::rate::Pace;
-use seawall_load::request::Style;
-use seawall_load::results::Format;
-use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
+use seawall_load::rate::RateSetting;
+use seawall_load::request::RequestFraming;
+use seawall_load::results::ResultFormat;
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleSlice, StopCondition};
 use seawall_load::shard;
-use seawall_load::supply::Source;
+use seawall_load::supply::RequestSource;
 use seawall_load::target::header;
 
-use super::aim::{Aim, Waits};
-use super::args::{self, Args, WhenBusy};
+use super::aim::{RequestLimits, TargetFlags};
+use super::args::{self, AttackArgs, WhenBusyFlag};
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
-pub(crate) fn plan(args: &Args, cpus: usize, files: &Files, pods: u64) -> anyhow::Result<Plan> {
+pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64) -> anyhow::Result<RunPlan> {
     check(args)?;
     let arrivals = arrivals(args, files)?;
     let style = args.travel.style(args.chunked)?;
-    let waits = Waits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
-    let mut travel = args.travel.engine(waits, &style, files)?;
+    let waits = RequestLimits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
+    let mut travel = args.travel.to_transport_options(waits, &style, files)?;
     let source = source(args, &style, files)?;
     let in_flight = in_flight(args, &source, &mut travel, pods)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
-    let setup =
-        Setup { source, travel, style, threads, spin: args.spin.unwrap_or_else(|| means::spin(threads)) };
-    let load = Load {
+    let setup = SessionSetup {
+        source,
+        transport: travel,
+        framing: style,
+        threads,
+        spin: args.spin.unwrap_or_else(|| means::max_spin(threads)),
+    };
+    let load = LoadSpec {
         name: args.name.clone(),
         arrivals,
         slice: args.slice,
         start_at: args.start_at.map(|start| start.0),
         until: until(args),
-        errors: args.max_errors.map(|most| most.0),
+        error_budget: args.max_errors.map(|most| most.0),
         in_flight,
         // Clients of ab and vegeta ask again at once, whatever they were told.
-        pause: Duration::ZERO,
+        failure_pause: Duration::ZERO,
         warm_up: args.warm_up,
-        grace: GRACE,
-        patience: None,
+        grace: DEFAULT_GRACE,
+        drain_timeout: None,
         by_outcome: !args.prometheus_addr.is_empty(),
-        evidence: args.evidence,
-        by_hit: false,
-        cadence: args.cadence.0,
+        samples_per_outcome: args.evidence,
+        per_request_outcomes: false,
+        interval: args.cadence.0,
     };
-    Ok(Plan { setup, load })
+    Ok(RunPlan { setup, load })
 }
 
 /// What no single flag can know. All of it is said at once.
-fn check(args: &Args) -> anyhow::Result<()> {
+fn check(args: &AttackArgs) -> anyhow::Result<()> {
     let mut mistakes: Vec<String> =
         args.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
     let mut refuse = |wrong: bool, text: &str| {
@@ -66,20 +73,21 @@ fn check(args: &Args) -> anyhow::Result<()> {
     };
     let unbounded = args.max_workers == u64::MAX && args.concurrency.is_none();
     refuse(
-        args.rate == Pace::Unlimited && args.profile.is_none() && unbounded,
+        args.rate == RateSetting::Unlimited && args.profile.is_none() && unbounded,
         "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
     );
-    let closed = args.profile.is_none() && (args.rate == Pace::Unlimited || args.concurrency.is_some());
+    let closed =
+        args.profile.is_none() && (args.rate == RateSetting::Unlimited || args.concurrency.is_some());
     refuse(
-        closed && !matches!(args.arrivals, args::Arrivals::Even),
+        closed && !matches!(args.arrivals, args::AttackArrivals::Even),
         "--arrivals spaces the hits of a rate, and a closed loop has none",
     );
     refuse(
-        closed && matches!(args.when_busy, WhenBusy::Drop),
+        closed && matches!(args.when_busy, WhenBusyFlag::Drop),
         "--when-busy=drop drops what is due while there is no room, and in a closed loop nothing is",
     );
     refuse(
-        args.with_connections && args.to == Format::Gob,
+        args.with_connections && args.to == ResultFormat::Gob,
         "--with-connections needs -to=json or -to=csv: vegeta's gob has no place for it",
     );
     refuse(
@@ -103,11 +111,11 @@ fn check(args: &Args) -> anyhow::Result<()> {
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
 }
 
-fn arrivals(args: &Args, files: &Files) -> anyhow::Result<Arrivals> {
+fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalModel> {
     let spacing = match args.arrivals {
-        args::Arrivals::Even => Spacing::Even,
-        args::Arrivals::Poisson => Spacing::Poisson(args.seed),
-        args::Arrivals::Burst(size) => Spacing::Burst(size),
+        args::AttackArrivals::Even => ArrivalSpacing::Even,
+        args::AttackArrivals::Poisson => ArrivalSpacing::Poisson(args.seed),
+        args::AttackArrivals::Burst(size) => ArrivalSpacing::Burst(size),
     };
     if let Some(text) = &args.profile {
         let stages = profile::parse(text, |file| files.open(file)).context("--profile")?;
@@ -115,26 +123,33 @@ fn arrivals(args: &Args, files: &Files) -> anyhow::Result<Arrivals> {
         if schedule.end().is_some_and(|end| end <= nanos(args.warm_up)) {
             bail!("--warm-up must be shorter than --profile, or nothing is measured");
         }
-        return Ok(Arrivals::Open(schedule));
+        return Ok(ArrivalModel::Open(schedule));
     }
     Ok(match args.rate {
-        Pace::Exact(rate) if args.concurrency.is_none() => Arrivals::Open(Schedule::constant(rate, spacing)),
-        _ => Arrivals::Closed,
+        RateSetting::Exact(rate) if args.concurrency.is_none() => {
+            ArrivalModel::Open(Schedule::constant(rate, spacing))
+        }
+        _ => ArrivalModel::Closed,
     })
 }
 
-fn until(args: &Args) -> Until {
+fn until(args: &AttackArgs) -> StopCondition {
     let after = if args.duration.is_zero() { Nanos::MAX } else { nanos(args.duration) };
-    Until { after, hits: args.requests.unwrap_or(u64::MAX) }
+    StopCondition { time: after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
 /// What may be in flight at once, and how many connections that takes: each needs a descriptor.
-fn in_flight(args: &Args, source: &Source, travel: &mut Travel, pods: u64) -> anyhow::Result<InFlight> {
+fn in_flight(
+    args: &AttackArgs,
+    source: &RequestSource,
+    travel: &mut TransportOptions,
+    pods: u64,
+) -> anyhow::Result<InFlightLimit> {
     let files = raise_open_files()?;
     let room = files.saturating_sub(OTHER_FILES);
     let whole = args.concurrency.unwrap_or(args.max_workers);
     let wanted = if whole == u64::MAX { whole } else { whole.div_ceil(pods) };
-    let spread = Spread::of(source, travel, wanted != u64::MAX);
+    let spread = ConnectionPlan::of(source, travel, wanted != u64::MAX);
     let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
     if least > room {
         let needed = least.saturating_add(OTHER_FILES);
@@ -143,14 +158,14 @@ fn in_flight(args: &Args, source: &Source, travel: &mut Travel, pods: u64) -> an
              prlimit --pid $$ --nofile={needed}"
         );
     }
-    let (carried, connections) = spread.within(room, travel.connections as u64);
+    let (carried, connections) = spread.limits_for(room, travel.connections as u64);
     travel.connections = usize::try_from(connections)?;
     let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT).saturating_mul(pods).min(whole))?;
     let when_busy = match args.when_busy {
-        WhenBusy::Queue => shard::WhenBusy::Queue,
-        WhenBusy::Drop => shard::WhenBusy::Drop,
+        WhenBusyFlag::Queue => shard::SaturationPolicy::Queue,
+        WhenBusyFlag::Drop => shard::SaturationPolicy::Drop,
     };
-    Ok(InFlight { most, when_busy })
+    Ok(InFlightLimit { limit: most, when_busy })
 }
 
 /// Clients that a closed loop may be told to have: each needs a connection.
@@ -164,15 +179,15 @@ fn raise_open_files() -> anyhow::Result<u64> {
 }
 
 /// A closed loop may use what there is.
-fn threads(arrivals: &Arrivals, slice: Slice, cpus: usize) -> usize {
+fn threads(arrivals: &ArrivalModel, slice: ScheduleSlice, cpus: usize) -> usize {
     match arrivals {
-        Arrivals::Closed => cpus,
-        Arrivals::Open(schedule) => means::threads(schedule.peak() / slice.of() as f64, cpus),
+        ArrivalModel::Closed => cpus,
+        ArrivalModel::Open(schedule) => means::sender_threads(schedule.peak() / slice.of() as f64, cpus),
     }
 }
 
-fn source(args: &Args, style: &Style, files: &Files) -> anyhow::Result<Source> {
-    let aim = Aim {
+fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyhow::Result<RequestSource> {
+    let aim = TargetFlags {
         name: &args.name,
         targets: &args.targets,
         format: args.format,
@@ -181,34 +196,34 @@ fn source(args: &Args, style: &Style, files: &Files) -> anyhow::Result<Source> {
         template: args.template.then_some(args.seed),
         files,
     };
-    let intake = aim.intake(style)?;
-    if args.lazy { Ok(Source::Lazy(intake)) } else { aim.list(intake).map(Source::List) }
+    let intake = aim.open_intake(style)?;
+    if args.lazy { Ok(RequestSource::Lazy(intake)) } else { aim.read_list(intake).map(RequestSource::List) }
 }
 
 /// Where results go, if anywhere.
-pub(crate) fn results(args: &Args) -> anyhow::Result<Option<Results>> {
+pub(crate) fn results(args: &AttackArgs) -> anyhow::Result<Option<ResultsOutput>> {
     let output: Box<dyn std::io::Write + Send> = match args.output.as_str() {
         "none" => return Ok(None),
         "stdout" | "-" if stdout().is_terminal() => return Ok(None),
         "stdout" | "-" => Box::new(stdout()),
         file => Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?),
     };
-    Ok(Some(recorded(args, output)))
+    Ok(Some(results_to(args, output)))
 }
 
 /// Results that are written there.
-pub(crate) fn recorded(args: &Args, output: Box<dyn std::io::Write + Send>) -> Results {
-    Results {
+pub(crate) fn results_to(args: &AttackArgs, output: Box<dyn std::io::Write + Send>) -> ResultsOutput {
+    ResultsOutput {
         format: args.to,
         output,
         max_body: args.max_body.0,
-        carriage: args.with_connections,
+        connection_timings: args.with_connections,
         when_full: args.when_full.into(),
     }
 }
 
 /// True when results and not the summary go to standard output.
-pub(crate) fn results_on_stdout(args: &Args) -> bool {
+pub(crate) fn results_on_stdout(args: &AttackArgs) -> bool {
     matches!(args.output.as_str(), "stdout" | "-") && !stdout().is_terminal()
 }
 
@@ -219,19 +234,21 @@ mod tests {
     #[test]
     fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {
         let paced = |rate: &str| match rate.parse() {
-            Ok(Pace::Exact(rate)) => Arrivals::Open(Schedule::constant(rate, Spacing::Even)),
+            Ok(RateSetting::Exact(rate)) => {
+                ArrivalModel::Open(Schedule::constant(rate, ArrivalSpacing::Even))
+            }
             other => panic!("{other:?}"),
         };
         let cases = [
-            (Arrivals::Closed, 4, 4),
+            (ArrivalModel::Closed, 4, 4),
             (paced("1/s"), 4, 1),
             (paced("120000/s"), 4, 3),
             (paced("9000000/s"), 2, 2),
         ];
         for (arrivals, cpus, expected) in cases {
-            assert_eq!(threads(&arrivals, Slice::default(), cpus), expected, "{arrivals:?}");
+            assert_eq!(threads(&arrivals, ScheduleSlice::default(), cpus), expected, "{arrivals:?}");
         }
-        let third = Slice::new(0, 3).unwrap();
+        let third = ScheduleSlice::new(0, 3).unwrap();
         assert_eq!(threads(&paced("120000/s"), third, 4), 1, "a third of the rate is sent here");
     }
 }

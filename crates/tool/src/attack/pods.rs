@@ -1,6 +1,6 @@
 //! What is known of each pod of an attack, for whoever shows it: while it goes on and in the end.
 //!
-//! [`Pods`] is told by the run and asked by whoever shows it, in any thread; [`drawn`] makes of it what a page has, [`words`] what stands in
+//! [`PodTracker`] is told by the run and asked by whoever shows it, in any thread; [`drawn`] makes of it what a page has, [`words`] what stands in
 //! lines and in the terminal's view.
 
 mod drawn;
@@ -10,17 +10,17 @@ use std::io::{Write as _, stderr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use seawall_fleet::gather::PATIENCE;
-use seawall_lab::remote::load::{Check, Part};
-use seawall_lab::verdict::Reason;
+use seawall_fleet::gather::LATE_AFTER;
+use seawall_lab::remote::load::{LoadPartResult, MachineCheck};
+use seawall_lab::verdict::VerdictReason;
 use seawall_load::clock::{Nanos, SECOND, nanos};
-use seawall_load::interval::Interval;
+use seawall_load::interval::IntervalStats;
 use serde::Serialize;
 
-use self::drawn::{Tracks, joined};
+use self::drawn::{PodCompletions, merge_gap};
 pub(super) use self::words::{problem, table};
-use super::many::Senders;
-use crate::times::brief;
+use super::many::AttackFleet;
+use crate::times::brief_time;
 use crate::wrap::clean;
 
 /// Doubts that are kept of a pod: the first say what there is to be said.
@@ -31,28 +31,28 @@ const SAID: usize = 100;
 
 /// What is known of all pods. Cheap to clone; copies know the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pods {
-    known: Arc<Mutex<Known>>,
+pub(crate) struct PodTracker {
+    known: Arc<Mutex<PodTrackerState>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    rows: Vec<Row>,
-    parts: Vec<Option<Box<Part>>>,
+struct PodTrackerState {
+    rows: Vec<AttackPodStatus>,
+    parts: Vec<Option<Box<LoadPartResult>>>,
     /// From where to where somebody's share was missing.
     gaps: Vec<(Nanos, Nanos)>,
-    tracks: Tracks,
+    tracks: PodCompletions,
     /// News go to standard error as they come.
-    aloud: bool,
+    is_stderr_free: bool,
     /// News that wait to be said.
-    unsaid: Vec<String>,
-    said: usize,
+    pending_messages: Vec<String>,
+    printed: usize,
 }
 
 /// How a pod is at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub(crate) enum PodRunState {
     /// It tells nothing more, and its run was not over.
     Gone,
     /// It should have told of itself, and did not.
@@ -65,7 +65,7 @@ pub(crate) enum State {
 
 /// A pod, as data.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct AttackPodStatus {
     /// Its place.
     pub(crate) index: usize,
     /// What it is called, and where it is.
@@ -97,9 +97,9 @@ pub(crate) struct Row {
     /// What spoke against it while it sent, the first of it.
     pub(crate) doubts: Vec<String>,
     /// What speaks against it in the end.
-    pub(crate) findings: Vec<Reason>,
+    pub(crate) findings: Vec<VerdictReason>,
     /// Every check of its machine.
-    pub(crate) machine: Vec<Check>,
+    pub(crate) machine: Vec<MachineCheck>,
     /// What it could not do.
     pub(crate) mistakes: Vec<String>,
     /// How long its intervals are at most.
@@ -114,7 +114,7 @@ pub(crate) struct Row {
 }
 
 /// What was seen of a pod.
-pub(super) enum Seen<'s> {
+pub(super) enum PodObservation<'s> {
     /// It began so much later than agreed on.
     Began {
         /// Nanoseconds.
@@ -125,12 +125,12 @@ pub(super) enum Seen<'s> {
     /// What it measured.
     Measured {
         /// In the last interval.
-        interval: &'s Interval,
+        interval: &'s IntervalStats,
         /// What speaks against it.
         doubts: Vec<String>,
     },
     /// It has come to its end.
-    Done(Box<Part>),
+    Done(Box<LoadPartResult>),
     /// It will tell nothing more.
     Gone {
         /// Why.
@@ -139,7 +139,7 @@ pub(super) enum Seen<'s> {
         at: Nanos,
     },
     /// Nothing comes of it for now.
-    Away(String),
+    Silent(String),
     /// Its share is missing.
     Missing {
         /// From.
@@ -149,37 +149,42 @@ pub(super) enum Seen<'s> {
     },
 }
 
-impl Pods {
-    /// Nothing is known yet. News go to standard error as they come, or wait until that is free ([`Self::speak`]).
+impl PodTracker {
+    /// Nothing is known yet. News go to standard error as they come, or wait until that is free ([`Self::flush_messages`]).
     pub(crate) fn new(aloud: bool) -> Self {
-        Self { known: Arc::new(Mutex::new(Known { aloud, ..Known::default() })) }
+        Self {
+            known: Arc::new(Mutex::new(PodTrackerState {
+                is_stderr_free: aloud,
+                ..PodTrackerState::default()
+            })),
+        }
     }
 
     /// Of these pods, which begin.
-    pub(super) fn begin(&self, crew: &Senders) {
+    pub(super) fn begin(&self, crew: &AttackFleet) {
         let mut known = self.lock();
         known.rows = (0..crew.size())
             .map(|index| {
-                let clock = crew.offset(index).map(|offset| (offset.ahead, offset.within));
-                Row { index, name: clean(crew.name(index)), clock, ..Row::default() }
+                let clock = crew.offset(index).map(|offset| (offset.ahead_nanos, offset.error_nanos));
+                AttackPodStatus { index, name: clean(crew.name(index)), clock, ..AttackPodStatus::default() }
             })
             .collect();
         known.parts = (0..crew.size()).map(|_| None).collect();
-        known.tracks = Tracks::of(crew.size());
+        known.tracks = PodCompletions::of(crew.size());
     }
 
     /// Of which this is known.
     #[cfg(test)]
-    pub(crate) fn of(rows: Vec<Row>) -> Self {
-        Self { known: Arc::new(Mutex::new(Known { rows, ..Known::default() })) }
+    pub(crate) fn of(rows: Vec<AttackPodStatus>) -> Self {
+        Self { known: Arc::new(Mutex::new(PodTrackerState { rows, ..PodTrackerState::default() })) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, PodTrackerState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All pods, as of now.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<AttackPodStatus> {
         self.lock().rows.clone()
     }
 
@@ -189,34 +194,35 @@ impl Pods {
     }
 
     /// What pods came to that have told all of their run.
-    pub(super) fn parts(&self) -> impl Iterator<Item = Part> {
-        let parts: Vec<Part> = self.lock().parts.iter().flatten().map(|part| (**part).clone()).collect();
+    pub(super) fn parts(&self) -> impl Iterator<Item = LoadPartResult> {
+        let parts: Vec<LoadPartResult> =
+            self.lock().parts.iter().flatten().map(|part| (**part).clone()).collect();
         parts.into_iter()
     }
 
     /// Learns of a pod, and says what somebody should know at once. True if there was any such thing.
-    pub(super) fn note(&self, pod: usize, seen: Seen<'_>) -> bool {
+    pub(super) fn record(&self, pod: usize, seen: PodObservation<'_>) -> bool {
         let mut known = self.lock();
-        let Known { rows, parts, gaps, tracks, .. } = &mut *known;
+        let PodTrackerState { rows, parts, gaps, tracks, .. } = &mut *known;
         let Some((row, part)) = rows.get_mut(pod).zip(parts.get_mut(pod)) else { return false };
         match &seen {
-            Seen::Missing { from, to } => joined(gaps, (*from, *to)),
-            Seen::Measured { interval, .. } => tracks.add(pod, interval),
+            PodObservation::Missing { from, to } => merge_gap(gaps, (*from, *to)),
+            PodObservation::Measured { interval, .. } => tracks.add(pod, interval),
             _ => {}
         }
-        let said = row.learn(seen, part).map(|said| format!("{}: {said}", row.name));
+        let said = row.apply(seen, part).map(|said| format!("{}: {said}", row.name));
         let is_news = said.is_some();
         said.into_iter().for_each(|said| known.say(said));
         is_news
     }
 
     /// Looks whether a pod is late, or no longer, at this time of the run. True if there is any such news.
-    pub(super) fn look(&self, now: Nanos) -> bool {
+    pub(super) fn check_lateness(&self, now: Nanos) -> bool {
         let mut known = self.lock();
         let said: Vec<_> = known
             .rows
             .iter_mut()
-            .filter_map(|row| row.look(now).map(|said| format!("{}: {said}", row.name)))
+            .filter_map(|row| row.check_lateness(now).map(|said| format!("{}: {said}", row.name)))
             .collect();
         let is_news = !said.is_empty();
         said.into_iter().for_each(|said| known.say(said));
@@ -224,46 +230,48 @@ impl Pods {
     }
 
     /// Standard error is free from now on: says what waits to be said.
-    pub(super) fn speak(&self) {
+    pub(super) fn flush_messages(&self) {
         let mut known = self.lock();
-        known.aloud = true;
+        known.is_stderr_free = true;
         // Standard error may be closed; the end says it, too.
-        std::mem::take(&mut known.unsaid).iter().for_each(|said| _ = writeln!(stderr(), "seawall: {said}"));
+        std::mem::take(&mut known.pending_messages)
+            .iter()
+            .for_each(|said| _ = writeln!(stderr(), "seawall: {said}"));
     }
 }
 
-impl Known {
+impl PodTrackerState {
     fn say(&mut self, said: String) {
-        self.said += 1;
-        let said = match self.said {
+        self.printed += 1;
+        let said = match self.printed {
             ..=SAID => said,
             over if over == SAID + 1 => {
                 "there is more news of pods than is said here: the end has all of it".to_owned()
             }
             _ => return,
         };
-        if self.aloud {
+        if self.is_stderr_free {
             // Standard error may be closed; the end says it, too.
             let _ = writeln!(stderr(), "seawall: {said}");
         } else {
-            self.unsaid.push(said);
+            self.pending_messages.push(said);
         }
     }
 }
 
-impl Row {
+impl AttackPodStatus {
     /// What is to be said of it at once, if anything.
-    fn learn(&mut self, seen: Seen<'_>, part: &mut Option<Box<Part>>) -> Option<String> {
+    fn apply(&mut self, seen: PodObservation<'_>, part: &mut Option<Box<LoadPartResult>>) -> Option<String> {
         match seen {
-            Seen::Began { late, within } => self.began = Some((late, nanos(within))),
-            Seen::Measured { interval, doubts } => {
+            PodObservation::Began { late, within } => self.began = Some((late, nanos(within))),
+            PodObservation::Measured { interval, doubts } => {
                 self.measured(interval);
                 return self.doubted(&doubts);
             }
-            Seen::Done(done) => {
+            PodObservation::Done(done) => {
                 let all = &done.total.stats;
                 (self.sent, self.good, self.done) = (all.sent, all.good(), all.done);
-                (self.p99, self.lag) = (all.all().response.quantile(0.99), all.own_lag.quantile(0.99));
+                (self.p99, self.lag) = (all.all_times().response.quantile(0.99), all.own_lag.quantile(0.99));
                 self.findings.clone_from(&done.findings);
                 self.machine.clone_from(&done.machine);
                 self.mistakes.clone_from(&done.mistakes);
@@ -271,24 +279,26 @@ impl Row {
                 // Its mistakes are said in the end.
                 *part = Some(done);
             }
-            Seen::Gone { why, at } => {
-                let why = format!("{}, after {}", clean(&why), brief(at));
+            PodObservation::Gone { why, at } => {
+                let why = format!("{}, after {}", clean(&why), brief_time(at));
                 self.gone = Some(why.clone());
                 self.known.get_or_insert(at);
                 return Some(why);
             }
-            Seen::Away(why) => return self.doubted(&[format!("nothing comes of it for now: {why}")]),
-            Seen::Missing { from, to } => self.missing += to - from,
+            PodObservation::Silent(why) => {
+                return self.doubted(&[format!("nothing comes of it for now: {why}")]);
+            }
+            PodObservation::Missing { from, to } => self.missing += to - from,
         }
         None
     }
 
-    fn measured(&mut self, Interval { from, to, stats }: &Interval) {
+    fn measured(&mut self, IntervalStats { from, to, stats }: &IntervalStats) {
         self.sent += stats.sent;
         self.good += stats.good();
         self.done += stats.done;
         self.in_flight = self.in_flight.max(stats.in_flight_peak);
-        (self.p99, self.lag) = (stats.all().response.quantile(0.99), stats.own_lag.quantile(0.99));
+        (self.p99, self.lag) = (stats.all_times().response.quantile(0.99), stats.own_lag.quantile(0.99));
         self.cadence = self.cadence.max(to - from);
         self.to = *to;
     }
@@ -299,28 +309,30 @@ impl Row {
     }
 
     /// How it is at this time of the run.
-    pub(crate) fn state(&self, now: Nanos) -> State {
-        let due = self.to + self.cadence.max(SECOND) + PATIENCE;
+    pub(crate) fn state(&self, now: Nanos) -> PodRunState {
+        let due = self.to + self.cadence.max(SECOND) + LATE_AFTER;
         match self {
-            _ if self.gone.is_some() => State::Gone,
-            _ if self.is_done => State::Over,
-            _ if now >= due => State::Late,
-            _ => State::Running,
+            _ if self.gone.is_some() => PodRunState::Gone,
+            _ if self.is_done => PodRunState::Over,
+            _ if now >= due => PodRunState::Late,
+            _ => PodRunState::Running,
         }
     }
 
     /// What is to be said of that, if it is new.
-    fn look(&mut self, now: Nanos) -> Option<String> {
-        let is_late = self.state(now) == State::Late;
+    fn check_lateness(&mut self, now: Nanos) -> Option<String> {
+        let is_late = self.state(now) == PodRunState::Late;
         if is_late == self.is_late {
             return None;
         }
         self.is_late = is_late;
         match self.state(now) {
-            State::Late => Some(format!("late: nothing has come of it since {} of the run", brief(self.to))),
-            State::Running | State::Over => Some("tells again".to_owned()),
+            PodRunState::Late => {
+                Some(format!("late: nothing has come of it since {} of the run", brief_time(self.to)))
+            }
+            PodRunState::Running | PodRunState::Over => Some("tells again".to_owned()),
             // That is said by itself.
-            State::Gone => None,
+            PodRunState::Gone => None,
         }
     }
 

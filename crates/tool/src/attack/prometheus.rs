@@ -12,55 +12,56 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
-use seawall_load::interval::Interval;
-use seawall_load::outcomes::{Outcomes, TARGETS};
-use seawall_load::supply::Source;
+use seawall_load::interval::IntervalStats;
+use seawall_load::outcomes::{TARGETS, TargetOutcomes};
+use seawall_load::supply::RequestSource;
 
-use self::text::Dialect;
+use self::text::ScrapeFormat;
 
 /// A listening endpoint. It answers until the program ends.
 #[derive(Debug)]
 pub(crate) struct Exporter {
-    figures: Arc<Figures>,
+    figures: Arc<ExportedMetrics>,
 }
 
 impl Exporter {
     /// Listens at `HOST:PORT`; without a host on all addresses, as Go's listeners do.
-    pub(crate) fn listen(address: &str, source: &Source) -> anyhow::Result<Self> {
+    pub(crate) fn listen(address: &str, source: &RequestSource) -> anyhow::Result<Self> {
         let cannot = || format!("-prometheus-addr: cannot listen on {address}");
         let listener = match address.strip_prefix(':') {
             Some(port) => TcpListener::bind(("::", port.parse().with_context(cannot)?)),
             None => TcpListener::bind(address),
         };
         let listener = listener.with_context(cannot)?;
-        let figures = Arc::new(Figures { names: Names::of(source), outcomes: Mutex::default() });
+        let figures =
+            Arc::new(ExportedMetrics { names: TargetLabels::of(source), outcomes: Mutex::default() });
         let shown = Arc::clone(&figures);
         std::thread::Builder::new()
             .name("metrics".into())
-            .spawn(move || serve::forever(&listener, |dialect| shown.text(dialect)))
+            .spawn(move || serve::accept_loop(&listener, |dialect| shown.text(dialect)))
             .with_context(cannot)?;
         Ok(Self { figures })
     }
 
     /// Adds what was measured since the last time.
-    pub(crate) fn add(&self, interval: &Interval) {
+    pub(crate) fn add(&self, interval: &IntervalStats) {
         self.figures.lock().add(&interval.stats.outcomes);
     }
 }
 
 #[derive(Debug)]
-struct Figures {
-    names: Names,
+struct ExportedMetrics {
+    names: TargetLabels,
     /// A lock, because a scrape and a second's figures meet here once in a while and nothing else does.
-    outcomes: Mutex<Outcomes>,
+    outcomes: Mutex<TargetOutcomes>,
 }
 
-impl Figures {
-    fn lock(&self) -> MutexGuard<'_, Outcomes> {
+impl ExportedMetrics {
+    fn lock(&self) -> MutexGuard<'_, TargetOutcomes> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn text(&self, dialect: Dialect) -> String {
+    fn text(&self, dialect: ScrapeFormat) -> String {
         let outcomes = self.lock().clone();
         text::text(&self.names, &outcomes, dialect)
     }
@@ -71,27 +72,27 @@ const LONGEST_URL: usize = 256;
 
 /// What targets are called.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Name {
+struct TargetLabel {
     method: String,
     url: String,
 }
 
 /// The names of the targets that have one.
 #[derive(Debug, Default)]
-struct Names(Vec<Name>);
+struct TargetLabels(Vec<TargetLabel>);
 
-impl Names {
-    fn of(source: &Source) -> Self {
-        let Source::List(list) = source else { return Self::default() };
+impl TargetLabels {
+    fn of(source: &RequestSource) -> Self {
+        let RequestSource::List(list) = source else { return Self::default() };
         let requests = list.requests();
         // The last place of a longer list is shared.
         let named = if requests.len() > TARGETS { TARGETS - 1 } else { requests.len() };
-        let name = |method: &str, url: &str| Name { method: method.to_owned(), url: label(url) };
+        let name = |method: &str, url: &str| TargetLabel { method: method.to_owned(), url: label(url) };
         Self(requests[..named].iter().map(|request| name(&request.method, &request.url)).collect())
     }
 
-    fn name(&self, target: usize) -> Name {
-        let other = || Name { method: OTHER.to_owned(), url: OTHER.to_owned() };
+    fn name(&self, target: usize) -> TargetLabel {
+        let other = || TargetLabel { method: OTHER.to_owned(), url: OTHER.to_owned() };
         self.0.get(target).cloned().unwrap_or_else(other)
     }
 }
@@ -109,18 +110,18 @@ fn label(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::request::{Request, Style};
-    use seawall_load::supply::List;
+    use seawall_load::request::{PreparedRequest, RequestFraming};
+    use seawall_load::supply::RequestList;
     use seawall_load::target::{Target, Weight};
 
     use super::*;
 
-    fn source(urls: impl Iterator<Item = String>) -> Source {
+    fn source(urls: impl Iterator<Item = String>) -> RequestSource {
         let request = |url| {
             let target = Target { method: "GET".to_owned(), url, ..Target::default() };
-            (Request::new(&target, &Style::default()).unwrap(), Weight::default())
+            (PreparedRequest::new(&target, &RequestFraming::default()).unwrap(), Weight::default())
         };
-        Source::List(List::new(urls.map(request).collect()).unwrap())
+        RequestSource::List(RequestList::new(urls.map(request).collect()).unwrap())
     }
 
     #[test]
@@ -132,9 +133,9 @@ mod tests {
     #[test]
     fn the_place_that_many_targets_share_has_no_name() {
         let urls = |count| (0..count).map(|i| format!("http://host/{i}"));
-        let full = Names::of(&source(urls(TARGETS)));
+        let full = TargetLabels::of(&source(urls(TARGETS)));
         assert_eq!(full.name(TARGETS - 1).url, format!("http://host/{}", TARGETS - 1));
-        let more = Names::of(&source(urls(TARGETS + 1)));
+        let more = TargetLabels::of(&source(urls(TARGETS + 1)));
         assert_eq!(more.name(TARGETS - 2).url, format!("http://host/{}", TARGETS - 2));
         assert_eq!(more.name(TARGETS - 1).url, OTHER);
     }

@@ -1,65 +1,69 @@
 //! A run that has begun, wherever its senders are: what the attack needs of it to show, steer, write down and judge it.
 
-use seawall_lab::carry::{Carriage, Carried};
+use seawall_lab::carry::{RunningTrial, TrialResult};
 use seawall_lab::objective::Objectives;
 use seawall_load::control::Control;
-use seawall_load::interval::Interval;
+use seawall_load::interval::IntervalStats;
 
-use super::pods::{Pods, Row};
+use super::pods::{AttackPodStatus, PodTracker};
 
 /// A run under way. Dropping it ends it.
-pub(crate) trait Running {
+pub(crate) trait RunningAttack {
     /// The hand on it.
-    fn steer(&self) -> Control;
+    fn control(&self) -> Control;
 
     /// When its first instant is, in nanoseconds since the Unix epoch.
     fn began_unix_ns(&self) -> i64;
 
     /// What is known of its pods while it goes on; nothing where there are none.
-    fn pods(&self) -> Pods {
-        Pods::default()
+    fn pods(&self) -> PodTracker {
+        PodTracker::default()
     }
 
     /// Sees it to its end, news by news.
-    fn watch(&mut self, each: &mut dyn FnMut(News<'_>));
+    fn watch(&mut self, each: &mut dyn FnMut(RunUpdate<'_>));
 
     /// What it came to, judged.
-    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished;
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> FinishedAttack;
 }
 
 /// What is new of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum News<'a> {
+pub(crate) enum RunUpdate<'a> {
     /// What was measured next.
-    Measured(&'a Interval),
+    Measured(&'a IntervalStats),
     /// Something of its pods that somebody should know at once.
-    Pods,
+    PodsChanged,
 }
 
 /// A run that is over.
-pub(crate) struct Finished {
+pub(crate) struct FinishedAttack {
     /// What it came to.
-    pub(crate) carried: Carried,
+    pub(crate) carried: TrialResult,
     /// What each pod came to; none where there are no pods.
-    pub(crate) pods: Vec<Row>,
+    pub(crate) pods: Vec<AttackPodStatus>,
     /// What pods could not do of what they were to do, in words.
     pub(crate) mistakes: Vec<String>,
 }
 
-impl Running for Carriage<'_> {
-    fn steer(&self) -> Control {
-        Carriage::steer(self)
+impl RunningAttack for RunningTrial<'_> {
+    fn control(&self) -> Control {
+        RunningTrial::control(self)
     }
 
     fn began_unix_ns(&self) -> i64 {
-        Carriage::began_unix_ns(self)
+        RunningTrial::began_unix_ns(self)
     }
 
-    fn watch(&mut self, each: &mut dyn FnMut(News<'_>)) {
-        Carriage::watch(self, &mut |interval: &Interval| each(News::Measured(interval)));
+    fn watch(&mut self, each: &mut dyn FnMut(RunUpdate<'_>)) {
+        RunningTrial::run_to_end(self, &mut |interval: &IntervalStats| each(RunUpdate::Measured(interval)));
     }
 
-    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> Finished {
-        Finished { carried: Carriage::finish(*self, objectives), pods: Vec::new(), mistakes: Vec::new() }
+    fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> FinishedAttack {
+        FinishedAttack {
+            carried: RunningTrial::finish(*self, objectives),
+            pods: Vec::new(),
+            mistakes: Vec::new(),
+        }
     }
 }

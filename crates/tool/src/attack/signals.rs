@@ -7,23 +7,23 @@ use anyhow::Context as _;
 use seawall_load::control::Control;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Signals that no longer end the program by themselves: what comes before somebody [listens](Held::listen) is kept for him.
-pub(crate) struct Held(signal_hook::iterator::Signals);
+/// Signals that no longer end the program by themselves: what comes before somebody [listens](PendingSignals::listen) is kept for him.
+pub(crate) struct PendingSignals(signal_hook::iterator::Signals);
 
-impl Held {
+impl PendingSignals {
     /// From here on the signals wait. Before a trial begins, because one that it outran would cut it off.
-    pub(crate) fn hold() -> anyhow::Result<Self> {
+    pub(crate) fn catch() -> anyhow::Result<Self> {
         let signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]);
         Ok(Self(signals.context("cannot listen to signals")?))
     }
 
     /// A signal that has come, which nobody else hears of then.
-    pub(crate) fn come(&mut self) -> Option<i32> {
+    pub(crate) fn take(&mut self) -> Option<i32> {
         self.0.pending().next()
     }
 
     /// Starts the thread that listens, until the program ends.
-    pub(crate) fn listen(mut self, control: Control) -> anyhow::Result<Signals> {
+    pub(crate) fn listen(mut self, control: Control) -> anyhow::Result<AttackSignals> {
         let received = Arc::new(Received::default());
         let noted = Arc::clone(&received);
         let listen = move || {
@@ -31,7 +31,7 @@ impl Held {
                 if noted.first.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     control.drain();
                 } else {
-                    noted.again.store(true, Ordering::Relaxed);
+                    noted.repeated.store(true, Ordering::Relaxed);
                     control.abort();
                 }
             }
@@ -40,28 +40,28 @@ impl Held {
             .name("signals".into())
             .spawn(listen)
             .context("cannot listen to signals")?;
-        Ok(Signals(received))
+        Ok(AttackSignals(received))
     }
 }
 
 /// What has come.
-pub(crate) struct Signals(Arc<Received>);
+pub(crate) struct AttackSignals(Arc<Received>);
 
 #[derive(Default)]
 struct Received {
     /// The first signal, or 0.
     first: AtomicI32,
-    again: AtomicBool,
+    repeated: AtomicBool,
 }
 
-impl Signals {
+impl AttackSignals {
     /// The first signal, if one came.
     pub(crate) fn received(&self) -> Option<i32> {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 
     /// Whether another one followed, so that the run was not drained.
-    pub(crate) fn insisted(&self) -> bool {
-        self.0.again.load(Ordering::Relaxed)
+    pub(crate) fn was_repeated(&self) -> bool {
+        self.0.repeated.load(Ordering::Relaxed)
     }
 }

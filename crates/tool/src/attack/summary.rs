@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::Verdict;
-use seawall_load::stats::After;
+use seawall_lab::verdict::GeneratorVerdict;
+use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
 
 use crate::go::aligned;
-use crate::times::brief;
+use crate::times::brief_time;
 
 /// Everything, one fact per line.
 pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
         &mut out,
         "Duration",
         "schedule, to last answer",
-        &format!("{}, {}", brief(summary.duration), brief(summary.elapsed)),
+        &format!("{}, {}", brief_time(summary.duration), brief_time(summary.elapsed)),
     );
     after(&mut out, summary);
     out.push_str(&aligned(&latencies(summary)));
@@ -40,11 +40,11 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
 /// Whether to believe the rest, and why not.
 fn verdict(judgement: &Judgement) -> String {
     let mut out = match judgement.verdict {
-        Verdict::Sound => String::new(),
-        Verdict::Degraded => {
+        GeneratorVerdict::Sound => String::new(),
+        GeneratorVerdict::Degraded => {
             "GENERATOR DEGRADED: the figures below are coloured by this machine\n".to_owned()
         }
-        Verdict::GeneratorLimited => {
+        GeneratorVerdict::GeneratorLimited => {
             "GENERATOR LIMITED: the figures below say nothing about the target\n".to_owned()
         }
     };
@@ -64,9 +64,9 @@ fn rates(out: &mut String, summary: &Summary) {
 
 /// What is in no rate.
 fn after(out: &mut String, summary: &Summary) {
-    let After { ended, good } = summary.after;
+    let AfterSchedule { ended, good } = summary.after;
     if ended > 0 {
-        let time = brief(summary.elapsed.saturating_sub(summary.duration));
+        let time = brief_time(summary.elapsed.saturating_sub(summary.duration));
         row(out, "After it", "ended, good, in", &format!("{ended}, {good}, {time}"));
     }
 }
@@ -84,8 +84,11 @@ fn notes(out: &mut String, summary: &Summary) {
         let _ = writeln!(out, "Note: {count} {what}");
     }
     if summary.stalled > 0 {
-        let _ =
-            writeln!(out, "Note: senders waited {} for a slow reader of the results", brief(summary.stalled));
+        let _ = writeln!(
+            out,
+            "Note: senders waited {} for a slow reader of the results",
+            brief_time(summary.stalled)
+        );
     }
 }
 
@@ -125,7 +128,7 @@ fn latencies(summary: &Summary) -> String {
         let Latencies { count, min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
         let columns =
             [(1, min), (1, mean), (2, p50), (10, p90), (20, p95), (100, p99), (1_000, p999), (1, max)];
-        let shown = |(least, value)| if count < least { "-".to_owned() } else { brief(value) };
+        let shown = |(least, value)| if count < least { "-".to_owned() } else { brief_time(value) };
         let values = columns.map(shown).join("\t");
         // Writing to a string cannot fail.
         let _ = writeln!(rows, "{name}\t{values}");
@@ -145,20 +148,22 @@ fn pairs<K: std::fmt::Display>(counts: impl Iterator<Item = (K, impl std::fmt::D
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::engine::Outcome;
-    use seawall_load::fault::Fault;
-    use seawall_load::stats::{Finished, Stats};
+    use seawall_load::engine::RunOutcome;
+    use seawall_load::fault::RequestFault;
+    use seawall_load::stats::{FinishedRequest, LoadStats};
 
     use super::*;
 
-    fn outcome() -> Outcome {
-        let mut total = Stats { sent: 3, ..Stats::default() };
-        for (outcome, sent, end) in
-            [(Ok(200), 1, 1_234_567), (Ok(200), 123, 987_654_321), (Err(Fault::Timeout), 1_999, 30 * SECOND)]
-        {
+    fn outcome() -> RunOutcome {
+        let mut total = LoadStats { sent: 3, ..LoadStats::default() };
+        for (outcome, sent, end) in [
+            (Ok(200), 1, 1_234_567),
+            (Ok(200), 123, 987_654_321),
+            (Err(RequestFault::Timeout), 1_999, 30 * SECOND),
+        ] {
             total.lag.record(sent);
             let (first_byte, bytes_in, bytes_out) = (None, 0, 0);
-            total.finish(&Finished {
+            total.record_finished(&FinishedRequest {
                 target: 0,
                 outcome,
                 due: 0,
@@ -169,7 +174,7 @@ mod tests {
                 bytes_out,
             });
         }
-        Outcome { scheduled: Some(3), elapsed: 30 * SECOND, ..Outcome::of(total, SECOND) }
+        RunOutcome { scheduled: Some(3), elapsed: 30 * SECOND, ..RunOutcome::from_stats(total, SECOND) }
     }
 
     #[test]

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use seawall_load::dns::Servers;
-use seawall_load::engine::{Http2, Travel};
-use seawall_load::files::Files;
-use seawall_load::proxy::Proxies;
+use seawall_load::dns::DnsServers;
+use seawall_load::engine::{Http2Options, TransportOptions};
+use seawall_load::files::InputFiles;
+use seawall_load::proxy::ProxyRules;
 use seawall_load::rate;
-use seawall_load::request::Style;
-use seawall_load::resolve::{Dial, HostPort, Lifetime};
+use seawall_load::request::RequestFraming;
+use seawall_load::resolve::{AddressLifetime, DialOptions, HostPort};
 use seawall_load::target::header;
-use seawall_load::tls::Tls;
+use seawall_load::tls::TlsOptions;
 
-use super::aim::Waits;
+use super::aim::RequestLimits;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connections")]
-pub(crate) struct TravelArgs {
+pub(crate) struct ConnectionArgs {
     /// Keep connections open
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
@@ -150,21 +150,21 @@ impl FromStr for Resolver {
 
 /// `-dns-ttl`.
 #[derive(Debug, Clone, Copy)]
-struct DnsTtl(Lifetime);
+struct DnsTtl(AddressLifetime);
 
 impl FromStr for DnsTtl {
-    type Err = rate::Malformed;
+    type Err = rate::RateParseError;
 
-    fn from_str(text: &str) -> Result<Self, rate::Malformed> {
+    fn from_str(text: &str) -> Result<Self, rate::RateParseError> {
         if matches!(text, "-1" | "-1s" | "-1ns") {
-            return Ok(Self(Lifetime::Connection));
+            return Ok(Self(AddressLifetime::Connection));
         }
         let time = rate::duration(text)?;
-        Ok(Self(if time.is_zero() { Lifetime::Run } else { Lifetime::For(time) }))
+        Ok(Self(if time.is_zero() { AddressLifetime::Run } else { AddressLifetime::For(time) }))
     }
 }
 
-impl TravelArgs {
+impl ConnectionArgs {
     /// What no single flag can know.
     pub(crate) fn mistakes(&self) -> Vec<String> {
         let mut mistakes: Vec<String> =
@@ -187,7 +187,7 @@ impl TravelArgs {
     }
 
     /// What is of this machine, and not of pods.
-    pub(crate) fn unlike_pods(&self) -> Vec<String> {
+    pub(crate) fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
             (!self.laddr.is_empty(), "-laddr names addresses of this machine, and each pod has its own"),
             (
@@ -199,8 +199,8 @@ impl TravelArgs {
     }
 
     /// How requests are framed on the way.
-    pub(crate) fn style(&self, chunked: bool) -> anyhow::Result<Style> {
-        Ok(Style {
+    pub(crate) fn style(&self, chunked: bool) -> anyhow::Result<RequestFraming> {
+        Ok(RequestFraming {
             chunked,
             close: !self.keepalive,
             http2: self.http2 || self.h2c,
@@ -209,11 +209,11 @@ impl TravelArgs {
     }
 
     /// Says so when requests will go through a proxy that only the environment names: nobody typed it.
-    fn proxies(&self) -> anyhow::Result<Proxies> {
+    fn proxies(&self) -> anyhow::Result<ProxyRules> {
         let mut proxies = match self.proxy.as_str() {
-            "none" => Proxies::default(),
-            "env" => Proxies::from_environment(|name| std::env::var(name).ok())?,
-            url => Proxies::one(url)?,
+            "none" => ProxyRules::default(),
+            "env" => ProxyRules::from_environment(|name| std::env::var(name).ok())?,
+            url => ProxyRules::for_all(url)?,
         };
         if self.proxy == "env" && !proxies.is_empty() {
             // Nothing is lost if nobody can read it.
@@ -235,7 +235,7 @@ impl TravelArgs {
     }
 
     /// In words what else than a proxy and a Unix socket decides who answers and how often they are asked.
-    pub(crate) fn settings(&self) -> String {
+    pub(crate) fn describe_settings(&self) -> String {
         let Self { retries, streams, http2_connections, .. } = self;
         let ages = self.connection_age.map_or_else(|| "no end".to_owned(), |age| format!("{age:?}"));
         let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(" ") };
@@ -251,9 +251,14 @@ impl TravelArgs {
     }
 
     /// The engine's form of it. TLS is made ready whether or not a target wants it: a redirect may.
-    pub(crate) fn engine(&self, waits: Waits, style: &Style, files: &Files) -> anyhow::Result<Travel> {
+    pub(crate) fn to_transport_options(
+        &self,
+        waits: RequestLimits,
+        style: &RequestFraming,
+        files: &InputFiles,
+    ) -> anyhow::Result<TransportOptions> {
         let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
-        Ok(Travel {
+        Ok(TransportOptions {
             timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),
             deadline: waits.deadline,
             redirects: u32::try_from(waits.redirects).ok(),
@@ -265,8 +270,8 @@ impl TravelArgs {
             connection_age: self.connection_age,
             sources: self.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
             dial: self.dial(style),
-            tls: Some(self.tls().config_of(files)?),
-            http2: Http2 {
+            tls: Some(self.tls().config_with_files(files)?),
+            http2: Http2Options {
                 over_tls: self.http2,
                 clear: self.h2c,
                 streams: self.streams,
@@ -275,9 +280,9 @@ impl TravelArgs {
         })
     }
 
-    fn tls(&self) -> Tls {
+    fn tls(&self) -> TlsOptions {
         let key = if self.key.is_empty() { &self.cert } else { &self.key };
-        Tls {
+        TlsOptions {
             insecure: self.insecure,
             roots: self.root_certs.clone(),
             identity: (!self.cert.is_empty()).then(|| (self.cert.clone().into(), key.into())),
@@ -286,13 +291,13 @@ impl TravelArgs {
         }
     }
 
-    fn dial(&self, style: &Style) -> Dial {
-        let mut dial = Dial {
+    fn dial(&self, style: &RequestFraming) -> DialOptions {
+        let mut dial = DialOptions {
             unix_socket: (!self.unix_socket.is_empty()).then(|| self.unix_socket.clone().into()),
             proxies: Arc::clone(&style.proxies),
             servers: Arc::new(self.servers()),
             lifetime: self.dns_ttl.0,
-            ..Dial::default()
+            ..DialOptions::default()
         };
         for ConnectTo { from, to } in &self.connect_to {
             dial.connect_to.entry(from.clone()).or_default().push(to.clone());
@@ -300,10 +305,10 @@ impl TravelArgs {
         dial
     }
 
-    fn servers(&self) -> Servers {
+    fn servers(&self) -> DnsServers {
         let addresses = self.resolvers.iter().map(|resolver| resolver.0).collect();
         // A system without the file has no search domains.
-        Servers::new(addresses, &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+        DnsServers::new(addresses, &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
     }
 }
 

@@ -3,26 +3,26 @@
 //! A file that cannot be written to its end gets no more of it, and the run goes on: a full disk must not cost what is being
 //! measured. What went wrong is kept for the end, for a terminal may be showing the run until then.
 
-use seawall_load::interval::Interval;
+use seawall_load::interval::IntervalStats;
 
-use super::about::About;
-use super::intervals::{End, Intervals};
-use super::log::{Blank, Log};
+use super::about::RunMetadata;
+use super::intervals::{IntervalsFooter, IntervalsWriter};
+use super::log::{HdrLogFile, PendingHdrLog};
 
 /// The files that were asked for and can be written.
-pub(super) struct Written {
-    log: Option<Log>,
-    intervals: Option<Intervals>,
+pub(super) struct OutputFiles {
+    log: Option<HdrLogFile>,
+    intervals: Option<IntervalsWriter>,
     failed: Vec<anyhow::Error>,
 }
 
-impl Written {
+impl OutputFiles {
     /// Of a run that begins then, in nanoseconds since the Unix epoch, and is about this.
     pub(super) fn begin(
-        log: Option<Blank>,
-        intervals: Option<Intervals>,
+        log: Option<PendingHdrLog>,
+        intervals: Option<IntervalsWriter>,
         unix_ns: i64,
-        about: &About,
+        about: &RunMetadata,
     ) -> Self {
         let (log, error) = log
             .map(|log| log.start(unix_ns))
@@ -34,13 +34,13 @@ impl Written {
     }
 
     /// Writes down what was measured.
-    pub(super) fn add(&mut self, interval: &Interval) {
+    pub(super) fn add(&mut self, interval: &IntervalStats) {
         attempt(&mut self.log, &mut self.failed, |log| log.add(interval));
         attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.add(interval));
     }
 
     /// Writes down how it ended; answers with what could not be written, one error per file, which it names.
-    pub(super) fn end(mut self, end: &End) -> Vec<anyhow::Error> {
+    pub(super) fn end(mut self, end: &IntervalsFooter) -> Vec<anyhow::Error> {
         attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.end(end));
         self.failed
     }

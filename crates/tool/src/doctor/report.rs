@@ -1,6 +1,6 @@
 //! The findings for programs.
 
-use seawall_doctor::{Finding, Verdict};
+use seawall_doctor::{DoctorFinding, DoctorVerdict};
 use serde::Serialize;
 
 /// Of the fields: one that goes or changes its meaning makes it one more.
@@ -8,16 +8,16 @@ const SCHEMA: u32 = 1;
 
 /// What is written.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<'a> {
+pub(super) struct DoctorReport<'a> {
     schema: u32,
     /// The worst of all.
-    verdict: Verdict,
+    verdict: DoctorVerdict,
     /// Each that was looked for, also those that are ok.
-    findings: &'a [Finding],
+    findings: &'a [DoctorFinding],
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn new(verdict: Verdict, findings: &'a [Finding]) -> Self {
+impl<'a> DoctorReport<'a> {
+    pub(super) fn new(verdict: DoctorVerdict, findings: &'a [DoctorFinding]) -> Self {
         Self { schema: SCHEMA, verdict, findings }
     }
 

@@ -1,8 +1,8 @@
 //! The findings for people: a line for what is ok, and why and what to do beneath what is not.
 
-use seawall_doctor::{ALL, Check, Finding, Verdict};
+use seawall_doctor::{ALL, DoctorCheck, DoctorFinding, DoctorVerdict};
 
-use crate::wrap::broken;
+use crate::wrap::wrap_without_truncating;
 
 /// Columns of text on a wide terminal, and in a file: a longer line is hard to follow to the next.
 const WIDEST: usize = 100;
@@ -23,7 +23,7 @@ fn longest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 }
 
 /// What one check found, under its name.
-pub(super) fn check(name: &str, found: &[Finding], width: usize) -> String {
+pub(super) fn check(name: &str, found: &[DoctorFinding], width: usize) -> String {
     // Of all checks, so that the texts of each stand below those of the one before.
     let names = longest(ALL.iter().flat_map(|check| check.findings).copied());
     let mut out = format!("{name}\n");
@@ -42,16 +42,16 @@ pub(super) fn check(name: &str, found: &[Finding], width: usize) -> String {
 }
 
 /// How many findings there were of each kind, the worst first.
-pub(super) fn sum(found: &[Finding]) -> String {
+pub(super) fn counts_line(found: &[DoctorFinding]) -> String {
     let count = |verdict| found.iter().filter(|finding| finding.verdict == verdict).count();
-    let (faults, warnings) = (count(Verdict::Fault), count(Verdict::Warning));
-    let (unknown, fine) = (count(Verdict::CannotTell), count(Verdict::Ok));
+    let (faults, warnings) = (count(DoctorVerdict::Fault), count(DoctorVerdict::Warning));
+    let (unknown, fine) = (count(DoctorVerdict::CannotTell), count(DoctorVerdict::Ok));
     let some = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     format!("{}, {}, {unknown} not known, {fine} ok\n", some(faults, "fault"), some(warnings, "warning"))
 }
 
 /// Which checks there are, and the names of their findings.
-pub(super) fn list(checks: &[Check], width: usize) -> String {
+pub(super) fn list(checks: &[DoctorCheck], width: usize) -> String {
     let names = longest(checks.iter().map(|check| check.id));
     checks.iter().fold(String::new(), |mut out, check| {
         paragraph(&mut out, width, &format!("{:<names$} ", check.id), check.about);
@@ -62,7 +62,7 @@ pub(super) fn list(checks: &[Check], width: usize) -> String {
 
 /// A text behind a head, each further line as far in as the first.
 fn paragraph(out: &mut String, width: usize, head: &str, text: &str) {
-    for line in broken(head, text, head.chars().count(), width) {
+    for line in wrap_without_truncating(head, text, head.chars().count(), width) {
         out.push_str(line.trim_end());
         out.push('\n');
     }
@@ -72,9 +72,9 @@ fn paragraph(out: &mut String, width: usize, head: &str, text: &str) {
 mod tests {
     use super::*;
 
-    fn finding(verdict: Verdict, text: &str) -> Finding {
-        let bad = (verdict != Verdict::Ok).then(|| "the reason".to_owned());
-        Finding {
+    fn finding(verdict: DoctorVerdict, text: &str) -> DoctorFinding {
+        let bad = (verdict != DoctorVerdict::Ok).then(|| "the reason".to_owned());
+        DoctorFinding {
             id: "a.b",
             verdict,
             measured: Vec::new(),
@@ -86,7 +86,11 @@ mod tests {
 
     #[test]
     fn what_is_ok_takes_a_line_and_what_is_not_says_why_and_what_to_do() {
-        let text = check("a", &[finding(Verdict::Ok, "fine"), finding(Verdict::Fault, "broken")], WIDEST);
+        let text = check(
+            "a",
+            &[finding(DoctorVerdict::Ok, "fine"), finding(DoctorVerdict::Fault, "broken")],
+            WIDEST,
+        );
         let heads =
             ["a", "  ok           a.b                 fine", "  FAULT        a.b                 broken"];
         let rest = ["why: the reason", "fix: the reason"].map(|line| format!("{:30}{line}", ""));
@@ -97,7 +101,8 @@ mod tests {
     fn columns_are_as_wide_as_the_longest_name_of_a_check_and_of_a_finding() {
         let names = ALL.iter().flat_map(|check| check.findings);
         let widths = names.map(|id| {
-            let text = check("a", &[Finding { id, ..finding(Verdict::CannotTell, "fine") }], WIDEST);
+            let text =
+                check("a", &[DoctorFinding { id, ..finding(DoctorVerdict::CannotTell, "fine") }], WIDEST);
             let lines: Vec<_> =
                 text.lines().map(|line| line.find("fine").or_else(|| line.find("the reason"))).collect();
             assert_eq!(lines[1..], [lines[1]; 3], "{text}");
@@ -114,7 +119,7 @@ mod tests {
     #[test]
     fn long_texts_are_broken_between_words() {
         for (terminal, most) in [(None, 100), (Some(300), 100), (Some(80), 80), (Some(20), 60)] {
-            let text = check("a", &[finding(Verdict::Ok, &"word ".repeat(60))], width(terminal));
+            let text = check("a", &[finding(DoctorVerdict::Ok, &"word ".repeat(60))], width(terminal));
             let longest = text.lines().map(str::len).max().unwrap();
             assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
         }
@@ -124,12 +129,13 @@ mod tests {
     #[test]
     fn a_word_that_is_longer_than_a_line_is_not_cut() {
         let word = "x".repeat(2 * WIDEST);
-        assert!(check("a", &[finding(Verdict::Ok, &word)], WIDEST).contains(&word));
+        assert!(check("a", &[finding(DoctorVerdict::Ok, &word)], WIDEST).contains(&word));
     }
 
     #[test]
     fn findings_are_counted() {
-        let found = [Verdict::Ok, Verdict::Ok, Verdict::Warning].map(|verdict| finding(verdict, ""));
-        assert_eq!(sum(&found), "0 faults, 1 warning, 0 not known, 2 ok\n");
+        let found = [DoctorVerdict::Ok, DoctorVerdict::Ok, DoctorVerdict::Warning]
+            .map(|verdict| finding(verdict, ""));
+        assert_eq!(counts_line(&found), "0 faults, 1 warning, 0 not known, 2 ok\n");
     }
 }

@@ -4,37 +4,37 @@ mod flags;
 mod plan;
 
 use anyhow::Context as _;
-pub(super) use flags::Args;
-use plan::{Plan, Pod};
+pub(super) use flags::EmulateAwsArgs;
+use plan::{AwsDemoPod, AwsEmulatorPlan};
 use seawall_core::Clock;
-use seawall_emulator::aws::{self, Running};
+use seawall_emulator::aws::{self, AwsEmulator};
 
-use super::lifecycle::{self, End};
+use super::lifecycle::{self, ShutdownSignals};
 
-pub(super) fn run(args: Args) -> anyhow::Result<()> {
+pub(super) fn run(args: EmulateAwsArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(serve(args))
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
-    let end = End::listen()?;
-    let plan = Plan::new(&args)?;
-    lifecycle::withdraw(args.ready_file.as_deref())?;
+async fn serve(args: EmulateAwsArgs) -> anyhow::Result<()> {
+    let end = ShutdownSignals::listen()?;
+    let plan = AwsEmulatorPlan::new(&args)?;
+    lifecycle::remove_ready_file(args.ready_file.as_deref())?;
     let running = aws::start(plan.options.clone(), Clock::system()).await;
     let running = running.with_context(|| format!("cannot listen on {}", args.listen))?;
-    args.break_what_is_asked(&running);
+    args.apply_faults(&running);
     // Only now that the address is ours: another emulator's pods may live in the same folder.
-    plan.pods.iter().try_for_each(Pod::write_token)?;
+    plan.pods.iter().try_for_each(AwsDemoPod::write_token)?;
     plan.write_keys()?;
     announce(&args, &plan, &running)?;
-    end.come().await;
+    end.received().await;
     running.shutdown().await;
-    lifecycle::withdraw(args.ready_file.as_deref())
+    lifecycle::remove_ready_file(args.ready_file.as_deref())
 }
 
-fn announce(args: &Args, plan: &Plan, running: &Running) -> anyhow::Result<()> {
+fn announce(args: &EmulateAwsArgs, plan: &AwsEmulatorPlan, running: &AwsEmulator) -> anyhow::Result<()> {
     let mut lines = vec![format!("aws listens on {}", running.url())];
     lines.extend(plan.pods.iter().map(|pod| format!("token     {}", pod.token_file.display())));
     lines.extend(plan.users.iter().map(|user| format!("keys      {}", user.file.display())));
-    lifecycle::announce(&plan.statement(running), args.ready_file.as_deref(), args.json, &lines)
+    lifecycle::announce(&plan.ready_document(running), args.ready_file.as_deref(), args.json, &lines)
 }

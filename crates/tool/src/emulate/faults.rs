@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_emulator::faults::{Excess, Faults, Throttle};
+use seawall_emulator::faults::{ExcessAction, Faults, Throttle};
 
 use super::parse;
 
@@ -37,12 +37,12 @@ pub(super) struct FaultArgs {
     #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::throttle)]
     throttle: Option<Throttle>,
     /// What becomes of the requests above that
-    #[arg(long, value_enum, default_value_t = Above::Refuse, requires = "throttle")]
-    above: Above,
+    #[arg(long, value_enum, default_value_t = ExcessPolicy::Refuse, requires = "throttle")]
+    above: ExcessPolicy,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Above {
+enum ExcessPolicy {
     /// 429 with Retry-After
     Refuse,
     /// Wait in line: latency without bound
@@ -54,9 +54,9 @@ enum Above {
 impl FaultArgs {
     pub(super) fn faults(&self) -> Faults {
         let excess = match self.above {
-            Above::Refuse => Excess::Refuse,
-            Above::Queue => Excess::Queue,
-            Above::Hang => Excess::Hang,
+            ExcessPolicy::Refuse => ExcessAction::Refuse,
+            ExcessPolicy::Queue => ExcessAction::Queue,
+            ExcessPolicy::Hang => ExcessAction::Hang,
         };
         Faults {
             latency: self.latency,

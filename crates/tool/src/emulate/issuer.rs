@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use seawall_emulator::keys::{Algorithm, SigningKey};
 
-use super::{files, say};
+use super::{files, print_line};
 
 /// Flags of `seawall emulate issuer`.
 #[derive(Debug, clap::Args)]
@@ -16,35 +16,35 @@ Example:
   seawall emulate google --jwks ./issuer/jwks.json --audience reef.svc.id.goog --allow-all
 
 The key is PKCS#8, as kube-apiserver --service-account-signing-key-file reads it.")]
-pub(super) struct Args {
+pub(super) struct EmulateIssuerArgs {
     /// Folder for key.pem (mode 0600) and jwks.json; made if it is not there
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
     /// Kind of key
-    #[arg(long, value_enum, default_value_t = Kind::Rs256)]
-    algorithm: Kind,
+    #[arg(long, value_enum, default_value_t = IssuerAlgorithm::Rs256)]
+    algorithm: IssuerAlgorithm,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Kind {
+enum IssuerAlgorithm {
     /// RSA of 2048 bits
     Rs256,
     /// ECDSA on P-256
     Es256,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &EmulateIssuerArgs) -> anyhow::Result<()> {
     let (key_file, jwks_file) = (args.directory.join("key.pem"), args.directory.join("jwks.json"));
     // Tokens in use would stop verifying without a word.
     anyhow::ensure!(!key_file.exists(), "{} exists and is not replaced", key_file.display());
     files::secret_directory(&args.directory)?;
     let algorithm = match args.algorithm {
-        Kind::Rs256 => Algorithm::Rs256,
-        Kind::Es256 => Algorithm::Es256,
+        IssuerAlgorithm::Rs256 => Algorithm::Rs256,
+        IssuerAlgorithm::Es256 => Algorithm::Es256,
     };
     let key = SigningKey::generate(algorithm).context("cannot make a key")?;
     files::write(&key_file, key.to_pem().context("cannot write the key down")?.expose(), files::SECRET)?;
     files::write(&jwks_file, &format!("{}\n", key.jwks()), files::PUBLIC)?;
-    say(&format!("key       {}", key_file.display()))?;
-    say(&format!("key set   {}", jwks_file.display()))
+    print_line(&format!("key       {}", key_file.display()))?;
+    print_line(&format!("key set   {}", jwks_file.display()))
 }

@@ -6,15 +6,15 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{files, say};
+use super::{files, print_line};
 
 /// The signals that end it.
-pub(super) struct End {
+pub(super) struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl End {
+impl ShutdownSignals {
     /// To be called before anyone can be told that it runs: a signal sent right after must not be lost.
     pub(super) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
@@ -22,7 +22,7 @@ impl End {
     }
 
     /// Returns when one has come.
-    pub(super) async fn come(mut self) {
+    pub(super) async fn received(mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -41,12 +41,12 @@ pub(super) fn announce(
         files::write(file, &format!("{statement:#}\n"), files::PUBLIC)?;
     }
     if as_json {
-        return say(&statement.to_string());
+        return print_line(&statement.to_string());
     }
-    lines.iter().try_for_each(|line| say(line))
+    lines.iter().try_for_each(|line| print_line(line))
 }
 
 /// Takes back what an earlier run said, so that nobody believes it of this one.
-pub(super) fn withdraw(ready_file: Option<&Path>) -> anyhow::Result<()> {
+pub(super) fn remove_ready_file(ready_file: Option<&Path>) -> anyhow::Result<()> {
     ready_file.map_or(Ok(()), files::remove)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use seawall_emulator::faults::{Excess, Throttle};
+use seawall_emulator::faults::{ExcessAction, Throttle};
 use seawall_emulator::kubernetes::Workload;
 
 /// `500ms`, `2s`, `1h30m`.
@@ -30,66 +30,66 @@ pub(super) fn throttle(text: &str) -> Result<Throttle, String> {
     let positive = |number: &str| number.parse().ok().filter(|number: &u32| *number > 0);
     positive(rate)
         .zip(positive(burst))
-        .map(|(per_second, burst)| Throttle { per_second, burst, excess: Excess::Refuse })
+        .map(|(per_second, burst)| Throttle { per_second, burst, excess: ExcessAction::Refuse })
         .ok_or_else(|| "expected requests per second, RATE or RATE:BURST, such as 100 or 100:20".to_owned())
 }
 
 /// Who may become whom: `NAMESPACE/SERVICEACCOUNT=EMAIL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
+pub(super) struct ImpersonationGrant {
     pub(super) workload: Workload,
     pub(super) email: String,
 }
 
-pub(super) fn grant(text: &str) -> Result<Grant, String> {
+pub(super) fn grant(text: &str) -> Result<ImpersonationGrant, String> {
     let expected = || "expected NAMESPACE/SERVICEACCOUNT=EMAIL".to_owned();
     let (who, email) = text.split_once('=').ok_or_else(expected)?;
     let email = email.contains('@').then(|| email.to_owned()).ok_or_else(expected)?;
-    Ok(Grant { workload: workload(who).ok_or_else(expected)?, email })
+    Ok(ImpersonationGrant { workload: workload(who).ok_or_else(expected)?, email })
 }
 
 /// A pod of the demo: `NAMESPACE/SERVICEACCOUNT`, and `=EMAIL` if not `SERVICEACCOUNT@PROJECT…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DemoPod {
+pub(super) struct GooglePodArg {
     pub(super) workload: Workload,
     pub(super) email: Option<String>,
 }
 
-pub(super) fn demo_pod(text: &str) -> Result<DemoPod, String> {
+pub(super) fn google_pod(text: &str) -> Result<GooglePodArg, String> {
     if text.contains('=') {
-        return grant(text).map(|grant| DemoPod { workload: grant.workload, email: Some(grant.email) });
+        return grant(text).map(|grant| GooglePodArg { workload: grant.workload, email: Some(grant.email) });
     }
     let workload = workload(text).ok_or_else(|| "expected NAMESPACE/SERVICEACCOUNT[=EMAIL]".to_owned())?;
-    Ok(DemoPod { workload, email: None })
+    Ok(GooglePodArg { workload, email: None })
 }
 
 /// Who may take which role: `NAMESPACE/SERVICEACCOUNT=ROLE`, the role by name or ARN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RoleGrant {
+pub(super) struct RoleGrantArg {
     pub(super) workload: Workload,
     pub(super) role: String,
 }
 
-pub(super) fn role_grant(text: &str) -> Result<RoleGrant, String> {
+pub(super) fn role_grant(text: &str) -> Result<RoleGrantArg, String> {
     let expected = || "expected NAMESPACE/SERVICEACCOUNT=ROLE, the role by name or ARN".to_owned();
     let (who, role) = text.split_once('=').ok_or_else(expected)?;
     let role = Some(role).filter(|role| is_role(role)).ok_or_else(expected)?;
-    Ok(RoleGrant { workload: workload(who).ok_or_else(expected)?, role: role.to_owned() })
+    Ok(RoleGrantArg { workload: workload(who).ok_or_else(expected)?, role: role.to_owned() })
 }
 
 /// A pod of AWS's demo: `NAMESPACE/SERVICEACCOUNT`, and `=ROLE` if not the role of the ServiceAccount's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RolePod {
+pub(super) struct AwsPodArg {
     pub(super) workload: Workload,
     pub(super) role: Option<String>,
 }
 
-pub(super) fn role_pod(text: &str) -> Result<RolePod, String> {
+pub(super) fn aws_pod(text: &str) -> Result<AwsPodArg, String> {
     if text.contains('=') {
-        return role_grant(text).map(|grant| RolePod { workload: grant.workload, role: Some(grant.role) });
+        return role_grant(text).map(|grant| AwsPodArg { workload: grant.workload, role: Some(grant.role) });
     }
     let workload = workload(text).ok_or_else(|| "expected NAMESPACE/SERVICEACCOUNT[=ROLE]".to_owned())?;
-    Ok(RolePod { workload, role: None })
+    Ok(AwsPodArg { workload, role: None })
 }
 
 /// A name of IAM's, or the ARN of a role with such a name.
@@ -153,7 +153,7 @@ mod tests {
         for wrong in ["a/b", "a/b=", "a/b=x y", "a/b=arn:aws:iam::1:user/x", "=x"] {
             assert!(role_grant(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(role_pod("a/b").unwrap().role, None);
+        assert_eq!(aws_pod("a/b").unwrap().role, None);
         assert!(
             user_file("kiam=./keys").is_ok() && user_file("kiam=").is_err() && user_file("kiam").is_err()
         );

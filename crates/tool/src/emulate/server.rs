@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_fault_server::{self as plant, Kind, Mistake, Options, Plant, Running};
+use seawall_fault_server::{
+    self as plant, FaultKind, FaultServer, FaultServerOptions, FaultSyntaxError, PlantedFault,
+};
 use serde_json::Value;
 
-use super::lifecycle::{self, End};
+use super::lifecycle::{self, ShutdownSignals};
 use super::parse;
 
 /// What follows the flags in `--help`.
@@ -30,7 +32,7 @@ Ends with 0 on SIGTERM or SIGINT, with 1 when a plant or the address cannot be u
 /// Flags of `seawall emulate server`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
-pub(crate) struct Args {
+pub(crate) struct EmulateServerArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     listen: SocketAddr,
@@ -74,29 +76,29 @@ fn service(text: &str) -> Result<Duration, String> {
     if service <= LONGEST { Ok(service) } else { Err("expected at most 1h".to_owned()) }
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &EmulateServerArgs) -> anyhow::Result<()> {
     let options = args.options()?;
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(serve(args, &options))
 }
 
-async fn serve(args: &Args, options: &Options) -> anyhow::Result<()> {
-    let end = End::listen()?;
-    lifecycle::withdraw(args.ready_file.as_deref())?;
+async fn serve(args: &EmulateServerArgs, options: &FaultServerOptions) -> anyhow::Result<()> {
+    let end = ShutdownSignals::listen()?;
+    lifecycle::remove_ready_file(args.ready_file.as_deref())?;
     let running = plant::start(options).with_context(|| format!("cannot listen on {}", args.listen))?;
-    lifecycle::announce(&statement(&running, options), args.ready_file.as_deref(), true, &[])?;
-    end.come().await;
+    lifecycle::announce(&ready_document(&running, options), args.ready_file.as_deref(), true, &[])?;
+    end.received().await;
     running.shutdown().context("the server had stopped")?;
-    lifecycle::withdraw(args.ready_file.as_deref())
+    lifecycle::remove_ready_file(args.ready_file.as_deref())
 }
 
 /// Where it is and what is true of it.
-fn statement(running: &Running, options: &Options) -> Value {
+fn ready_document(running: &FaultServer, options: &FaultServerOptions) -> Value {
     let mut truth = plant::truth(&options.plants, options.seed);
     truth["url"] = running.url().into();
     truth["address"] = running.address().to_string().into();
-    truth["names"] = running.names().map(|names| names.to_string()).into();
+    truth["names"] = running.dns_address().map(|names| names.to_string()).into();
     truth["pid"] = std::process::id().into();
     truth["service_ms"] = (options.service.as_secs_f64() * 1e3).into();
     truth["body"] = options.body.into();
@@ -111,21 +113,27 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-impl Args {
-    fn options(&self) -> anyhow::Result<Options> {
+impl EmulateServerArgs {
+    fn options(&self) -> anyhow::Result<FaultServerOptions> {
         let seed = self.seed.unwrap_or_else(fresh);
-        let plants = if self.random { self.drawn(seed) } else { self.planted()? };
-        Ok(Options { listen: self.listen, plants, service: self.service, body: self.body as usize, seed })
+        let plants = if self.random { self.random_faults(seed) } else { self.planted()? };
+        Ok(FaultServerOptions {
+            listen: self.listen,
+            plants,
+            service: self.service,
+            body: self.body as usize,
+            seed,
+        })
     }
 
-    fn drawn(&self, seed: u64) -> Vec<Plant> {
+    fn random_faults(&self, seed: u64) -> Vec<PlantedFault> {
         let classes: Vec<_> = self.class.iter().map(String::as_str).collect();
         plant::draw(&classes, seed)
     }
 
-    fn planted(&self) -> anyhow::Result<Vec<Plant>> {
-        Plant::parse_all(&self.plant).map_err(|mistakes| {
-            let all: Vec<_> = mistakes.iter().map(Mistake::to_string).collect();
+    fn planted(&self) -> anyhow::Result<Vec<PlantedFault>> {
+        PlantedFault::parse_all(&self.plant).map_err(|mistakes| {
+            let all: Vec<_> = mistakes.iter().map(FaultSyntaxError::to_string).collect();
             anyhow::anyhow!("--plant:\n  {}", all.join("\n  "))
         })
     }
@@ -139,7 +147,7 @@ fn fresh() -> u64 {
 /// That, and everything that can be planted, with all keys and their defaults.
 fn help() -> String {
     let mut text = format!("{HELP}\n\nWhat can be planted:\n");
-    for kind in Kind::ALL {
+    for kind in FaultKind::ALL {
         let class = kind.class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
         let _ = writeln!(text, "\n{} ({class})\n  {}.", kind.name, kind.about);
         let keys = kind.keys.iter().map(|key| format!(",{}={}", key.name, key.default));

@@ -8,7 +8,7 @@ use seawall_core::Clock;
 use seawall_emulator::keys::SigningKey;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 
-use super::{ISSUER, files, parse, say};
+use super::{ISSUER, files, parse, print_line};
 
 /// Flags of `seawall emulate token`.
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ use super::{ISSUER, files, parse, say};
 Example:
   seawall emulate token --key ./issuer/key.pem --namespace reef --service-account coral --pod coral-0 \\
     --audience reef.svc.id.goog --lifetime 1h --output ./coral.token")]
-pub(super) struct Args {
+pub(super) struct EmulateTokenArgs {
     /// Private key that signs: PEM, RSA or P-256, such as the API server's own
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
@@ -49,7 +49,7 @@ pub(super) struct Args {
     output: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &EmulateTokenArgs) -> anyhow::Result<()> {
     let key = SigningKey::from_pem(&files::read(&args.key)?);
     let key = key.with_context(|| format!("{} cannot be used", args.key.display()))?;
     let audiences: Vec<_> = args.audience.iter().map(String::as_str).collect();
@@ -58,11 +58,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         .context("cannot sign the token")?;
     match &args.output {
         Some(file) => files::write(file, token.expose(), files::SECRET),
-        None => say(token.expose()),
+        None => print_line(token.expose()),
     }
 }
 
-impl Args {
+impl EmulateTokenArgs {
     fn workload(&self) -> Workload {
         let mut workload = Workload::service_account(&self.namespace, &self.service_account);
         if let Some(pod) = &self.pod {

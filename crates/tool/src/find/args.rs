@@ -8,21 +8,21 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
-use seawall_lab::find::plan::LEAST;
-use seawall_lab::objective::{Objectives, Unsearchable};
-use seawall_load::rate::{self, Pace};
+use seawall_lab::find::plan::MIN_BUDGET;
+use seawall_lab::objective::{Objectives, UnsearchableObjective};
+use seawall_load::rate::{self, RateSetting};
 use seawall_load::target::{self, header};
-use seawall_search::goal::Goal;
+use seawall_search::goal::SearchGoal;
 
-use crate::attack::travel::TravelArgs;
-use crate::draft::Files;
-use crate::on::{Asked, Beside, Command, OnArgs};
+use crate::attack::travel::ConnectionArgs;
+use crate::draft::ReportFiles;
+use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
 use crate::page::Loopback;
 
 /// What is asked, of whom, and where the answer goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct FindArgs {
     /// Target: its URL, asked by GET; or targets as for attack
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     pub(crate) max_clients: Option<NonZero<u32>>,
     /// How requests are spaced: a limit under poisson is lower than under even
     #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
-    pub(crate) arrivals: Spacing,
+    pub(crate) arrivals: FindArrivals,
     /// Ask the target for its metrics around trials that break it: a page in Prometheus' format, over http://
     #[arg(long, value_name = "URL")]
     pub(crate) metrics: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     pub(crate) targets: String,
     /// Format of the targets: http or json
     #[arg(long, default_value = "http")]
-    pub(crate) format: target::Format,
+    pub(crate) format: target::TargetFormat,
     /// Request header, "Key: value"; may repeat
     #[arg(long, value_name = "HEADER")]
     pub(crate) header: Vec<String>,
@@ -105,14 +105,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
     #[command(flatten)]
-    pub(crate) travel: TravelArgs,
+    pub(crate) travel: ConnectionArgs,
     #[command(flatten)]
-    pub(crate) on: OnArgs,
+    pub(crate) on: DistributedArgs,
 }
 
 /// `--arrivals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Spacing {
+pub(crate) enum FindArrivals {
     /// Equally far apart.
     Even,
     /// As many independent users make them.
@@ -127,9 +127,9 @@ impl FromStr for MaxRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse::<Pace>().map_err(|error| error.to_string())? {
-            Pace::Exact(rate) => Ok(Self(rate.per_second())),
-            Pace::Unlimited => Err("without a bound there is no --max-rate: leave it out".to_owned()),
+        match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
+            RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
+            RateSetting::Unlimited => Err("without a bound there is no --max-rate: leave it out".to_owned()),
         }
     }
 }
@@ -159,11 +159,11 @@ impl MaxRate {
 ///
 /// # Errors
 /// No search can be made of it.
-pub(crate) fn goal(slo: Option<&Objectives>) -> Result<Goal, Unsearchable> {
-    slo.map_or(Ok(Goal::CLIFF), Objectives::goal)
+pub(crate) fn goal(slo: Option<&Objectives>) -> Result<SearchGoal, UnsearchableObjective> {
+    slo.map_or(Ok(SearchGoal::CLIFF), Objectives::goal)
 }
 
-impl Args {
+impl FindArgs {
     /// What no single flag can know. All of it is said at once.
     ///
     /// # Errors
@@ -182,13 +182,18 @@ impl Args {
             "a URL and -targets are two ways to say what is asked: one of them",
         );
         refuse(
-            self.budget.is_some_and(|budget| budget < LEAST),
-            &format!("--budget must be {LEAST:?} or more: a baseline, a ladder and a few trials take that"),
+            self.budget.is_some_and(|budget| budget < MIN_BUDGET),
+            &format!(
+                "--budget must be {MIN_BUDGET:?} or more: a baseline, a ladder and a few trials take that"
+            ),
         );
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and a trial has an end");
         self.check_closed(&mut refuse);
         refuse(self.redirects < -1, "-redirects must be -1 or more");
-        refuse(Files::are_one(self.json.as_deref(), self.html.as_deref()), "--json and --html are two files");
+        refuse(
+            ReportFiles::is_same_file(self.json.as_deref(), self.html.as_deref()),
+            "--json and --html are two files",
+        );
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(self.travel.mistakes());
         mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
@@ -196,18 +201,18 @@ impl Args {
     }
 }
 
-impl Args {
+impl FindArgs {
     /// What of it matters to pods.
-    pub(crate) fn beside(&self) -> Beside<'_> {
-        Beside { command: Command::Find, targets: &self.targets, output: None }
+    pub(crate) fn command_context(&self) -> CommandContext<'_> {
+        CommandContext { command: LoadCommand::Find, targets: &self.targets, output: None }
     }
 
     /// What is asked of a cluster, if anything is.
     ///
     /// # Errors
     /// All that does not go together.
-    pub(crate) fn asked(&self) -> anyhow::Result<Option<Asked>> {
-        self.on.asked(&self.beside(), self.travel.unlike_pods())
+    pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
+        self.on.distributed_options(&self.command_context(), self.travel.unsupported_in_pods())
     }
 
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {
@@ -216,7 +221,7 @@ impl Args {
             "--closed offers no rate, and --max-rate bounds one: --max-clients bounds the clients",
         );
         refuse(
-            self.closed && self.arrivals == Spacing::Poisson,
+            self.closed && self.arrivals == FindArrivals::Poisson,
             "--arrivals poisson is of users who do not wait, and with --closed all of them do",
         );
         refuse(self.closed && self.from.is_some(), "a run with --closed is not continued: leave out --from");
@@ -286,13 +291,13 @@ neither tells. Another target is compared all the same, and named.";
 
 #[cfg(test)]
 mod tests {
-    use seawall_cause::class::Class;
+    use seawall_cause::class::CauseClass;
 
     use super::HELP;
 
     #[test]
     fn the_help_names_every_class_of_causes() {
-        for class in Class::ALL {
+        for class in CauseClass::ALL {
             let is_named = HELP.split([' ', ',', '\n']).any(|word| word == class.slug());
             assert!(is_named, "{class}");
         }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use seawall_lab::find::answer::{Answer, Limit};
-use seawall_lab::find::compare::{Change, Compared, compare, differences, held};
+use seawall_lab::find::answer::{FindReport, ReportedLimit};
+use seawall_lab::find::compare::{ComparisonVerdict, RunComparison, compare, differences, highest_held_rate};
 use seawall_search::belief::Bracket;
 
 use super::words::rate;
@@ -16,45 +16,50 @@ use crate::exit;
 /// # Errors
 /// They are no runs, or runs that do not compare.
 pub(super) fn run(before: &Path, after: &Path) -> anyhow::Result<ExitCode> {
-    let (before, after) = (super::earlier(before)?, super::earlier(after)?);
+    let (before, after) = (super::read_earlier_report(before)?, super::read_earlier_report(after)?);
     let compared = compare(&before, &after).context("the runs do not compare")?;
     super::show(&text(&compared, &before, &after))?;
     Ok(ExitCode::from(code(compared.change)))
 }
 
-fn code(change: Change) -> u8 {
+fn code(change: ComparisonVerdict) -> u8 {
     match change {
-        Change::Better | Change::Same | Change::NotWorse => exit::FOUND,
-        Change::Worse => exit::OBJECTIVE_MISSED,
-        Change::CannotTell => exit::CANNOT_TELL,
+        ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::NotWorse => exit::FOUND,
+        ComparisonVerdict::Worse => exit::OBJECTIVE_MISSED,
+        ComparisonVerdict::CannotTell => exit::CANNOT_TELL,
     }
 }
 
 /// The word first, for whoever reads it with a script.
-fn text(compared: &Compared, before: &Answer, after: &Answer) -> String {
+fn text(compared: &RunComparison, before: &FindReport, after: &FindReport) -> String {
     let notes: String = differences(before, after).iter().map(|note| format!("  note    {note}\n")).collect();
     let [was, is] = [before, after].map(known);
-    let change = change(compared, before, after, "before");
+    let change = describe_change(compared, before, after, "before");
     format!("{change}\n  before  {was}\n  after   {is}\n{notes}")
 }
 
 /// The word, and by how much. `earlier` says in one word when, or by whom, it was held that comes first.
-pub(crate) fn change(compared: &Compared, before: &Answer, after: &Answer, earlier: &str) -> String {
+pub(crate) fn describe_change(
+    compared: &RunComparison,
+    before: &FindReport,
+    after: &FindReport,
+    earlier: &str,
+) -> String {
     let word = match compared.change {
-        Change::Better => "better",
-        Change::Same => "the same within a tenth",
-        Change::NotWorse => "not worse",
-        Change::Worse => "worse",
-        Change::CannotTell => "cannot tell",
+        ComparisonVerdict::Better => "better",
+        ComparisonVerdict::Same => "the same within a tenth",
+        ComparisonVerdict::NotWorse => "not worse",
+        ComparisonVerdict::Worse => "worse",
+        ComparisonVerdict::CannotTell => "cannot tell",
     };
     format!("{word}: {}", interval(compared, before, after, earlier))
 }
 
 /// The change: of what was not taken to its cliff only one side of it is known, or none.
-fn interval(compared: &Compared, before: &Answer, after: &Answer, earlier: &str) -> String {
+fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, earlier: &str) -> String {
     let share = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
-    let Bracket { lower, point, upper } = compared.ratio;
-    match (held(before), held(after)) {
+    let Bracket { lower, estimate: point, upper } = compared.ratio;
+    match (highest_held_rate(before), highest_held_rate(after)) {
         (Some(was), Some(is)) if rate(was) == rate(is) => {
             format!("both held {}/s; of what is beyond it the runs do not tell", rate(is))
         }
@@ -75,11 +80,11 @@ fn interval(compared: &Compared, before: &Answer, after: &Answer, earlier: &str)
 }
 
 /// The cliff's bracket, or what was held where nothing broke.
-fn known(answer: &Answer) -> String {
-    match held(answer) {
+fn known(answer: &FindReport) -> String {
+    match highest_held_rate(answer) {
         Some(most) => format!("at least {} /s, which was held", rate(most)),
         None => {
-            let Limit { lower, upper, .. } = answer.cliff;
+            let ReportedLimit { lower, upper, .. } = answer.cliff;
             let side = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), rate);
             format!("{} to {} /s", side(lower), side(upper))
         }

@@ -3,16 +3,19 @@
 //!
 //! Only chooses what is shown; the page's machinery is that of `report`.
 
-use seawall_lab::find::answer::{Answer, Cause, Limit, Said, Trial, Vote, Window};
-use seawall_search::seen::BLOCK;
+use seawall_lab::find::answer::{
+    FindReport, ReportedCause, ReportedLimit, ReportedTrial, ReportedVerdict, ServerSideFact,
+    ServerSideWindow,
+};
+use seawall_search::seen::BLOCK_SECONDS;
 use serde::Serialize;
 
-use super::screen::{self, between};
-use super::words::{clients, figure, percent, rate, seconds, sure};
-use crate::report::chart::{Charts, LeftOut, Line, Panel, Points, Stroke};
+use super::screen::{self, limit_range};
+use super::words::{clients, figure, format_confidence, percent, rate, seconds};
+use crate::report::chart::{ChartLine, Charts, OmittedLine, Panel, Points, Stroke};
 use crate::report::html;
 use crate::report::scale::Scale;
-use crate::searching::{Drawn, Live};
+use crate::searching::{AnswerPage, SearchStatus};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,7 +29,7 @@ struct Data {
     words: Vec<(&'static str, &'static str)>,
     /// Of a page that is told what is new: how the search stands.
     #[serde(skip_serializing_if = "Option::is_none")]
-    live: Option<Live>,
+    live: Option<SearchStatus>,
 }
 
 /// A figure that is seen first.
@@ -48,17 +51,17 @@ struct Table {
 ///
 /// # Errors
 /// None that is known: everything in it has a form.
-pub(super) fn render(answer: &Answer) -> anyhow::Result<String> {
+pub(super) fn render(answer: &FindReport) -> anyhow::Result<String> {
     let data = data(answer);
     html::page(&data.title, &data)
 }
 
-fn data(answer: &Answer) -> Data {
+fn data(answer: &FindReport) -> Data {
     let (headline, rest) = screen::summary(answer);
     Data {
         title: headline,
         subtitle: rest.join(" · "),
-        note: screen::cut_short(answer).map(|(name, text)| format!("{name} {text}")),
+        note: screen::stop_reason(answer).map(|(name, text)| format!("{name} {text}")),
         tiles: tiles(answer),
         charts: charts(answer),
         tables: tables(answer).into_iter().filter(|table| !table.rows.is_empty()).collect(),
@@ -68,20 +71,20 @@ fn data(answer: &Answer) -> Data {
 }
 
 /// Of a search that goes on: how it ends nobody knows.
-fn data_so_far(answer: &Answer) -> Data {
+fn data_so_far(answer: &FindReport) -> Data {
     Data { title: so_far(answer), ..data(answer) }
 }
 
 const NOTHING: &str = "So far: no limit is known";
 
-fn so_far(answer: &Answer) -> String {
+fn so_far(answer: &FindReport) -> String {
     if answer.closed.is_none() && (answer.is_found() || answer.cliff.lower.is_some()) {
-        let (what, limit) = if answer.is_only_late() {
+        let (what, limit) = if answer.is_latency_limit() {
             ("answers are late", &answer.knee)
         } else {
             ("it breaks", &answer.cliff)
         };
-        return format!("So far: {what} {}", between(limit));
+        return format!("So far: {what} {}", limit_range(limit));
     }
     match (&answer.closed, answer.cliff.good) {
         (Some(closed), _) => match closed.limit.good {
@@ -93,25 +96,25 @@ fn so_far(answer: &Answer) -> String {
     }
 }
 
-impl Drawn for Answer {
-    fn file(&self, note: Option<&str>) -> anyhow::Result<String> {
+impl AnswerPage for FindReport {
+    fn offline_page(&self, note: Option<&str>) -> anyhow::Result<String> {
         let Some(note) = note else { return render(self) };
         let data = Data { note: Some(note.to_owned()), ..data_so_far(self) };
         html::page(&data.title, &data)
     }
 
-    fn page(&self, live: Live) -> anyhow::Result<String> {
+    fn live_page(&self, live: SearchStatus) -> anyhow::Result<String> {
         let data = data_live(self, live);
         html::search_page(&data.title, &data)
     }
 
-    fn event(&self, live: Live) -> anyhow::Result<String> {
+    fn live_event(&self, live: SearchStatus) -> anyhow::Result<String> {
         Ok(serde_json::to_string(&data_live(self, live))?)
     }
 }
 
-fn data_live(answer: &Answer, live: Live) -> Data {
-    let data = if live.goes_on() { data_so_far(answer) } else { data(answer) };
+fn data_live(answer: &FindReport, live: SearchStatus) -> Data {
+    let data = if live.is_running() { data_so_far(answer) } else { data(answer) };
     Data { live: Some(live), ..data }
 }
 
@@ -140,14 +143,14 @@ const WORDS: [(&str, &str); 7] = [
     ("times likelier", "How much likelier what was seen is under this cause than under the next best."),
 ];
 
-fn tiles(answer: &Answer) -> Vec<Tile> {
-    let between = |limit: &Limit| match (limit.lower, limit.upper, limit.good, limit.bad) {
+fn tiles(answer: &FindReport) -> Vec<Tile> {
+    let between = |limit: &ReportedLimit| match (limit.lower, limit.upper, limit.good, limit.bad) {
         (Some(lower), Some(upper), ..) => Some(format!("{} – {}", rate(lower), rate(upper))),
         (_, _, Some(good), Some(bad)) => Some(format!("{} / {}", rate(good), rate(bad))),
         (_, _, Some(good), None) => Some(format!("> {}", rate(good))),
         _ => None,
     };
-    let named = |limit: &Limit, [bracket, tested]: [&'static str; 2]| {
+    let named = |limit: &ReportedLimit, [bracket, tested]: [&'static str; 2]| {
         if limit.lower.is_some() { bracket } else { tested }
     };
     let clients = answer.closed.as_ref().map(screen::clients::tile);
@@ -166,7 +169,7 @@ fn tiles(answer: &Answer) -> Vec<Tile> {
             if is_unknown { "cause: no class that is known fits" } else { "cause" },
         ),
         (
-            answer.cause.as_ref().filter(|_| !is_unknown).map(|cause| sure(cause.confidence)),
+            answer.cause.as_ref().filter(|_| !is_unknown).map(|cause| format_confidence(cause.confidence)),
             if candidates.len() > 1 { "sure that it is one of them" } else { "sure of the cause" },
         ),
         (Some(answer.trials.len().to_string()), "trials"),
@@ -179,22 +182,22 @@ fn tiles(answer: &Answer) -> Vec<Tile> {
 const GROUPS: [(&str, &str); 4] =
     [("good", "c3"), ("bad", "bad"), ("undecided", "c1"), ("not counted", "plain")];
 
-fn group(trial: &Trial) -> usize {
+fn group(trial: &ReportedTrial) -> usize {
     match trial.vote {
-        _ if !trial.counts() => 3,
-        Vote::Good => 0,
-        Vote::Bad => 1,
-        Vote::Undecided => 2,
-        Vote::Invalid => 3,
+        _ if !trial.has_weight() => 3,
+        ReportedVerdict::Good => 0,
+        ReportedVerdict::Bad => 1,
+        ReportedVerdict::Undecided => 2,
+        ReportedVerdict::Invalid => 3,
     }
 }
 
 /// What was offered: clients, or requests a second.
-fn load(trial: &Trial) -> f64 {
+fn load(trial: &ReportedTrial) -> f64 {
     trial.clients.map_or(trial.rate, f64::from)
 }
 
-fn below(answer: &Answer) -> &'static str {
+fn below(answer: &FindReport) -> &'static str {
     if answer.closed.is_some() {
         "clients that wait for their answers"
     } else {
@@ -204,25 +207,26 @@ fn below(answer: &Answer) -> &'static str {
 
 /// One line for each group of which there is anything. What only spends what was saved up, or asks whether the target is quick again, would
 /// bend the axes of all that was.
-fn grouped(answer: &Answer, stroke: Stroke, points: impl Fn(&Trial) -> Points) -> Vec<Line> {
+fn grouped(answer: &FindReport, stroke: Stroke, points: impl Fn(&ReportedTrial) -> Points) -> Vec<ChartLine> {
     let lines = GROUPS.iter().enumerate().map(|(at, (name, colour))| {
-        let shown = |trial: &&Trial| group(trial) == at && (stroke != Stroke::Dots || trial.is_of_a_rate());
+        let shown =
+            |trial: &&ReportedTrial| group(trial) == at && (stroke != Stroke::Dots || trial.tests_rate());
         let mut all: Points = answer.trials.iter().filter(shown).flat_map(&points).collect();
         if stroke == Stroke::Dots {
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
-        Line { name: (*name).to_owned(), colour, stroke, points: all }
+        ChartLine { name: (*name).to_owned(), colour, stroke, points: all }
     });
     lines.filter(|line| line.points.iter().any(|point| point.1.is_some())).collect()
 }
 
-fn charts(answer: &Answer) -> Charts {
+fn charts(answer: &FindReport) -> Charts {
     let mut charts = Charts { panels: Vec::new(), left_out: Vec::new() };
     for panel in [ladder(answer), latency(answer), goodput(answer), in_flight(answer)] {
         if panel.lines.is_empty() {
             charts
                 .left_out
-                .push(LeftOut { name: panel.name.to_owned(), why: "No trial has anything of it." });
+                .push(OmittedLine { name: panel.name.to_owned(), why: "No trial has anything of it." });
         } else {
             charts.panels.push(panel);
         }
@@ -231,7 +235,7 @@ fn charts(answer: &Answer) -> Charts {
 }
 
 /// When each rate was tried, and the bracket that it came to.
-fn ladder(answer: &Answer) -> Panel {
+fn ladder(answer: &FindReport) -> Panel {
     let end = end(answer);
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.began, Some(load(trial)))]);
     let bounds = match &answer.closed {
@@ -243,7 +247,7 @@ fn ladder(answer: &Answer) -> Panel {
     };
     for (bound, name) in bounds {
         let points = bound.map(|bound| vec![(0.0, Some(bound)), (end, Some(bound))]);
-        lines.extend(points.map(|points| Line {
+        lines.extend(points.map(|points| ChartLine {
             name: name.to_owned(),
             colour: "c2",
             stroke: Stroke::Dashed,
@@ -259,15 +263,15 @@ fn ladder(answer: &Answer) -> Panel {
 }
 
 /// What answers took at each rate.
-fn latency(answer: &Answer) -> Panel {
+fn latency(answer: &FindReport) -> Panel {
     let nanos = |seconds: f64| seconds * 1e9;
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), trial.mean().map(nanos))]);
-    let shown = answer.trials.iter().filter(|trial| trial.is_of_a_rate());
+    let shown = answer.trials.iter().filter(|trial| trial.tests_rate());
     let mut slowest: Points = shown.map(|trial| (load(trial), trial.slowest().map(nanos))).collect();
     slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
     if slowest.iter().any(|point| point.1.is_some()) {
         let name = "slowest of each trial".to_owned();
-        lines.push(Line { name, colour: "c7", stroke: Stroke::Dots, points: slowest });
+        lines.push(ChartLine { name, colour: "c7", stroke: Stroke::Dots, points: slowest });
     }
     for line in &mut lines {
         line.name =
@@ -284,13 +288,18 @@ fn latency(answer: &Answer) -> Panel {
 }
 
 /// How many good answers came of each rate.
-fn goodput(answer: &Answer) -> Panel {
+fn goodput(answer: &FindReport) -> Panel {
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
     // As far as was offered: what is missing from it is what failed.
-    let most = answer.trials.iter().filter(|trial| trial.is_of_a_rate()).map(load).fold(0.0, f64::max);
+    let most = answer.trials.iter().filter(|trial| trial.tests_rate()).map(load).fold(0.0, f64::max);
     if !lines.is_empty() && answer.closed.is_none() {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
-        lines.push(Line { name: "all of it".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
+        lines.push(ChartLine {
+            name: "all of it".to_owned(),
+            colour: "plain",
+            stroke: Stroke::Dashed,
+            points,
+        });
     }
     let (x, y) = (rates(answer), Scale::counts(values(&lines)));
     panel(
@@ -303,14 +312,14 @@ fn goodput(answer: &Answer) -> Panel {
 }
 
 /// What was in flight during each trial.
-fn in_flight(answer: &Answer) -> Panel {
+fn in_flight(answer: &FindReport) -> Panel {
     let lines = grouped(answer, Stroke::Solid, |trial| {
         let at = |(n, block): (usize, &_)| {
-            let &(.., in_flight, _, _): &seawall_lab::find::answer::Block = block;
-            (trial.began + (n + 1) as f64 * BLOCK, Some(f64::from(in_flight)))
+            let &(.., in_flight, _, _): &seawall_lab::find::answer::ReportedBlock = block;
+            (trial.began + (n + 1) as f64 * BLOCK_SECONDS, Some(f64::from(in_flight)))
         };
         // Nothing joins one trial to the next.
-        let gap = (trial.began + trial.lasted() + BLOCK, None);
+        let gap = (trial.began + trial.duration_seconds() + BLOCK_SECONDS, None);
         trial.blocks.iter().enumerate().map(at).chain([gap]).collect()
     });
     let (x, y) = (Scale::clock(end(answer)), Scale::counts(values(&lines)));
@@ -322,24 +331,24 @@ fn panel(
     [unit, suffix, below]: [&'static str; 3],
     x: Scale,
     y: Scale,
-    lines: Vec<Line>,
+    lines: Vec<ChartLine>,
 ) -> Panel {
     Panel { name, unit, suffix, below, x, y, few: None, lines }
 }
 
-fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
+fn values(lines: &[ChartLine]) -> impl Iterator<Item = f64> {
     lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1))
 }
 
-fn rates(answer: &Answer) -> Scale {
-    Scale::counts(answer.trials.iter().filter(|trial| trial.is_of_a_rate()).map(load))
+fn rates(answer: &FindReport) -> Scale {
+    Scale::counts(answer.trials.iter().filter(|trial| trial.tests_rate()).map(load))
 }
 
-fn end(answer: &Answer) -> f64 {
+fn end(answer: &FindReport) -> f64 {
     answer.trials.iter().map(|trial| trial.began + trial.took).fold(0.0, f64::max)
 }
 
-fn tables(answer: &Answer) -> [Table; 7] {
+fn tables(answer: &FindReport) -> [Table; 7] {
     let text = |name| (name, false);
     let number = |name| (name, true);
     let table = |name, columns, rows| Table { name, columns, rows };
@@ -391,7 +400,7 @@ fn tables(answer: &Answer) -> [Table; 7] {
 }
 
 /// The columns of the rows that [`trial`] makes.
-fn of_trials(answer: &Answer) -> Vec<(&'static str, bool)> {
+fn of_trials(answer: &FindReport) -> Vec<(&'static str, bool)> {
     let load = if answer.closed.is_some() { "Clients" } else { "Offered /s" };
     let numbers = ["At", load, "Lasted", "Good /s", "Mean", "Slowest", "Failed", "Late", "Most in flight"];
     let texts = ["For", "Vote", "Why"];
@@ -399,7 +408,7 @@ fn of_trials(answer: &Answer) -> Vec<(&'static str, bool)> {
 }
 
 /// A row for each sign of a cause, the first with its name; its size is the last.
-fn evidence(cause: &Cause) -> Vec<Vec<String>> {
+fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
     let empty = String::new;
     let mut rows: Vec<Vec<String>> = cause
         .evidence
@@ -416,31 +425,32 @@ fn evidence(cause: &Cause) -> Vec<Vec<String>> {
         rows.push(vec![empty(); 5]);
     }
     if let Some(first) = rows.first_mut() {
-        let sure = if screen::is_unknown(cause) { "–".to_owned() } else { sure(cause.confidence) };
+        let sure =
+            if screen::is_unknown(cause) { "–".to_owned() } else { format_confidence(cause.confidence) };
         (first[0], first[1]) = (cause.class.clone(), sure);
     }
     rows
 }
 
 /// A row for each fact, and for each thing that could not be looked at.
-fn window(window: &Window) -> Vec<Vec<String>> {
+fn window(window: &ServerSideWindow) -> Vec<Vec<String>> {
     let row = |what: &str, of: &str, ratio: Option<f64>| {
         let times = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
         let (from, to) = (seconds(window.from), seconds(window.to));
         vec![from, to, window.during.clone(), what.to_owned(), of.to_owned(), times]
     };
-    let said = |said: &Said| row(&said.says, said.class.as_deref().unwrap_or_default(), said.ratio);
+    let said = |said: &ServerSideFact| row(&said.says, said.class.as_deref().unwrap_or_default(), said.ratio);
     let untested = |why: &String| row(&format!("not seen: {why}"), "", None);
     window.facts.iter().map(said).chain(window.untested.iter().map(untested)).collect()
 }
 
-fn trial(trial: &Trial) -> Vec<String> {
+fn trial(trial: &ReportedTrial) -> Vec<String> {
     let dash = || "–".to_owned();
     let (name, _) = GROUPS[group(trial)];
     vec![
         seconds(trial.began),
         rate(load(trial)),
-        seconds(trial.lasted()),
+        seconds(trial.duration_seconds()),
         rate(trial.goodput),
         trial.mean().map_or_else(dash, seconds),
         trial.slowest().map_or_else(dash, seconds),

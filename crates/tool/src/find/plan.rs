@@ -5,85 +5,98 @@ use std::net::IpAddr;
 use std::num::NonZero;
 
 use anyhow::{Context as _, ensure};
-use seawall_lab::find::answer::{Answer, Arrivals, Connections};
-use seawall_lab::find::plan::{Plan, QUICK, Target};
+use seawall_lab::find::answer::{ConnectionPolicy, FindReport, ReportedArrivals};
+use seawall_lab::find::plan::{FindPlan, QUICK_BUDGET, TargetInfo};
 use seawall_lab::find::resume;
-use seawall_lab::server_side::{Endpoint, Group, ServerSide};
-use seawall_load::engine::Travel;
-use seawall_load::files::Files;
-use seawall_load::request::{Origin, Request, Style};
-use seawall_load::supply::List;
-use seawall_probe::files::System;
+use seawall_lab::server_side::{MetricsEndpoint, ServerCgroup, ServerSide};
+use seawall_load::engine::TransportOptions;
+use seawall_load::files::InputFiles;
+use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
+use seawall_load::supply::RequestList;
+use seawall_probe::files::LocalFiles;
 use seawall_search::profile::Profile;
 
-use super::args::{Args, Spacing, goal};
-use super::ground::Kit;
+use super::args::{FindArgs, FindArrivals, goal};
+use super::ground::FindSessionConfig;
 use super::sent;
-use crate::attack::aim::{Aim, Waits};
-pub(super) use seawall_lab::means::cores;
+use crate::attack::aim::{RequestLimits, TargetFlags};
+pub(super) use seawall_lab::means::available_cores;
 
 /// A run, and the one that it continues.
 #[derive(Debug)]
-pub(crate) struct Order {
-    pub(super) plan: Plan,
-    pub(super) before: Option<Answer>,
+pub(crate) struct FindCommandPlan {
+    pub(super) plan: FindPlan,
+    pub(super) previous: Option<FindReport>,
     /// Of clients in place of a rate.
-    pub(super) closed: Option<Closed>,
+    pub(super) closed: Option<ClosedLoopOptions>,
 }
 
 /// What `--closed` asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Closed {
+pub(super) struct ClosedLoopOptions {
     /// `--max-clients`.
-    pub(super) most: Option<u32>,
+    pub(super) max_clients: Option<u32>,
 }
 
 /// The plan of a run that sends with so many threads at most, of files that are read so.
-pub(crate) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<(Order, Kit)> {
+pub(crate) fn plan(
+    args: &FindArgs,
+    cpus: usize,
+    files: &InputFiles,
+) -> anyhow::Result<(FindCommandPlan, FindSessionConfig)> {
     let style = args.travel.style(args.chunked)?;
-    let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
-    let travel = args.travel.engine(waits, &style, files)?;
-    let before = args.from.as_deref().map(super::earlier).transpose()?;
+    let waits = RequestLimits { timeout: args.timeout, deadline: None, redirects: args.redirects };
+    let travel = args.travel.to_transport_options(waits, &style, files)?;
+    let before = args.from.as_deref().map(super::read_earlier_report).transpose()?;
     let list = targets(args, &style, files)?;
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
-    let plan = Plan {
+    let plan = FindPlan {
         goal: goal(args.slo.as_ref())?,
         profile,
         max_rate: args.max_rate.map(|most| most.0),
-        budget: args.budget.or((!args.thorough).then_some(QUICK)),
-        cause: !args.no_cause,
+        budget: args.budget.or((!args.thorough).then_some(QUICK_BUDGET)),
+        looks_for_cause: !args.no_cause,
         target: target(list.requests(), &travel),
         arrivals: match args.arrivals {
-            Spacing::Even => Arrivals::Even,
-            Spacing::Poisson => Arrivals::Poisson,
+            FindArrivals::Even => ReportedArrivals::Even,
+            FindArrivals::Poisson => ReportedArrivals::Poisson,
         },
         connections: connections(&travel, list.requests()),
         timeout: travel.timeout,
-        sent: Some(sent::sent(&args.travel, &travel, &list, args.redirects)?),
+        fingerprint: Some(sent::fingerprint(&args.travel, &travel, &list, args.redirects)?),
     };
     // Before anybody is asked whether they are there: another way may lead to somebody else.
-    before.iter().try_for_each(|before| resume::compatible(&plan, before)).context("--from")?;
+    before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--from")?;
     let late = plan.goal.late.map(|late| late.than);
-    let kit =
-        Kit { list, travel, style, cpus, arrivals: plan.arrivals, seed: args.seed, late, side: side(args)? };
-    let closed = args.closed.then(|| Closed { most: args.max_clients.map(NonZero::get) });
-    Ok((Order { plan, before, closed }, kit))
+    let kit = FindSessionConfig {
+        list,
+        travel,
+        style,
+        cpus,
+        arrivals: plan.arrivals,
+        seed: args.seed,
+        latency_bound: late,
+        server_side: server_side(args)?,
+    };
+    let closed = args.closed.then(|| ClosedLoopOptions { max_clients: args.max_clients.map(NonZero::get) });
+    Ok((FindCommandPlan { plan, previous: before, closed }, kit))
 }
 
 /// What is asked of the target's own side; whether it answers is found out when it is asked.
-fn side(args: &Args) -> anyhow::Result<ServerSide> {
-    let endpoint = args.metrics.as_deref().map(Endpoint::resolve).transpose().context("--metrics")?;
+fn server_side(args: &FindArgs) -> anyhow::Result<ServerSide> {
+    let endpoint = args.metrics.as_deref().map(MetricsEndpoint::resolve).transpose().context("--metrics")?;
     let is_given = !args.cgroup.is_empty();
-    let group = is_given.then(|| Group::open(&System, &args.cgroup)).transpose().context("--cgroup")?;
+    let group =
+        is_given.then(|| ServerCgroup::open(&LocalFiles, &args.cgroup)).transpose().context("--cgroup")?;
     Ok(ServerSide::new(endpoint, group))
 }
 
-fn targets(args: &Args, style: &Style, files: &Files) -> anyhow::Result<List> {
+fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyhow::Result<RequestList> {
     ensure!(
         args.url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
         "no target: seawall find URL, or -targets FILE, or targets on standard input"
     );
-    let aim = Aim {
+    let aim = TargetFlags {
         name: "",
         targets: if args.url.is_some() { "URL" } else { &args.targets },
         format: args.format,
@@ -96,27 +109,27 @@ fn targets(args: &Args, style: &Style, files: &Files) -> anyhow::Result<List> {
         Some(url) => {
             let is_one = !url.contains(|letter: char| letter.is_whitespace() || letter.is_control());
             ensure!(is_one, "{url:?} is no URL: there is a space in it");
-            let aim = Aim { format: seawall_load::target::Format::Http, ..aim };
-            return aim.list(aim.intake_of(Box::new(Cursor::new(format!("GET {url}\n"))), style)?);
+            let aim = TargetFlags { format: seawall_load::target::TargetFormat::Http, ..aim };
+            return aim.read_list(aim.intake_from(Box::new(Cursor::new(format!("GET {url}\n"))), style)?);
         }
-        None => aim.intake(style)?,
+        None => aim.open_intake(style)?,
     };
-    aim.list(intake)
+    aim.read_list(intake)
 }
 
 /// Whom these requests ask.
-pub(crate) fn target(requests: &[Request], travel: &Travel) -> Target {
-    let is_name = |request: &Request| request.origin.host.parse::<IpAddr>().is_err();
-    Target {
-        url: requests.first().map(|request| public(&request.url)).unwrap_or_default(),
+pub(crate) fn target(requests: &[PreparedRequest], travel: &TransportOptions) -> TargetInfo {
+    let is_name = |request: &PreparedRequest| request.origin.host.parse::<IpAddr>().is_err();
+    TargetInfo {
+        url: requests.first().map(|request| redact_url(&request.url)).unwrap_or_default(),
         count: requests.len(),
-        tls: requests.iter().any(|request| request.origin.tls),
-        named: travel.dial.unix_socket.is_none() && requests.iter().any(is_name),
+        uses_tls: requests.iter().any(|request| request.origin.tls),
+        has_host_name: travel.dial.unix_socket.is_none() && requests.iter().any(is_name),
     }
 }
 
 /// A URL without what may be a secret: user, password, query and fragment.
-pub(crate) fn public(url: &str) -> String {
+pub(crate) fn redact_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -125,7 +138,7 @@ pub(crate) fn public(url: &str) -> String {
 }
 
 /// What becomes of their connections.
-pub(crate) fn connections(travel: &Travel, requests: &[Request]) -> Connections {
+pub(crate) fn connections(travel: &TransportOptions, requests: &[PreparedRequest]) -> ConnectionPolicy {
     let bound = |most: u64, none: u64| (most != none).then_some(most);
     let origins = || requests.iter().map(|request| &request.origin);
     let tls = origins().any(|origin| origin.tls);
@@ -135,7 +148,7 @@ pub(crate) fn connections(travel: &Travel, requests: &[Request]) -> Connections 
         (false, true) => "h2c",
         _ => "http/1.1",
     };
-    Connections {
+    ConnectionPolicy {
         keep_alive: origins().any(|origin| travel.keeps(origin)),
         most: bound(travel.connections as u64, usize::MAX as u64),
         requests: bound(travel.requests_per_connection, u64::MAX),
@@ -154,7 +167,7 @@ mod tests {
             ("https://a.test?key=1", "https://a.test"),
             ("http://[::1]:80/p@th", "http://[::1]:80/p@th"),
         ] {
-            assert_eq!(public(url), told);
+            assert_eq!(redact_url(url), told);
         }
     }
 }

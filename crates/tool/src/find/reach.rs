@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_lab::carry::Carriage;
-use seawall_load::fault::Fault;
-use seawall_load::plan::{Load, Setup, Travel};
-use seawall_load::request::{Origin, Request, Style};
-use seawall_load::resolve::Dial;
-use seawall_load::schedule::{Arrivals, Until};
-use seawall_load::session::Session;
-use seawall_load::supply::{List, Source};
+use seawall_lab::carry::RunningTrial;
+use seawall_load::fault::RequestFault;
+use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
+use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
+use seawall_load::resolve::DialOptions;
+use seawall_load::schedule::{ArrivalModel, StopCondition};
+use seawall_load::session::LoadSession;
+use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::Weight;
 
 /// A connection that takes longer is none that a load could be put on; a request that does is not waited for.
@@ -23,25 +23,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What asks, with a session of its own.
-pub(crate) struct Reach {
-    setup: Setup,
+pub(crate) struct ReachCheck {
+    setup: SessionSetup,
     /// Where the connection goes if not to the target.
     by: String,
 }
 
-impl Reach {
+impl ReachCheck {
     /// The first of the targets, as all are asked.
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn of(requests: &[Request], travel: &Travel, style: &Style) -> anyhow::Result<Self> {
+    pub(crate) fn of(
+        requests: &[PreparedRequest],
+        travel: &TransportOptions,
+        style: &RequestFraming,
+    ) -> anyhow::Result<Self> {
         let first = requests.first().context("no target")?.clone();
         let origin = first.origin.clone();
-        let list = List::new(vec![(first, Weight::default())])?;
-        let mut setup = Setup { style: style.clone(), ..Setup::new(Source::List(list)) };
-        setup.travel = travel.clone();
-        setup.travel.timeout = Some(setup.travel.timeout.map_or(PATIENCE, |timeout| timeout.min(PATIENCE)));
-        let by = by_way_of(&setup.travel.dial, &origin);
+        let list = RequestList::new(vec![(first, Weight::default())])?;
+        let mut setup =
+            SessionSetup { framing: style.clone(), ..SessionSetup::new(RequestSource::List(list)) };
+        setup.transport = travel.clone();
+        setup.transport.timeout =
+            Some(setup.transport.timeout.map_or(PATIENCE, |timeout| timeout.min(PATIENCE)));
+        let by = describe_route(&setup.transport.dial, &origin);
         Ok(Self { setup, by })
     }
 
@@ -49,14 +55,19 @@ impl Reach {
     ///
     /// # Errors
     /// There is no connection, and why.
-    pub(crate) fn ask(self, url: &str, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
-        let mut session = Session::open(self.setup)?;
-        let until = Until { hits: 1, ..Until::default() };
-        let load = Load { until, by_hit: true, cadence: LOOK, ..Load::new(Arrivals::Closed, 1) };
-        let mut carriage = Carriage::new(session.trial(&load, None)?, load.warm_up);
-        let control = carriage.steer();
+    pub(crate) fn run(self, url: &str, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
+        let mut session = LoadSession::open(self.setup)?;
+        let until = StopCondition { hits: 1, ..StopCondition::default() };
+        let load = LoadSpec {
+            until,
+            per_request_outcomes: true,
+            interval: LOOK,
+            ..LoadSpec::new(ArrivalModel::Closed, 1)
+        };
+        let mut carriage = RunningTrial::new(session.trial(&load, None)?, load.warm_up);
+        let control = carriage.control();
         let mut fault = None;
-        carriage.watch(|interval| {
+        carriage.run_to_end(|interval| {
             if is_ended() {
                 control.abort();
             }
@@ -71,13 +82,13 @@ impl Reach {
 }
 
 /// Who has to let a connection through, as far as that is not the target itself.
-pub(super) fn by_way_of(dial: &Dial, origin: &Origin) -> String {
+pub(super) fn describe_route(dial: &DialOptions, origin: &Origin) -> String {
     if let Some(path) = &dial.unix_socket {
         return format!(" at {}", path.display());
     }
     let place = |(host, port): &(String, u16)| format!("{host}:{port}");
-    if let Some(proxy) = dial.proxies.of(origin) {
-        return format!(" through the proxy {}", place(&proxy.place));
+    if let Some(proxy) = dial.proxies.for_origin(origin) {
+        return format!(" through the proxy {}", place(&proxy.address));
     }
     let elsewhere = dial.connect_to.get(&(origin.host.clone(), origin.port));
     let places = elsewhere.map(|places| places.iter().map(place).collect::<Vec<_>>().join(" or "));
@@ -85,15 +96,15 @@ pub(super) fn by_way_of(dial: &Dial, origin: &Origin) -> String {
 }
 
 /// Whether nothing stands on which a request could be sent.
-fn is_unreachable(fault: Fault) -> bool {
+fn is_unreachable(fault: RequestFault) -> bool {
     matches!(
         fault,
-        Fault::Resolve(_)
-            | Fault::Connect(_)
-            | Fault::Local(_)
-            | Fault::Source(..)
-            | Fault::Tls(_)
-            | Fault::Proxy(_)
-            | Fault::Unconnected
+        RequestFault::Resolve(_)
+            | RequestFault::Connect(_)
+            | RequestFault::Local(_)
+            | RequestFault::Source(..)
+            | RequestFault::Tls(_)
+            | RequestFault::Proxy(_)
+            | RequestFault::NoConnection
     )
 }

@@ -6,9 +6,12 @@
 pub(super) mod clients;
 mod server;
 
-use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
+use seawall_lab::find::answer::{
+    FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
+    ReportedFailureMode, ReportedLimit, ReportedRecovery,
+};
 
-use super::words::{count, figure, percent, rate, seconds, sure};
+use super::words::{count, figure, format_confidence, percent, rate, seconds};
 use crate::wrap::{cut, wrapped};
 
 /// Columns of a screen at most, and at least, of which the first are names.
@@ -23,18 +26,18 @@ const WORDS: usize = 3;
 const TEXT: usize = 4;
 
 /// The whole screen, of so many columns.
-pub(super) fn text(answer: &Answer, columns: usize) -> String {
-    let mut sheet = Sheet::new(columns.clamp(NARROW, WIDE));
+pub(super) fn text(answer: &FindReport, columns: usize) -> String {
+    let mut sheet = FindScreen::new(columns.clamp(NARROW, WIDE));
     sheet.head(answer);
     sheet.limits(answer);
-    sheet.manners(answer);
+    sheet.target_traits(answer);
     sheet.causes(answer);
     sheet.rest(answer);
     sheet.fit()
 }
 
 /// Lines, those first that must be seen.
-struct Sheet {
+struct FindScreen {
     wide: usize,
     lines: Vec<String>,
     /// Lines that there may be no room for, and are counted then.
@@ -42,22 +45,22 @@ struct Sheet {
     foot: Vec<String>,
 }
 
-impl Sheet {
+impl FindScreen {
     fn new(wide: usize) -> Self {
         Self { wide, lines: Vec::new(), more: Vec::new(), foot: Vec::new() }
     }
 
-    fn head(&mut self, answer: &Answer) {
+    fn head(&mut self, answer: &FindReport) {
         let (headline, [target, goal]) = summary(answer);
         self.lines.extend(wrapped("", &headline, 2, self.wide));
         self.row("target", &target);
         self.row("goal", &goal);
-        if let Some((name, text)) = cut_short(answer) {
+        if let Some((name, text)) = stop_reason(answer) {
             self.row(name, &text);
         }
     }
 
-    fn limits(&mut self, answer: &Answer) {
+    fn limits(&mut self, answer: &FindReport) {
         self.gap();
         if let Some(closed) = &answer.closed {
             return clients::rows(closed, answer).into_iter().for_each(|(name, text)| self.row(name, &text));
@@ -69,12 +72,12 @@ impl Sheet {
         if let Some(fails) = answer.fails {
             self.row("above it", in_words_of(fails));
         }
-        if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != Outcome::UnstableBaseline) {
+        if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
             self.row("goodput", &format!("{}/s good answers in overload", rate(goodput)));
         }
     }
 
-    fn manners(&mut self, answer: &Answer) {
+    fn target_traits(&mut self, answer: &FindReport) {
         if let Some(found) = answer.depletion {
             let (after, goodput) = (count(found.after), rate(found.goodput));
             self.row(
@@ -85,10 +88,10 @@ impl Sheet {
         if let Some(burst) = answer.burst.filter(|burst| *burst >= 1.0) {
             self.row("allowance", &format!("about {} requests beyond the rate, spent first", count(burst)));
         }
-        if answer.closed.is_none() && answer.is_found() || answer.recovery != Recovery::default() {
+        if answer.closed.is_none() && answer.is_found() || answer.recovery != ReportedRecovery::default() {
             self.row("recovery", &recovery(answer));
         }
-        if let Some(held) = answer.allowance.filter(|_| answer.outcome != Outcome::UnstableBaseline) {
+        if let Some(held) = answer.allowance.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
             let (rate, time, requests) = (rate(held.rate), seconds(held.held), count(held.requests));
             self.row(
                 "not excluded",
@@ -99,7 +102,7 @@ impl Sheet {
         }
     }
 
-    fn causes(&mut self, answer: &Answer) {
+    fn causes(&mut self, answer: &FindReport) {
         self.gap();
         match &answer.cause {
             None if answer.closed.is_some() => {
@@ -110,7 +113,7 @@ impl Sheet {
             Some(cause) => self.cause("cause", &held(cause, &candidates(answer)), cause),
         }
         answer.also.iter().take(2).for_each(|cause| self.cause("and", &held(cause, &[&cause.class]), cause));
-        self.gone(answer);
+        self.target_lost(answer);
         for tie in answer.ties.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
         }
@@ -118,7 +121,7 @@ impl Sheet {
     }
 
     /// That the target is no longer there, and what it said of itself around that, beyond what speaks for a cause.
-    fn gone(&mut self, answer: &Answer) {
+    fn target_lost(&mut self, answer: &FindReport) {
         let Some(since) = &answer.gone else { return };
         self.row(
             "gone",
@@ -133,7 +136,7 @@ impl Sheet {
         }
     }
 
-    fn cause(&mut self, name: &str, class: &str, cause: &Cause) {
+    fn cause(&mut self, name: &str, class: &str, cause: &ReportedCause) {
         let figures: Vec<_> = cause.figures.iter().filter_map(figure).collect();
         let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
         self.row(name, &format!("{class}{figures}"));
@@ -144,12 +147,12 @@ impl Sheet {
         }
     }
 
-    fn rest(&mut self, answer: &Answer) {
+    fn rest(&mut self, answer: &FindReport) {
         let mut more = Self::new(self.wide);
         let excluded = answer.excluded.iter().map(|out| (&*out.class, &*out.how));
         more.classes("excluded", excluded);
         more.classes("not tested", answer.untested.iter().map(|not| (&*not.class, &*not.why)));
-        let silent = server::silent(answer, self.wide);
+        let silent = server::unchanged_rows(answer, self.wide);
         silent.into_iter().for_each(|(name, text)| more.row(name, &text));
         self.more = more.lines;
         let number =
@@ -212,7 +215,7 @@ impl Sheet {
 }
 
 /// What a reader must know if they read no more; then of whom, and by what goal.
-pub(super) fn summary(answer: &Answer) -> (String, [String; 2]) {
+pub(super) fn summary(answer: &FindReport) -> (String, [String; 2]) {
     let goal = match &answer.closed {
         Some(closed) => clients::goal(closed, &answer.asked),
         None => goal(&answer.asked),
@@ -231,7 +234,7 @@ fn fits(text: &str, wide: usize) -> bool {
 }
 
 /// The likeliest cause, and before it is said how sure that is, those that cannot be told from it.
-pub(super) fn candidates(answer: &Answer) -> Vec<&str> {
+pub(super) fn candidates(answer: &FindReport) -> Vec<&str> {
     let Some(cause) = &answer.cause else { return Vec::new() };
     let is_open = |class: &str| answer.also.iter().all(|also| also.class != class);
     let tied = answer.ties.iter().map(|tie| &tie.between).filter(|between| between.contains(&cause.class));
@@ -245,8 +248,8 @@ pub(super) fn candidates(answer: &Answer) -> Vec<&str> {
 }
 
 /// What holds, of classes that cannot be told apart, and how sure that is.
-fn held(cause: &Cause, candidates: &[&str]) -> String {
-    let sure = sure(cause.confidence);
+fn held(cause: &ReportedCause, candidates: &[&str]) -> String {
+    let sure = format_confidence(cause.confidence);
     match candidates {
         [] | [_] => format!("{} ({sure} sure)", cause.class),
         several => format!("{} ({sure} sure that it is one of them)", several.join(" or ")),
@@ -254,7 +257,7 @@ fn held(cause: &Cause, candidates: &[&str]) -> String {
 }
 
 /// Why no class is named: what would tell some may not have had the room for it.
-fn unknown(answer: &Answer) -> String {
+fn unknown(answer: &FindReport) -> String {
     let barred = answer.untested.iter().filter(|not| not.why.contains("--max-rate"));
     let barred: Vec<_> = barred.map(|not| &*not.class).collect();
     match barred.as_slice() {
@@ -264,22 +267,22 @@ fn unknown(answer: &Answer) -> String {
 }
 
 /// Whether it is no class at all.
-pub(super) fn is_unknown(cause: &Cause) -> bool {
+pub(super) fn is_unknown(cause: &ReportedCause) -> bool {
     cause.class == "unknown"
 }
 
-fn headline(answer: &Answer) -> String {
+fn headline(answer: &FindReport) -> String {
     if let Some(closed) = &answer.closed {
         return clients::headline(closed, answer);
     }
-    let is_roughly = answer.outcome == Outcome::Found && is_rough(answer);
-    came_to(answer) + if is_roughly { "; --thorough tells more" } else { "" }
+    let is_roughly = answer.outcome == FindOutcome::Found && is_rough(answer);
+    outcome_line(answer) + if is_roughly { "; --thorough tells more" } else { "" }
 }
 
 /// How it ended, and the limit or what was held, in one line.
-pub(crate) fn came_to(answer: &Answer) -> String {
-    let Limit { lower, good, .. } = answer.cliff;
-    let between = between(&answer.cliff);
+pub(crate) fn outcome_line(answer: &FindReport) -> String {
+    let ReportedLimit { lower, good, .. } = answer.cliff;
+    let between = limit_range(&answer.cliff);
     // Errors below one in a thousand take thousands of answers to tell: what only broke nothing is said so.
     let offered =
         answer.allowance.map(|held| format!("{}/s was held for {}", rate(held.rate), seconds(held.held)));
@@ -288,28 +291,28 @@ pub(crate) fn came_to(answer: &Answer) -> String {
         None => offered.unwrap_or_else(|| "nothing was held".to_owned()),
     };
     match answer.outcome {
-        Outcome::Found if answer.depletion.is_some() => {
+        FindOutcome::Found if answer.depletion.is_some() => {
             format!("FOUND: it breaks {between}, once an allowance is used up")
         }
-        Outcome::Found if answer.is_only_late() => {
-            format!("FOUND: nothing breaks, but answers are late {}", self::between(&answer.knee))
+        FindOutcome::Found if answer.is_latency_limit() => {
+            format!("FOUND: nothing breaks, but answers are late {}", limit_range(&answer.knee))
         }
-        Outcome::Found if is_rough(answer) => format!("FOUND, roughly: it breaks {between}"),
-        Outcome::Found => format!("FOUND: it breaks {between}"),
-        Outcome::Metastable => format!("METASTABLE: it breaks {between} and does not recover"),
-        Outcome::Capped => format!("CAPPED: nothing broke up to --max-rate; {held}"),
-        Outcome::GeneratorLimited => {
+        FindOutcome::Found if is_rough(answer) => format!("FOUND, roughly: it breaks {between}"),
+        FindOutcome::Found => format!("FOUND: it breaks {between}"),
+        FindOutcome::Metastable => format!("METASTABLE: it breaks {between} and does not recover"),
+        FindOutcome::Capped => format!("CAPPED: nothing broke up to --max-rate; {held}"),
+        FindOutcome::GeneratorLimited => {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
-        Outcome::UnstableBaseline => unstable(answer),
-        Outcome::Gone => format!("GONE: nothing is answered any more; {held}"),
-        Outcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
-        Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
+        FindOutcome::UnstableBaseline => unstable(answer),
+        FindOutcome::Gone => format!("GONE: nothing is answered any more; {held}"),
+        FindOutcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
+        FindOutcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
 }
 
 /// In which a limit is.
-pub(crate) fn between(limit: &Limit) -> String {
+pub(crate) fn limit_range(limit: &ReportedLimit) -> String {
     match (limit.lower.zip(limit.upper), limit.good.zip(limit.bad), limit.bad) {
         (Some((lower, upper)), ..) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
         (None, Some((good, bad)), _) => {
@@ -324,14 +327,14 @@ pub(crate) fn between(limit: &Limit) -> String {
 const WIDEST: f64 = 2.0;
 
 /// Of a cliff that lasts.
-fn is_rough(answer: &Answer) -> bool {
-    let Limit { lower, upper, .. } = answer.cliff;
+fn is_rough(answer: &FindReport) -> bool {
+    let ReportedLimit { lower, upper, .. } = answer.cliff;
     let is_wide = lower.zip(upper).is_some_and(|(lower, upper)| upper > WIDEST * lower);
-    is_wide && answer.depletion.is_none() && !answer.is_only_late()
+    is_wide && answer.depletion.is_none() && !answer.is_latency_limit()
 }
 
 /// The goal is not kept at the first rate, or at none.
-fn unstable(answer: &Answer) -> String {
+fn unstable(answer: &FindReport) -> String {
     let highest = answer.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
     match answer.trials.as_slice() {
         [] => "UNSTABLE BASELINE: it fails with next to nothing to do".to_owned(),
@@ -344,7 +347,7 @@ fn unstable(answer: &Answer) -> String {
     }
 }
 
-fn asked(asked: &Asked) -> String {
+fn asked(asked: &FindConfig) -> String {
     let by = asked.sent.as_ref().and_then(|sent| sent.by.as_deref());
     let by = by.map_or_else(String::new, |by| format!(" {by}"));
     match asked.targets {
@@ -353,10 +356,10 @@ fn asked(asked: &Asked) -> String {
     }
 }
 
-fn goal(asked: &Asked) -> String {
+fn goal(asked: &FindConfig) -> String {
     let arrivals = match asked.arrivals {
-        Arrivals::Even => "even",
-        Arrivals::Poisson => "poisson",
+        ReportedArrivals::Even => "even",
+        ReportedArrivals::Poisson => "poisson",
     };
     let connections = if asked.connections.keep_alive { "kept" } else { "one per request" };
     let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", rate(most)));
@@ -369,7 +372,7 @@ fn goal(asked: &Asked) -> String {
 }
 
 /// Of latency and errors.
-pub(crate) fn bounds(asked: &Asked) -> String {
+pub(crate) fn bounds(asked: &FindConfig) -> String {
     let late = asked.goal.late.map(|late| {
         let quantile = percent(1.0 - late.share);
         format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.than))
@@ -378,29 +381,33 @@ pub(crate) fn bounds(asked: &Asked) -> String {
 }
 
 /// What ended a run early, with a name for it; of one that has its limit only what was left out.
-pub(super) fn cut_short(answer: &Answer) -> Option<(&'static str, String)> {
+pub(super) fn stop_reason(answer: &FindReport) -> Option<(&'static str, String)> {
     let left_out = answer.left_out.join("; ");
     Some(match answer.cut? {
-        Cut::Signal => ("cut short", "on request: this is what was known then; --from goes on".to_owned()),
-        Cut::Budget if answer.is_found() && !left_out.is_empty() => {
+        FindStopReason::Signal => {
+            ("cut short", "on request: this is what was known then; --from goes on".to_owned())
+        }
+        FindStopReason::Budget if answer.is_found() && !left_out.is_empty() => {
             ("left out", format!("{left_out}, for which the budget had no time; --from goes on"))
         }
-        Cut::Budget => ("cut short", "by the budget: this is what was known then; --from goes on".to_owned()),
+        FindStopReason::Budget => {
+            ("cut short", "by the budget: this is what was known then; --from goes on".to_owned())
+        }
     })
 }
 
-fn in_words_of(fails: Failing) -> &'static str {
+fn in_words_of(fails: ReportedFailureMode) -> &'static str {
     match fails {
-        Failing::Rejecting => "answers stay quick, and some are errors",
-        Failing::Hanging => "answers stay quick, and some do not come",
-        Failing::BoundedQueue => "answers become slow, and some are errors",
-        Failing::Queueing => "answers become slow",
-        Failing::Dying => "it goes away: nobody is there, until it is started anew",
+        ReportedFailureMode::Rejecting => "answers stay quick, and some are errors",
+        ReportedFailureMode::Hanging => "answers stay quick, and some do not come",
+        ReportedFailureMode::BoundedQueue => "answers become slow, and some are errors",
+        ReportedFailureMode::Queueing => "answers become slow",
+        ReportedFailureMode::Dying => "it goes away: nobody is there, until it is started anew",
     }
 }
 
 /// The bracket, and beside it what was tested.
-fn limit(limit: &Limit, answer: &Answer) -> String {
+fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
     let bracket = match (limit.lower, limit.point, limit.upper) {
         (Some(lower), Some(point), Some(upper)) => {
             let so_far = if answer.is_found() { "" } else { " so far" };
@@ -416,7 +423,7 @@ fn limit(limit: &Limit, answer: &Answer) -> String {
     let bad = limit.bad.map(|bad| format!("BAD {}/s", rate(bad)));
     let tested: Vec<_> = good.into_iter().chain(bad).collect();
     // What was held so briefly that its errors cannot be told is held all the same, and no vote.
-    let briefly = answer.allowance.filter(|_| answer.outcome != Outcome::UnstableBaseline).map(|held| {
+    let briefly = answer.allowance.filter(|_| answer.outcome != FindOutcome::UnstableBaseline).map(|held| {
         let goal = percent(answer.asked.goal.errors);
         format!(
             "{}/s for {}, too few answers to tell errors below {goal}",
@@ -432,12 +439,12 @@ fn limit(limit: &Limit, answer: &Answer) -> String {
     format!("{bracket}{tested}")
 }
 
-fn recovery(answer: &Answer) -> String {
+fn recovery(answer: &FindReport) -> String {
     let calm = answer.recovery.calm.map(|calm| format!("quick again {} after overload", seconds(calm)));
     let holds = match answer.recovery.holds {
         Some(true) => "holds again at once what it held before",
         Some(false) => "does not hold any more what it held before",
-        None if answer.outcome == Outcome::Metastable => "only silence brings it back",
+        None if answer.outcome == FindOutcome::Metastable => "only silence brings it back",
         None => "whether it holds again what it held was not tested",
     };
     calm.into_iter().chain([holds.to_owned()]).collect::<Vec<_>>().join("; ")

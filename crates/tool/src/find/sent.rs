@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use aws_lc_rs::digest::{Context, SHA256};
-use seawall_lab::find::answer::Sent;
-use seawall_load::engine::Travel;
-use seawall_load::supply::List;
+use seawall_lab::find::answer::RequestFingerprint;
+use seawall_load::engine::TransportOptions;
+use seawall_load::supply::RequestList;
 
-use super::reach::by_way_of;
-use crate::attack::travel::TravelArgs;
+use super::reach::describe_route;
+use crate::attack::travel::ConnectionArgs;
 
 /// Of a digest.
 const BYTES: usize = 4;
@@ -21,19 +21,24 @@ const BYTES: usize = 4;
 ///
 /// # Errors
 /// The certificate cannot be read.
-pub(super) fn sent(flags: &TravelArgs, travel: &Travel, list: &List, redirects: i64) -> anyhow::Result<Sent> {
+pub(super) fn fingerprint(
+    flags: &ConnectionArgs,
+    travel: &TransportOptions,
+    list: &RequestList,
+    redirects: i64,
+) -> anyhow::Result<RequestFingerprint> {
     let first = list.requests().first();
-    let by = first.map(|first| by_way_of(&travel.dial, &first.origin)).unwrap_or_default();
+    let by = first.map(|first| describe_route(&travel.dial, &first.origin)).unwrap_or_default();
     let certificate = flags.certificate().map(|file| {
         let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         anyhow::Ok(digest([&*text].into_iter()))
     });
     let requests = list.requests().iter().flat_map(|request| [request.url.as_bytes(), request.bytes()]);
-    Ok(Sent {
+    Ok(RequestFingerprint {
         by: Some(by.trim_start().to_owned()).filter(|by| !by.is_empty()),
         certificate: certificate.transpose()?,
         requests: digest(requests),
-        settings: format!("{redirects} redirects; {}", flags.settings()),
+        settings: format!("{redirects} redirects; {}", flags.describe_settings()),
     })
 }
 

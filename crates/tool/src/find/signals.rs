@@ -9,9 +9,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::emulate_default_handler;
 
 /// What has come.
-pub(crate) struct Signals(Arc<AtomicI32>);
+pub(crate) struct TerminationSignals(Arc<AtomicI32>);
 
-impl Signals {
+impl TerminationSignals {
     /// Starts the thread that listens, until the program ends. The drafts are removed where that is by the second signal.
     ///
     /// # Errors

@@ -4,42 +4,45 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
-use seawall_cause::subject::Subject;
-use seawall_cause::watched::Watched;
+use seawall_cause::subject::ExperimentTarget;
+use seawall_cause::watched::ExperimentObservation;
 use seawall_lab::find::answer::{
-    Answer, Arrivals, Cause, Connections, Cut, Depletion, Evidence, Excluded, Figure, Outcome, Said, Sent,
-    Tie, Untested, Window,
+    ConnectionPolicy, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
+    ReportedEvidence, ReportedExcludedCause, ReportedFigure, ReportedQuotaExhaustion, ReportedTie,
+    ReportedUndecidedCause, RequestFingerprint, ServerSideFact, ServerSideWindow,
 };
-use seawall_lab::find::nothing_yet;
-use seawall_lab::find::plan::{Plan, Target};
-use seawall_lab::ground::{Calibration, Ground};
+use seawall_lab::find::empty_report;
+use seawall_lab::find::plan::{FindPlan, TargetInfo};
+use seawall_lab::ground::{Calibration, TargetDriver};
 use seawall_lab::server_side::ServerSide;
 use seawall_search::closed;
-use seawall_search::goal::{Goal, Lateness};
-use seawall_search::offer::Offer;
+use seawall_search::goal::{LatencyGoal, SearchGoal};
+use seawall_search::offer::TrialSpec;
 use seawall_search::profile::Profile;
-use seawall_search::seen::Seen;
-use seawall_search::simulated::plants::{Class, Plant};
-use seawall_search::simulated::servers::{Fate, Server, Service, Workers};
-use seawall_search::simulated::target::{self, Simulated};
-use seawall_search::target::Target as Offered;
+use seawall_search::seen::TrialObservation;
+use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
+use seawall_search::simulated::servers::{
+    ServiceDistribution, SimulatedOutcome, SimulatedServer, SimulatedWorkers,
+};
+use seawall_search::simulated::target::{self, SimulatedTarget};
+use seawall_search::target::SearchTarget as Offered;
 use serde_json::Value;
 
-use super::ground::{Site, sight};
-use super::plan::Order;
-use super::progress::Progress;
-use super::{Files, carry_out, code, page, screen};
+use super::ground::{SearchSetup, sight};
+use super::plan::FindCommandPlan;
+use super::progress::FindProgress;
+use super::{ReportFiles, carry_out, code, page, screen};
 use crate::exit;
-use crate::searching::{Drawn, Live};
+use crate::searching::{AnswerPage, SearchStatus};
 
 /// A simulated target, of which experiments say nothing.
 pub(crate) struct Field {
-    target: Simulated,
+    target: SimulatedTarget,
     most: Option<f64>,
 }
 
 impl Offered for Field {
-    fn carry_out(&mut self, offer: &Offer) -> Seen {
+    fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
         self.target.carry_out(offer)
     }
 
@@ -48,19 +51,22 @@ impl Offered for Field {
     }
 }
 
-impl closed::Target for Field {
-    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
-        closed::Target::carry_out(&mut self.target, offer)
+impl closed::ClosedTarget for Field {
+    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
+        closed::ClosedTarget::carry_out(&mut self.target, offer)
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        closed::Target::rest(&mut self.target, time)
+        closed::ClosedTarget::rest(&mut self.target, time)
     }
 }
 
-impl Subject for Field {
-    fn watch(&mut self, _: &Experiment) -> Watched {
-        Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() }
+impl ExperimentTarget for Field {
+    fn run_experiment(&mut self, _: &Experiment) -> ExperimentObservation {
+        ExperimentObservation {
+            impossible: Some("it is simulated".to_owned()),
+            ..ExperimentObservation::default()
+        }
     }
 
     fn pause(&mut self, time: Duration) -> bool {
@@ -68,82 +74,90 @@ impl Subject for Field {
     }
 }
 
-impl Ground for Field {
-    fn hang_up(&mut self) {}
+impl TargetDriver for Field {
+    fn close_connections(&mut self) {}
 
-    fn most_clients(&self) -> u32 {
+    fn max_clients(&self) -> u32 {
         10_000
     }
 
     fn calibrate(&mut self) -> Calibration {
         let how = "it sent 900/s to itself with one thread, and no more".to_owned();
-        Calibration { most: self.most, how, took: Duration::from_secs(1), interrupted: false }
+        Calibration {
+            max_rate: self.most,
+            explanation: how,
+            took: Duration::from_secs(1),
+            interrupted: false,
+        }
     }
 }
 
 /// Answers nothing well.
 struct Broken;
 
-impl Server for Broken {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
-        Fate { end: at + 0.001, good: false }
+impl SimulatedServer for Broken {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
+        SimulatedOutcome { end: at + 0.001, good: false }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
-fn goal() -> Goal {
-    Goal { late: Some(Lateness { share: 0.01, than: Duration::from_millis(250) }), ..Goal::CLIFF }
+fn goal() -> SearchGoal {
+    SearchGoal {
+        late: Some(LatencyGoal { share: 0.01, than: Duration::from_millis(250) }),
+        ..SearchGoal::CLIFF
+    }
 }
 
-pub(crate) fn plan() -> Plan {
+pub(crate) fn plan() -> FindPlan {
     let url = "http://127.0.0.1:8988/computeMetadata/v1/instance/service-accounts/default/token";
-    Plan {
+    FindPlan {
         goal: goal(),
         profile: Profile::QUICK,
         max_rate: None,
         budget: Some(Duration::from_secs(90)),
-        cause: false,
-        target: Target { url: url.to_owned(), count: 1, tls: false, named: false },
-        arrivals: Arrivals::Even,
-        connections: Connections {
+        looks_for_cause: false,
+        target: TargetInfo { url: url.to_owned(), count: 1, uses_tls: false, has_host_name: false },
+        arrivals: ReportedArrivals::Even,
+        connections: ConnectionPolicy {
             keep_alive: true,
             most: None,
             requests: None,
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
-        sent: None,
+        fingerprint: None,
     }
 }
 
-pub(crate) fn field(class: Class, seed: u64) -> Field {
-    Field { target: Plant::draw(class, seed).target(&goal(), 1), most: None }
+pub(crate) fn field(class: SimulatedClass, seed: u64) -> Field {
+    Field { target: SimulatedTargetSpec::draw(class, seed).target(&goal(), 1), most: None }
 }
 
 /// Of a ground whose side nobody can ask.
-fn site(field: Field) -> Site {
+fn site(field: Field) -> SearchSetup {
     let sight = sight(ServerSide::new(None, None));
-    Site { ground: Box::new(field), stop: Arc::new(|| ()), sight, bound: None, reach: None }
+    SearchSetup { ground: Box::new(field), stop: Arc::new(|| ()), sight, latency_bound: None, reach: None }
 }
 
-pub(crate) fn searched(plan: &Plan, field: &mut Field) -> Answer {
-    seawall_lab::find::find(field, plan, None, &mut seawall_lab::find::progress::Nobody).unwrap()
+pub(crate) fn searched(plan: &FindPlan, field: &mut Field) -> FindReport {
+    seawall_lab::find::find(field, plan, None, &mut seawall_lab::find::progress::NoopWatcher).unwrap()
 }
 
 /// With a cause, as an inquiry would tell it.
-fn explained(mut answer: Answer) -> Answer {
-    let sign = |seen: &str, by: &str, ratio| Evidence {
+fn explained(mut answer: FindReport) -> FindReport {
+    let sign = |seen: &str, by: &str, ratio| ReportedEvidence {
         seen: seen.to_owned(),
         by: by.to_owned(),
         ratio: Some(ratio),
     };
-    let figure = |name: &str, value, unit: &str| Figure {
+    let figure = |name: &str, value, unit: &str| ReportedFigure {
         name: name.to_owned(),
         value: Some(value),
         unit: unit.to_owned(),
     };
-    answer.cause = Some(Cause {
+    answer.cause = Some(ReportedCause {
         class: "hanging-limiter".to_owned(),
         confidence: 0.968,
         evidence: vec![
@@ -158,18 +172,19 @@ fn explained(mut answer: Answer) -> Answer {
         ],
         figures: vec![figure("bucket", 18.0, "requests"), figure("fill", 157.0, "requests/s")],
     });
-    answer.ties.push(Tie {
+    answer.ties.push(ReportedTie {
         between: vec!["hanging-limiter".to_owned(), "connection-cap".to_owned()],
         tell: "look at the descriptors of the server while it is overloaded".to_owned(),
     });
-    let excluded = |class: &str, how: &str| Excluded { class: class.to_owned(), how: how.to_owned() };
+    let excluded =
+        |class: &str, how: &str| ReportedExcludedCause { class: class.to_owned(), how: how.to_owned() };
     answer.excluded = vec![
         excluded("cpu-saturation", "answers did not slow down before some hung"),
         excluded("dns", "the target is an address"),
         excluded("pauses", "answers did not slow down before some hung"),
         excluded("churn-cost", "connections per request made no difference"),
     ];
-    let said = |says: &str, class: Option<&str>, ratio| Said {
+    let said = |says: &str, class: Option<&str>, ratio| ServerSideFact {
         says: says.to_owned(),
         class: class.map(str::to_owned),
         ratio,
@@ -179,27 +194,27 @@ fn explained(mut answer: Answer) -> Answer {
         said("holds 91.0 of 100.0 MiB, file pages among them", None, None),
     ];
     let during = "over".to_owned();
-    answer.server_side = vec![Window { from: 61.0, to: 64.5, during, facts, untested: Vec::new() }];
+    answer.server_side = vec![ServerSideWindow { from: 61.0, to: 64.5, during, facts, untested: Vec::new() }];
     let why = "responses are too small to tell".to_owned();
-    answer.untested = vec![Untested { class: "bandwidth".to_owned(), why }];
+    answer.untested = vec![ReportedUndecidedCause { class: "bandwidth".to_owned(), why }];
     answer
 }
 
-fn found() -> Answer {
-    static FOUND: LazyLock<Answer> =
-        LazyLock::new(|| explained(searched(&plan(), &mut field(Class::LimiterHanging, 12))));
+fn found() -> FindReport {
+    static FOUND: LazyLock<FindReport> =
+        LazyLock::new(|| explained(searched(&plan(), &mut field(SimulatedClass::LimiterHanging, 12))));
     FOUND.clone()
 }
 
 /// On a terminal of the usual width.
-fn shown(answer: &Answer) -> String {
+fn shown(answer: &FindReport) -> String {
     screen::text(answer, screen::WIDE)
 }
 
 /// A process that was killed for its memory was nowhere on the screen.
 #[test]
 fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
-    let gone = Answer { gone: Some("over".to_owned()), ..found() };
+    let gone = FindReport { gone: Some("over".to_owned()), ..found() };
     let text = shown(&gone);
     let at = text.find("gone").unwrap();
     assert!(text[at..].contains("answers nothing any more since \"over\""), "{text}");
@@ -213,34 +228,35 @@ fn the_screen_and_the_page_name_the_way_that_is_not_the_targets_own_address() {
     let by = Some("at ng/sock".to_owned());
     let (requests, settings) = (String::new(), String::new());
     answer.asked.target = "http://a/".to_owned();
-    answer.asked.sent = Some(Sent { by, certificate: None, requests, settings });
+    answer.asked.sent = Some(RequestFingerprint { by, certificate: None, requests, settings });
     assert!(shown(&answer).contains("http://a/ at ng/sock\n"), "{}", shown(&answer));
     assert!(page::render(&answer).unwrap().contains("http://a/ at ng/sock"));
 }
 
-/// A run of each outcome, in the order of [`Outcome`].
-fn each() -> Vec<(&'static str, Answer)> {
-    static EACH: LazyLock<Vec<(&'static str, Answer)>> = LazyLock::new(made);
+/// A run of each outcome, in the order of [`FindOutcome`].
+fn each() -> Vec<(&'static str, FindReport)> {
+    static EACH: LazyLock<Vec<(&'static str, FindReport)>> = LazyLock::new(made);
     EACH.clone()
 }
 
-fn made() -> Vec<(&'static str, Answer)> {
-    let capped = Plan { max_rate: Some(100.0), ..plan() };
-    let mut slow = Field { most: Some(900.0), ..field(Class::QueueExponential, 7) };
-    let mut broken = field(Class::QueueFixed, 1);
-    broken.target = Simulated::new(Box::new(Broken), target::Arrivals::Constant, 0.25, 1);
-    let mut short = field(Class::QueueExponential, 7);
-    short.target = Plant::draw(Class::QueueExponential, 7).target(&goal(), 1).interrupted_at(8.0);
-    let degraded = |mut answer: Answer| {
-        (answer.outcome, answer.recovery.holds) = (Outcome::Metastable, Some(false));
+fn made() -> Vec<(&'static str, FindReport)> {
+    let capped = FindPlan { max_rate: Some(100.0), ..plan() };
+    let mut slow = Field { most: Some(900.0), ..field(SimulatedClass::QueueExponential, 7) };
+    let mut broken = field(SimulatedClass::QueueFixed, 1);
+    broken.target = SimulatedTarget::new(Box::new(Broken), target::SimulatedArrivals::Constant, 0.25, 1);
+    let mut short = field(SimulatedClass::QueueExponential, 7);
+    short.target =
+        SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 7).target(&goal(), 1).interrupted_at(8.0);
+    let degraded = |mut answer: FindReport| {
+        (answer.outcome, answer.recovery.holds) = (FindOutcome::Metastable, Some(false));
         answer
     };
-    let queue = searched(&plan(), &mut field(Class::QueueExponential, 7));
+    let queue = searched(&plan(), &mut field(SimulatedClass::QueueExponential, 7));
     vec![
         ("found", found()),
         ("metastable", degraded(queue)),
-        ("capped", searched(&capped, &mut field(Class::QueueExponential, 7))),
-        ("generator-limited", searched(&Plan { cause: true, ..plan() }, &mut slow)),
+        ("capped", searched(&capped, &mut field(SimulatedClass::QueueExponential, 7))),
+        ("generator-limited", searched(&FindPlan { looks_for_cause: true, ..plan() }, &mut slow)),
         ("unstable-baseline", searched(&plan(), &mut broken)),
         ("interrupted", searched(&plan(), &mut short)),
     ]
@@ -254,33 +270,33 @@ struct OneOfThirty {
     served: u32,
 }
 
-impl Server for OneOfThirty {
-    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+impl SimulatedServer for OneOfThirty {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         let often = self.late_above.is_some_and(|rate| at - self.last < 1.0 / rate);
         (self.last, self.served) = (at, self.served + 1);
         let this = self.served.is_multiple_of(30);
         let late = if this && often { 0.4 } else { 0.005 };
-        Fate { end: at + late, good: !this || self.late_above.is_some() }
+        SimulatedOutcome { end: at + late, good: !this || self.late_above.is_some() }
     }
 
-    fn close(&mut self, _: f64) {}
+    fn drop_waiting(&mut self, _: f64) {}
 }
 
-fn one_of_thirty(late_above: Option<f64>) -> Answer {
+fn one_of_thirty(late_above: Option<f64>) -> FindReport {
     let server = OneOfThirty { late_above, ..OneOfThirty::default() };
-    let mut field = field(Class::QueueFixed, 1);
-    field.target = Simulated::new(Box::new(server), target::Arrivals::Constant, 0.25, 1);
-    searched(&Plan { max_rate: Some(1_000.0), ..plan() }, &mut field)
+    let mut field = field(SimulatedClass::QueueFixed, 1);
+    field.target = SimulatedTarget::new(Box::new(server), target::SimulatedArrivals::Constant, 0.25, 1);
+    searched(&FindPlan { max_rate: Some(1_000.0), ..plan() }, &mut field)
 }
 
 /// The pipeline that reads the exit code must not take it for a rate that was held.
 #[test]
 fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
     let [never, late] = [None, Some(300.0)].map(one_of_thirty);
-    assert_eq!((never.outcome, code(&never, None)), (Outcome::UnstableBaseline, exit::UNSTABLE));
-    let line = |answer: &Answer| shown(answer).lines().next().unwrap_or_default().to_owned();
+    assert_eq!((never.outcome, code(&never, None)), (FindOutcome::UnstableBaseline, exit::UNSTABLE));
+    let line = |answer: &FindReport| shown(answer).lines().next().unwrap_or_default().to_owned();
     assert!(line(&never).starts_with("UNSTABLE BASELINE: the goal is kept at no rate from 20/s to "));
-    assert_eq!((late.outcome, code(&late, None)), (Outcome::Found, exit::FOUND));
+    assert_eq!((late.outcome, code(&late, None)), (FindOutcome::Found, exit::FOUND));
     assert!(line(&late).starts_with("FOUND: nothing breaks, but answers are late "), "{}", line(&late));
     assert_eq!((late.cliff.lower, late.cliff.bad), (None, None));
 }
@@ -324,7 +340,7 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     let (page, text) = (page::render(&unknown).unwrap(), shown(&unknown));
     assert!(page.contains("cause: no class that is known fits") && !page.contains("72 %"));
     assert!(text.contains("unknown: nothing that was tried out fits") && !text.contains("72 %"), "{text}");
-    unknown.untested = vec![Untested {
+    unknown.untested = vec![ReportedUndecidedCause {
         class: "rate-limiter".to_owned(),
         why: "not tried: --max-rate has no room for row of bursts".to_owned(),
     }];
@@ -343,8 +359,11 @@ fn counters_that_did_not_rise_are_listed_once_last_and_by_whole_names() {
     let names: Vec<_> = (0..30).map(|at| format!("envoy_cluster_upstream_counter_{at}")).collect();
     let silent = format!("did not rise: {}", names.join(", "));
     let classes = ["connection-cap", "rate-limiter", "concurrency-cap"];
-    let said =
-        |class: &&str| Said { says: silent.clone(), class: Some((*class).to_owned()), ratio: Some(0.5) };
+    let said = |class: &&str| ServerSideFact {
+        says: silent.clone(),
+        class: Some((*class).to_owned()),
+        ratio: Some(0.5),
+    };
     answer.server_side[0].facts.extend(classes.iter().map(said));
     let text = shown(&answer);
     assert_eq!(text.matches("did not rise").count(), 1, "{text}");
@@ -372,11 +391,11 @@ fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
 #[test]
 fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
     let left_out = vec!["the experiment \"churn\" and what follows it".to_owned()];
-    let answer = Answer { cut: Some(Cut::Budget), left_out, ..found() };
+    let answer = FindReport { cut: Some(FindStopReason::Budget), left_out, ..found() };
     let text = shown(&answer);
     assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
     assert!(page::render(&answer).unwrap().contains("for which the budget had no time"));
-    let none = Answer { outcome: Outcome::Interrupted, left_out: Vec::new(), ..answer };
+    let none = FindReport { outcome: FindOutcome::Interrupted, left_out: Vec::new(), ..answer };
     assert!(shown(&none).contains("cut short    by the budget"));
 }
 
@@ -404,7 +423,7 @@ fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
 #[test]
 fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
-    answer.depletion = Some(Depletion { after: 3120.0, goodput: 98.4 });
+    answer.depletion = Some(ReportedQuotaExhaustion { after: 3120.0, goodput: 98.4 });
     let text = shown(&answer);
     assert!(
         text.lines().next().is_some_and(|first| first.ends_with("once an allowance is used up")),
@@ -417,11 +436,12 @@ fn what_is_used_up_is_not_called_sustained() {
 fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
-    let files = Files::create(Some(&json), Some(&html)).unwrap();
-    let site = site(field(Class::QueueExponential, 7));
-    let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None, closed: None };
-    assert_eq!(carry_out(&capped, site, None, files, Progress::Lines).unwrap(), exit::CAPPED);
-    assert_eq!(super::earlier(&json).unwrap().outcome, Outcome::Capped);
+    let files = ReportFiles::create(Some(&json), Some(&html)).unwrap();
+    let site = site(field(SimulatedClass::QueueExponential, 7));
+    let capped =
+        FindCommandPlan { plan: FindPlan { max_rate: Some(100.0), ..plan() }, previous: None, closed: None };
+    assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::CAPPED);
+    assert_eq!(super::read_earlier_report(&json).unwrap().outcome, FindOutcome::Capped);
     assert!(std::fs::read_to_string(&html).unwrap().contains("</html>"));
 }
 
@@ -435,20 +455,20 @@ fn each_outcome_has_a_code_and_a_signal_comes_first() {
 }
 
 /// What a page in the middle of a search is told.
-fn event(answer: &Answer, state: &'static str) -> Value {
-    let live = Live::of(state);
-    serde_json::from_str(&Drawn::event(answer, live).unwrap()).unwrap()
+fn event(answer: &FindReport, state: &'static str) -> Value {
+    let live = SearchStatus::of(state);
+    serde_json::from_str(&AnswerPage::live_event(answer, live).unwrap()).unwrap()
 }
 
 #[test]
 fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
-    let nothing = event(&nothing_yet(&plan()), "running");
+    let nothing = event(&empty_report(&plan()), "running");
     assert_eq!((&nothing["title"], &nothing["note"]), (&"So far: no limit is known".into(), &Value::Null));
     assert_eq!((&nothing["tables"], &nothing["live"]["state"]), (&serde_json::json!([]), &"running".into()));
-    let title = |answer: &Answer| event(answer, "running")["title"].as_str().unwrap().to_owned();
+    let title = |answer: &FindReport| event(answer, "running")["title"].as_str().unwrap().to_owned();
     let mut answer = found();
     assert!(title(&answer).starts_with("So far: it breaks between "), "{}", title(&answer));
-    answer.outcome = Outcome::Interrupted;
+    answer.outcome = FindOutcome::Interrupted;
     assert!(title(&answer).starts_with("So far: it breaks between "), "a bracket is known");
     (answer.cliff.lower, answer.cliff.upper) = (None, None);
     assert!(
@@ -462,15 +482,15 @@ fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
         "{}",
         title(&clients)
     );
-    let saved = Drawn::file(&answer, Some("Saved.")).unwrap();
+    let saved = AnswerPage::offline_page(&answer, Some("Saved.")).unwrap();
     assert!(
         saved.contains("\"note\":\"Saved.\"")
             && !saved.contains("INTERRUPTED")
             && !saved.contains("connect-src")
     );
-    let page = Drawn::page(&answer, Live::of("running")).unwrap();
+    let page = AnswerPage::live_page(&answer, SearchStatus::of("running")).unwrap();
     assert!(page.contains("connect-src 'self'") && page.contains("EventSource"));
-    assert_eq!(Drawn::file(&answer, None).unwrap(), page::render(&answer).unwrap());
+    assert_eq!(AnswerPage::offline_page(&answer, None).unwrap(), page::render(&answer).unwrap());
 }
 
 #[test]
@@ -483,17 +503,20 @@ fn nothing_in_a_page_can_end_its_script() {
 
 /// Four workers of 10 ms with 5 ms beside them.
 fn pool() -> Field {
-    let workers = Workers::new(4, Service::Fixed(0.01), 0.005);
-    Field { target: Simulated::new(Box::new(workers), target::Arrivals::Constant, 0.25, 1), most: None }
+    let workers = SimulatedWorkers::new(4, ServiceDistribution::Fixed(0.01), 0.005);
+    Field {
+        target: SimulatedTarget::new(Box::new(workers), target::SimulatedArrivals::Constant, 0.25, 1),
+        most: None,
+    }
 }
 
-fn of_clients(plan: &Plan, most: Option<u32>) -> Answer {
-    seawall_lab::find::closed::find(&mut pool(), plan, most, &mut seawall_lab::find::progress::Nobody)
+fn of_clients(plan: &FindPlan, most: Option<u32>) -> FindReport {
+    seawall_lab::find::closed::find(&mut pool(), plan, most, &mut seawall_lab::find::progress::NoopWatcher)
 }
 
 #[test]
 fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
-    let endless = Plan { goal: Goal::CLIFF, ..plan() };
+    let endless = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
     for (name, answer) in
         [("closed", of_clients(&plan(), None)), ("closed-capped", of_clients(&endless, Some(32)))]
     {
@@ -519,10 +542,14 @@ fn a_page_of_clients_has_clients_where_rates_would_be() {
 fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let json = room.path().join("run.json");
-    let files = Files::create(Some(&json), None).unwrap();
+    let files = ReportFiles::create(Some(&json), None).unwrap();
     let site = site(pool());
-    let plan = Plan { goal: Goal::CLIFF, ..plan() };
-    let capped = Order { plan, before: None, closed: Some(super::plan::Closed { most: Some(8) }) };
-    assert_eq!(carry_out(&capped, site, None, files, Progress::Lines).unwrap(), exit::CAPPED);
-    assert_eq!(super::earlier(&json).unwrap().closed.map(|closed| closed.most), Some(8));
+    let plan = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
+    let capped = FindCommandPlan {
+        plan,
+        previous: None,
+        closed: Some(super::plan::ClosedLoopOptions { max_clients: Some(8) }),
+    };
+    assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::CAPPED);
+    assert_eq!(super::read_earlier_report(&json).unwrap().closed.map(|closed| closed.most), Some(8));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_lab::find::answer::Figure;
+use seawall_lab::find::answer::ReportedFigure;
 
 /// Requests a second, with three digits that count, and thousands apart.
 pub(crate) fn rate(rate: f64) -> String {
@@ -28,11 +28,11 @@ fn thousands(number: u64) -> String {
 
 /// So many clients.
 pub(crate) fn clients(clients: u32) -> String {
-    many(clients.into(), "client")
+    pluralize(clients.into(), "client")
 }
 
 /// So many of what a word names, in the singular of one.
-pub(crate) fn many(number: u64, word: &str) -> String {
+pub(crate) fn pluralize(number: u64, word: &str) -> String {
     format!("{} {word}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
@@ -55,12 +55,12 @@ pub(crate) fn seconds(seconds: f64) -> String {
 }
 
 /// The same of a duration.
-pub(crate) fn lasting(time: Duration) -> String {
+pub(crate) fn format_duration(time: Duration) -> String {
     seconds(time.as_secs_f64())
 }
 
 /// A length of time that somebody waits: whole seconds, minutes or hours, of which the last is not left out.
-pub(crate) fn waiting(seconds: f64) -> String {
+pub(crate) fn format_wait(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
@@ -69,7 +69,7 @@ pub(crate) fn waiting(seconds: f64) -> String {
 }
 
 /// A size of a cause with its name; none that is not known. Shares have two digits.
-pub(crate) fn figure(figure: &Figure) -> Option<String> {
+pub(crate) fn figure(figure: &ReportedFigure) -> Option<String> {
     let (name, value) = (&figure.name, figure.value?);
     Some(match figure.unit.as_str() {
         "s" => format!("{name} {}", seconds(value)),
@@ -80,7 +80,7 @@ pub(crate) fn figure(figure: &Figure) -> Option<String> {
 }
 
 /// How sure one is of a cause, in whole hundredths of which the last is always missing: nothing that is tried out proves a cause.
-pub(super) fn sure(confidence: f64) -> String {
+pub(super) fn format_confidence(confidence: f64) -> String {
     format!("{:.0} %", (100.0 * confidence).floor().clamp(0.0, 99.0))
 }
 
@@ -106,7 +106,7 @@ mod tests {
     fn sizes_have_the_digits_that_count() {
         let of = |name: &str, value, unit: &str| {
             let (name, unit) = (name.to_owned(), unit.to_owned());
-            figure(&Figure { name, value, unit })
+            figure(&ReportedFigure { name, value, unit })
         };
         assert_eq!(of("connect", Some(0.000_062), "s").as_deref(), Some("connect 62 µs"));
         assert_eq!(of("share of a core", Some(0.152), "").as_deref(), Some("share of a core 0.15"));
@@ -117,12 +117,15 @@ mod tests {
 
     #[test]
     fn nobody_is_wholly_sure_of_a_cause() {
-        assert_eq!([0.0, 0.968, 0.9951, 0.9999, 1.0].map(sure), ["0 %", "96 %", "99 %", "99 %", "99 %"]);
+        assert_eq!(
+            [0.0, 0.968, 0.9951, 0.9999, 1.0].map(format_confidence),
+            ["0 %", "96 %", "99 %", "99 %", "99 %"]
+        );
     }
 
     #[test]
     fn one_of_a_thing_is_no_more_than_one() {
-        assert_eq!([0, 1, 1200].map(|number| many(number, "way")), ["0 ways", "1 way", "1,200 ways"]);
+        assert_eq!([0, 1, 1200].map(|number| pluralize(number, "way")), ["0 ways", "1 way", "1,200 ways"]);
     }
 
     #[test]

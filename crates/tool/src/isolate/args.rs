@@ -5,23 +5,23 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::bail;
-use seawall_isolate::looks::NULL;
+use seawall_isolate::looks::NULL_DIFFERENCE;
 use seawall_lab::isolate::limits;
 use seawall_lab::objective::Objectives;
-use seawall_load::rate::{self, Pace};
+use seawall_load::rate::{self, RateSetting};
 use seawall_load::target::{self, header};
 
-use super::vary::Vary;
-use crate::attack::travel::TravelArgs;
-use crate::draft::Files;
+use super::vary::FactorSpec;
+use crate::attack::travel::ConnectionArgs;
+use crate::draft::ReportFiles;
 use crate::find::args::{MaxRate, goal};
-use crate::on::{Asked, Beside, Command, OnArgs};
+use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
 use crate::page::Loopback;
 
 /// What is compared, at what load, and where the answer goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct IsolateArgs {
     /// Target: its URL, asked by GET; or targets as for attack
     #[arg(value_name = "URL")]
     pub(super) url: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     pub(super) experiment: Option<PathBuf>,
     /// Built-in ways, FACTOR or FACTOR=VALUE; a comma list, may repeat
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
-    pub(super) vary: Vec<Vary>,
+    pub(super) vary: Vec<FactorSpec>,
     /// Compare two builds or configurations: the first, as the reference
     #[arg(long, value_name = "URL", requires = "b")]
     pub(super) a: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     pub(super) b: Option<String>,
     /// Requests of all ways together, below the rate that the target bears
     #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
-    pub(super) rate: Load,
+    pub(super) rate: IsolateRate,
     /// Time for everything together; with --find a third of it at most is the comparison's [default: 2m, with --find 6m]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(super) budget: Option<Duration>,
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     pub(super) targets: String,
     /// Format of the targets: http or json
     #[arg(long, default_value = "http")]
-    pub(super) format: target::Format,
+    pub(super) format: target::TargetFormat,
     /// Request header, "Key: value"; may repeat
     #[arg(long, value_name = "HEADER")]
     pub(super) header: Vec<String>,
@@ -90,22 +90,22 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(super) redirects: i64,
     #[command(flatten)]
-    pub(super) travel: TravelArgs,
+    pub(super) travel: ConnectionArgs,
     #[command(flatten)]
-    pub(super) on: OnArgs,
+    pub(super) on: DistributedArgs,
 }
 
 /// `--rate`, requests a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Load(pub(super) f64);
+pub(super) struct IsolateRate(pub(super) f64);
 
-impl FromStr for Load {
+impl FromStr for IsolateRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse::<Pace>().map_err(|error| error.to_string())? {
-            Pace::Exact(rate) => Ok(Self(rate.per_second())),
-            Pace::Unlimited => Err("ways are compared at a rate that the target bears".to_owned()),
+        match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
+            RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
+            RateSetting::Unlimited => Err("ways are compared at a rate that the target bears".to_owned()),
         }
     }
 }
@@ -122,12 +122,10 @@ impl FromStr for Margin {
             Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
             None => text.parse(),
         };
-        let fits = |share: &f64| (2.0 * NULL..=0.5).contains(share);
-        share
-            .ok()
-            .filter(fits)
-            .map(Self)
-            .ok_or_else(|| format!("expected a share from {:.0}% to 50%, such as 5% or 0.05", 200.0 * NULL))
+        let fits = |share: &f64| (2.0 * NULL_DIFFERENCE..=0.5).contains(share);
+        share.ok().filter(fits).map(Self).ok_or_else(|| {
+            format!("expected a share from {:.0}% to 50%, such as 5% or 0.05", 200.0 * NULL_DIFFERENCE)
+        })
     }
 }
 
@@ -138,9 +136,9 @@ const USUAL: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(360)
 /// A cell is to have some requests of each way, and a lookout of days nobody has.
 const SLOWEST: f64 = 1.0;
 
-impl Args {
+impl IsolateArgs {
     /// Whether ways are searched after they were compared.
-    pub(crate) fn searches(&self) -> bool {
+    pub(crate) fn has_searches(&self) -> bool {
         self.find
     }
 
@@ -151,16 +149,16 @@ impl Args {
     }
 
     /// What of it matters to pods.
-    pub(super) fn beside(&self) -> Beside<'_> {
-        Beside { command: Command::Isolate, targets: &self.targets, output: None }
+    pub(super) fn command_context(&self) -> CommandContext<'_> {
+        CommandContext { command: LoadCommand::Isolate, targets: &self.targets, output: None }
     }
 
     /// What is asked of a cluster, if anything is.
     ///
     /// # Errors
     /// All that does not go together.
-    pub(super) fn asked(&self) -> anyhow::Result<Option<Asked>> {
-        self.on.asked(&self.beside(), self.travel.unlike_pods())
+    pub(super) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
+        self.on.distributed_options(&self.command_context(), self.travel.unsupported_in_pods())
     }
 
     /// Whether two URLs are compared.
@@ -175,7 +173,7 @@ impl Args {
 
     /// Time for the comparison.
     pub(super) fn budget_of_comparison(&self) -> Duration {
-        if self.find { limits::for_experiment(self.budget()) } else { self.budget() }
+        if self.find { limits::study_budget(self.budget()) } else { self.budget() }
     }
 
     /// What no single flag can know. All of it is said at once.
@@ -205,7 +203,10 @@ impl Args {
         refuse(self.rate.0 < SLOWEST, &format!("--rate must be {SLOWEST}/s or more"));
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and an experiment has an end");
         refuse(self.redirects < -1, "-redirects must be -1 or more");
-        refuse(Files::are_one(self.json.as_deref(), self.html.as_deref()), "--json and --html are two files");
+        refuse(
+            ReportFiles::is_same_file(self.json.as_deref(), self.html.as_deref()),
+            "--json and --html are two files",
+        );
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
         mistakes.extend(self.travel.mistakes());
@@ -218,10 +219,10 @@ impl Args {
             &format!("--budget must be {LEAST:?} or more: the first look at what was seen takes that"),
         );
         refuse(
-            self.find && self.budget() < limits::LEAST,
+            self.find && self.budget() < limits::MIN_BUDGET,
             &format!(
                 "--budget must be {:?} or more with --find: the first look at what was seen and two searches take that",
-                limits::LEAST
+                limits::MIN_BUDGET
             ),
         );
     }
@@ -319,7 +320,7 @@ not be told in the budget (with --tail a 99th percentile, too), or of --a and --
 
 #[cfg(test)]
 mod tests {
-    use seawall_lab::isolate::answer::Word;
+    use seawall_lab::isolate::answer::VariantVerdict;
 
     use super::super::vary::FACTORS;
     use super::*;
@@ -337,7 +338,7 @@ mod tests {
     #[test]
     fn every_verdict_that_is_written_is_in_the_help_and_in_the_specification() {
         let specification = include_str!("../../../../SPECIFICATION.md");
-        for word in Word::ALL {
+        for word in VariantVerdict::ALL {
             let word = serde_json::to_value(word).unwrap();
             let word = word.as_str().unwrap();
             assert!(HELP.contains(&format!(" {word}")) || HELP.contains(&format!("\n{word}")), "{word}");

@@ -3,45 +3,45 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use seawall_config::{Document, Mistakes, Node, Table};
+use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors};
 use seawall_isolate::segment::Design;
-use seawall_load::files::Files;
-use seawall_load::variant::{MOST_NAME, place};
+use seawall_load::files::InputFiles;
+use seawall_load::variant::{MOST_NAME, parse_host_port};
 
-use super::way::{Draft, MOST_BODY, is_literal, protocol, proxies, spoken};
-use crate::find::words::many;
+use super::way::{MOST_BODY, VariantDraft, is_ip_address, protocol, protocol_name, proxies};
+use crate::find::words::pluralize;
 
 /// Most ways of one experiment, which share its rate.
-pub(super) const MOST_WAYS: usize = 30;
+pub(super) const MAX_VARIANTS: usize = 30;
 
 /// Largest file, in bytes: thirty ways take a hundredth of it.
 const LARGEST: usize = 1 << 20;
 
 /// The reference, and the ways that are compared with it.
 #[derive(Debug)]
-pub(super) struct Ways {
-    pub(super) reference: Draft,
-    pub(super) variants: Vec<Draft>,
+pub(super) struct VariantDrafts {
+    pub(super) reference: VariantDraft,
+    pub(super) variants: Vec<VariantDraft>,
 }
 
-impl Ways {
+impl VariantDrafts {
     /// The reference's URL, if no way needs another target.
     pub(super) fn url(&self) -> Option<&str> {
         self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
     }
 
     /// Whether any asks for a lookup for each connection: then all have one.
-    pub(super) fn look_up(&self) -> bool {
+    pub(super) fn needs_lookup(&self) -> bool {
         self.all().any(|way| way.lookup)
     }
 
     /// Each of them, the reference first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Draft> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &VariantDraft> {
         std::iter::once(&self.reference).chain(&self.variants)
     }
 
     /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.
-    pub(super) fn in_turns(mut self) -> Self {
+    pub(super) fn in_blocks(mut self) -> Self {
         if self.reference.design() == Design::Blocks {
             self.variants.iter_mut().for_each(|way| way.design = Some(Design::Blocks));
         }
@@ -53,49 +53,49 @@ impl Ways {
 ///
 /// # Errors
 /// It cannot be read, or its mistakes.
-pub(super) fn read(path: &Path, files: &Files) -> anyhow::Result<Ways> {
+pub(super) fn read(path: &Path, files: &InputFiles) -> anyhow::Result<VariantDrafts> {
     let text = seawall_core::file::read(path, LARGEST)
         .map_err(|why| anyhow::anyhow!("cannot read {}: {why}", path.display()))?;
-    files.keep(path, text.expose().as_bytes());
+    files.capture(path, text.expose().as_bytes());
     parse(text.expose()).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
 }
 
-fn parse(text: &str) -> Result<Ways, Mistakes> {
+fn parse(text: &str) -> Result<VariantDrafts, ValidationErrors> {
     let document = Document::parse(text)?;
     let ways = {
         let root = document.root();
         let reference = way(&root.key("reference").table(), Some("reference"));
         let node = root.required("variants", "a list of one or more ways");
         let places = node.list();
-        if node.is_present() && !(1..=MOST_WAYS).contains(&places.len()) {
-            node.mistake(format!("from 1 to {MOST_WAYS} ways"));
+        if node.is_present() && !(1..=MAX_VARIANTS).contains(&places.len()) {
+            node.reject(format!("from 1 to {MAX_VARIANTS} ways"));
         }
         let mut names = BTreeSet::from([reference.name.clone()]);
         let variants = places.iter().map(|place| variant(place, &reference, &mut names)).collect();
-        Ways { reference, variants }
+        VariantDrafts { reference, variants }
     };
     document.finish(ways)
 }
 
-fn variant(node: &Node<'_>, reference: &Draft, names: &mut BTreeSet<String>) -> Draft {
+fn variant(node: &DocumentNode<'_>, reference: &VariantDraft, names: &mut BTreeSet<String>) -> VariantDraft {
     let table = node.table();
     let draft = way(&table, None);
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
-        table.key("name").mistake("a name that no other way has");
+        table.key("name").reject("a name that no other way has");
     }
     if draft.design == Some(Design::Interleaved) && reference.design() == Design::Blocks {
         let why = "blocks: the reference takes turns, by its design, connections, source or body";
-        table.key("design").mistake(why);
+        table.key("design").reject(why);
     }
     // Its unknown keys are known once it is dropped: whoever mistypes one means a difference.
     drop(table);
-    if !draft.differs() && !draft.lookup && !node.has_mistakes() {
-        node.mistake("something that differs from the reference");
+    if !draft.differs() && !draft.lookup && !node.has_errors() {
+        node.reject("something that differs from the reference");
     }
     draft
 }
 
-fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
+fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
     let text = |text: &str| Some(text.to_owned());
     // A terminal does what control characters say, and a name stands in every line.
     let is_fit = |text: &str| (1..=MOST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
@@ -110,11 +110,11 @@ fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
         "blocks" => Some(Design::Blocks),
         _ => None,
     };
-    let draft = Draft {
-        what: String::new(),
+    let draft = VariantDraft {
+        description: String::new(),
         name,
         url: table.key("url").text("a URL", text),
-        address: table.key("address").text("host:port, an IPv6 address in brackets", place),
+        address: table.key("address").text("host:port, an IPv6 address in brackets", parse_host_port),
         server_name: table.key("server-name").text("a name", text),
         protocol: table.key("protocol").text("http1 or http2", protocol),
         keep_alive: table.key("keep-alive").boolean(),
@@ -127,32 +127,32 @@ fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
         design: table.key("design").text("interleaved or blocks", design),
     };
     contradictions(table, &draft);
-    Draft { what: described(&draft), ..draft }
+    VariantDraft { description: described(&draft), ..draft }
 }
 
 /// What a way cannot have together.
-fn contradictions(table: &Table<'_>, draft: &Draft) {
+fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
     if draft.design == Some(Design::Interleaved) && draft.needs_a_session() {
-        table.key("design").mistake("blocks: connections and source take a session of their own");
+        table.key("design").reject("blocks: connections and source take a session of their own");
     }
     let through = draft.proxies.as_ref().is_some_and(|proxies| !proxies.is_empty());
     if through && draft.address.is_some() {
-        table.key("address").mistake("no address beside a proxy: it is the proxy that is connected to");
+        table.key("address").reject("no address beside a proxy: it is the proxy that is connected to");
     }
-    let literal = draft.address.as_ref().is_some_and(|(host, _)| is_literal(host));
+    let literal = draft.address.as_ref().is_some_and(|(host, _)| is_ip_address(host));
     if draft.lookup && literal {
-        table.key("lookup").mistake("no lookup beside an address that is no name");
+        table.key("lookup").reject("no lookup beside an address that is no name");
     }
 }
 
 /// What differs, in words.
-fn described(draft: &Draft) -> String {
+fn described(draft: &VariantDraft) -> String {
     let place = |(host, port): &(String, u16)| format!("connected to {host}:{port}");
     let parts = [
-        draft.url.as_deref().map(crate::find::plan::public),
+        draft.url.as_deref().map(crate::find::plan::redact_url),
         draft.address.as_ref().map(place),
         draft.server_name.as_ref().map(|name| format!("certificate of {name}")),
-        draft.protocol.map(|protocol| spoken(protocol).to_owned()),
+        draft.protocol.map(|protocol| protocol_name(protocol).to_owned()),
         draft.keep_alive.map(|kept| if kept { "kept connections" } else { "new connections" }.to_owned()),
         draft.insecure.then(|| "any certificate".to_owned()),
         draft
@@ -160,9 +160,9 @@ fn described(draft: &Draft) -> String {
             .as_ref()
             .map(|proxies| if proxies.is_empty() { "no proxy" } else { "a proxy" }.to_owned()),
         draft.lookup.then(|| "looked up for each connection".to_owned()),
-        draft.connections.map(|number| format!("at most {}", many(number as u64, "connection"))),
+        draft.connections.map(|number| format!("at most {}", pluralize(number as u64, "connection"))),
         draft.source.map(|ip| format!("from {ip}")),
-        draft.body.map(|bytes| format!("a body of {}", many(bytes as u64, "byte"))),
+        draft.body.map(|bytes| format!("a body of {}", pluralize(bytes as u64, "byte"))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -180,8 +180,8 @@ mod tests {
         .unwrap();
         assert_eq!(ways.reference.name, "mesh");
         let [direct, one, post] = &ways.variants[..] else { panic!("{ways:?}") };
-        assert_eq!(direct.what, "connected to ::1:80, new connections");
-        let designs = [direct, one, post].map(Draft::design);
+        assert_eq!(direct.description, "connected to ::1:80, new connections");
+        let designs = [direct, one, post].map(VariantDraft::design);
         assert_eq!(designs, [Design::Interleaved, Design::Blocks, Design::Interleaved]);
         assert!(parse(r#"{"variants": [{"name": "a", "protocol": "http2"}]}"#).is_ok(), "JSON is YAML");
     }
@@ -220,7 +220,7 @@ mod tests {
             let text = |design: &str| {
                 format!("reference: {{{reference}}}\nvariants:\n- {{name: a, keep-alive: false{design}}}\n")
             };
-            let ways = parse(&text("")).unwrap().in_turns();
+            let ways = parse(&text("")).unwrap().in_blocks();
             assert_eq!(ways.variants[0].design(), Design::Blocks, "{reference}");
             let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
             assert!(
@@ -229,7 +229,7 @@ mod tests {
             );
         }
         let ways = parse("variants:\n- {name: a, keep-alive: false}\n- {name: b, connections: 1}\n");
-        let designs: Vec<_> = ways.unwrap().in_turns().variants.iter().map(Draft::design).collect();
+        let designs: Vec<_> = ways.unwrap().in_blocks().variants.iter().map(VariantDraft::design).collect();
         assert_eq!(designs, [Design::Interleaved, Design::Blocks], "only the way that needs it");
     }
 

@@ -6,63 +6,71 @@
 use std::fmt::{self, Write as _};
 use std::io::{Write as _, stderr};
 
-use seawall_lab::find::answer::{Answer as Run, Cut, Outcome, Trial, Vote};
+use seawall_lab::find::answer::{
+    FindOutcome, FindReport as Run, FindStopReason, ReportedTrial, ReportedVerdict,
+};
 use seawall_lab::find::find;
-use seawall_lab::isolate::answer::Answer;
-use seawall_lab::isolate::bench::Bench;
-use seawall_lab::isolate::limits::{Found, Limit, Limits, Next, Searches, Tells};
-use seawall_search::target::Target as _;
+use seawall_lab::isolate::answer::IsolateReport;
+use seawall_lab::isolate::bench::LocalVariantRunner;
+use seawall_lab::isolate::limits::{
+    CapacityPlan, CapacityReport, CapacitySearches, CapacityVerdict, NextSearch, VariantCapacity,
+};
+use seawall_search::target::SearchTarget as _;
 
-use crate::find::gate::change;
-use crate::find::progress::{Followed, Progress};
-use crate::find::screen::{between, bounds, came_to};
+use crate::find::gate::describe_change;
+use crate::find::progress::{FindProgress, PageWatcher};
+use crate::find::screen::{bounds, limit_range, outcome_line};
 use crate::find::words::{rate, seconds};
-use crate::report::chart::{Line, Panel, Points, Stroke, of_run};
+use crate::report::chart::{ChartLine, Panel, Points, Stroke, run_colour};
 use crate::report::scale::Scale;
-use crate::searching::Page;
+use crate::searching::SearchPage;
 
 /// Searches what an experiment calls for.
 pub(super) fn search(
-    bench: &Bench,
-    searches: &Searches,
-    answer: &Answer,
-    mut page: Option<&mut Page<Answer>>,
-) -> Found {
-    let mut limits = Limits::new(searches, answer);
+    bench: &LocalVariantRunner,
+    searches: &CapacityPlan,
+    answer: &IsolateReport,
+    mut page: Option<&mut SearchPage<IsolateReport>>,
+) -> CapacityReport {
+    let mut limits = CapacitySearches::new(searches, answer);
     while let Some(next) = limits.next_search() {
         // Standard error may be closed; the search goes on.
         let _ = writeln!(stderr(), "{}", announced(&next));
         match carry_out(bench, &next, page.as_deref_mut()) {
-            Ok(run) => limits.saw(next, run),
+            Ok(run) => limits.record(next, run),
             Err(error) => {
                 let _ = writeln!(stderr(), "{}: {error:#}", next.name);
-                limits.failed(&next, &format!("cannot search: {error:#}"));
+                limits.record_failure(&next, &format!("cannot search: {error:#}"));
             }
         }
         if let Some(page) = &mut page {
-            page.knows(Answer { find: Some(limits.clone().found()), ..answer.clone() });
+            page.set_answer(IsolateReport { find: Some(limits.clone().finish()), ..answer.clone() });
         }
     }
-    limits.found()
+    limits.finish()
 }
 
-fn announced(next: &Next) -> String {
-    let more = match next.more {
+fn announced(next: &NextSearch) -> String {
+    let more = match next.remaining {
         0 => "the last one".to_owned(),
         more => format!("{more} more to come"),
     };
     format!("what {} bears ({more})", next.name)
 }
 
-fn carry_out(bench: &Bench, next: &Next, page: Option<&mut Page<Answer>>) -> anyhow::Result<Run> {
-    let mut rig = bench.rig(next.way, next.plan.goal.late.map(|late| late.than))?;
-    let progress = Progress::to_stderr()?;
+fn carry_out(
+    bench: &LocalVariantRunner,
+    next: &NextSearch,
+    page: Option<&mut SearchPage<IsolateReport>>,
+) -> anyhow::Result<Run> {
+    let mut rig = bench.driver(next.variant, next.plan.goal.late.map(|late| late.than))?;
+    let progress = FindProgress::to_stderr()?;
     if let Some(observer) = progress.observer() {
-        rig = rig.observed(observer);
+        rig = rig.with_observer(observer);
     }
     // Whoever ends it meanwhile has ended the search, too, which says so.
-    rig.rest(next.rest);
-    let followed = page.map(|page| Followed::part(page, &announced(next)));
+    rig.rest(next.pause);
+    let followed = page.map(|page| PageWatcher::part(page, &announced(next)));
     let mut watcher = (progress, followed);
     let run = find(&mut rig, &next.plan, None, &mut watcher);
     watcher.0.end();
@@ -70,20 +78,22 @@ fn carry_out(bench: &Bench, next: &Next, page: Option<&mut Page<Answer>>) -> any
 }
 
 /// Who bears more or less than the reference, for the first line; none if that is told of nobody.
-pub(super) fn headline(answer: &Answer) -> Option<String> {
+pub(super) fn headline(answer: &IsolateReport) -> Option<String> {
     let found = answer.find.as_ref()?;
     let said = found.ways.iter().filter_map(|way| {
-        Some(match found.tells(way)? {
-            _ if way.run.outcome == Outcome::Gone => format!("{} did not live through its search", way.name),
-            Tells::Less => format!("{} breaks at a lower rate", way.name),
-            Tells::More => format!("{} breaks at a higher rate", way.name),
+        Some(match found.verdict(way)? {
+            _ if way.run.outcome == FindOutcome::Gone => {
+                format!("{} did not live through its search", way.name)
+            }
+            CapacityVerdict::Less => format!("{} breaks at a lower rate", way.name),
+            CapacityVerdict::More => format!("{} breaks at a higher rate", way.name),
         })
     });
     Some(said.collect::<Vec<_>>().join(", ")).filter(|said| !said.is_empty())
 }
 
 /// The section of the screen.
-pub(super) fn write(out: &mut String, answer: &Answer) -> fmt::Result {
+pub(super) fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let Some(found) = &answer.find else { return Ok(()) };
     if let Some(why) = &found.nothing {
         return writeln!(out, "\nWhat each way bears\n  nothing was searched: {why}");
@@ -93,8 +103,8 @@ pub(super) fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     let names = found.ways.iter().map(|way| &way.name).chain(found.left_out.iter().map(|way| &way.name));
     let widest = names.map(|name| name.chars().count()).max().unwrap_or(0);
     for way in &found.ways {
-        writeln!(out, "  {:widest$}  {}", way.name, bears(&way.run))?;
-        if let Some(beside) = beside(found, way) {
+        writeln!(out, "  {:widest$}  {}", way.name, describe_limit(&way.run))?;
+        if let Some(beside) = compared_to_reference(found, way) {
             writeln!(out, "  {:widest$}  {beside}", "")?;
         }
     }
@@ -105,20 +115,21 @@ pub(super) fn write(out: &mut String, answer: &Answer) -> fmt::Result {
 }
 
 /// How a search ended and where it breaks, from where on answers are late, and what would tell more.
-fn bears(run: &Run) -> String {
-    let is_late = run.asked.goal.late.is_some() && run.knee.bad.is_some() && !run.is_only_late();
-    let late = if is_late { format!("; answers are late {}", between(&run.knee)) } else { String::new() };
-    let is_short = run.cut == Some(Cut::Budget) && run.outcome == Outcome::Interrupted;
+fn describe_limit(run: &Run) -> String {
+    let is_late = run.asked.goal.late.is_some() && run.knee.bad.is_some() && !run.is_latency_limit();
+    let late = if is_late { format!("; answers are late {}", limit_range(&run.knee)) } else { String::new() };
+    let is_short = run.cut == Some(FindStopReason::Budget) && run.outcome == FindOutcome::Interrupted;
     let more = if is_short { "; a longer --budget tells more" } else { "" };
-    came_to(run) + &late + more
+    outcome_line(run) + &late + more
 }
 
 /// What a way bears beside the reference, as `find --compare` says it; none of the reference.
-fn beside(found: &Found, way: &Limit) -> Option<String> {
+fn compared_to_reference(found: &CapacityReport, way: &VariantCapacity) -> Option<String> {
     let reference = &found.ways.first()?;
     Some(match way.beside.as_ref()? {
         Ok(compared) => {
-            let change = change(compared, &reference.run, &way.run, &format!("by {}", reference.name));
+            let change =
+                describe_change(compared, &reference.run, &way.run, &format!("by {}", reference.name));
             format!("beside {}, {change}", reference.name)
         }
         Err(why) => format!("beside {}, cannot tell: {why}", reference.name),
@@ -130,9 +141,9 @@ pub(super) const COLUMNS: [&str; 8] =
     ["Way", "What it bears", "Beside the reference", "Cliff /s", "Knee /s", "Held /s", "Trials", "Took"];
 
 /// Its rows.
-pub(super) fn rows(found: &Found) -> Vec<[String; 8]> {
+pub(super) fn rows(found: &CapacityReport) -> Vec<[String; 8]> {
     let none = || "–".to_owned();
-    let bracket = |limit: &seawall_lab::find::answer::Limit| match (limit.lower, limit.upper) {
+    let bracket = |limit: &seawall_lab::find::answer::ReportedLimit| match (limit.lower, limit.upper) {
         (Some(lower), Some(upper)) => format!("{} – {}", rate(lower), rate(upper)),
         _ => none(),
     };
@@ -140,11 +151,14 @@ pub(super) fn rows(found: &Found) -> Vec<[String; 8]> {
         let run = &way.run;
         [
             way.name.clone(),
-            bears(run),
-            beside(found, way).unwrap_or_else(none),
+            describe_limit(run),
+            compared_to_reference(found, way).unwrap_or_else(none),
             bracket(&run.cliff),
             bracket(&run.knee),
-            run.cliff.good.or_else(|| seawall_lab::find::compare::held(run)).map_or_else(none, rate),
+            run.cliff
+                .good
+                .or_else(|| seawall_lab::find::compare::highest_held_rate(run))
+                .map_or_else(none, rate),
             run.trials.len().to_string(),
             seconds(run.took),
         ]
@@ -162,7 +176,7 @@ const LEAST_OF_TAIL: u32 = 100;
 const SAME: f64 = 0.01;
 
 /// Times of good answers by the rate that was offered, of all ways in one picture, and where each breaks; none without any.
-pub(super) fn curves(found: &Found) -> Option<Panel> {
+pub(super) fn curves(found: &CapacityReport) -> Option<Panel> {
     let mut lines: Vec<_> =
         found.ways.iter().flat_map(of_way).filter(|line| !line.points.is_empty()).collect();
     let points = || lines.iter().flat_map(|line| &line.points);
@@ -175,7 +189,7 @@ pub(super) fn curves(found: &Found) -> Option<Panel> {
     let breaks = found.ways.iter().filter_map(|way| Some((way, way.run.cliff.point?)));
     lines.extend(breaks.map(|(way, rate)| {
         let points = vec![(rate, Some(low)), (rate, Some(high))];
-        Line { name: String::new(), colour: of_run(way.way), stroke: Stroke::Dashed, points }
+        ChartLine { name: String::new(), colour: run_colour(way.way), stroke: Stroke::Dashed, points }
     }));
     Some(Panel {
         name: "Response time by rate",
@@ -190,19 +204,20 @@ pub(super) fn curves(found: &Found) -> Option<Panel> {
 }
 
 /// The 99th percentile with the way's name, or where no trial has one the median, which else goes without.
-fn of_way(way: &Limit) -> [Line; 2] {
+fn of_way(way: &VariantCapacity) -> [ChartLine; 2] {
     let [median, tail] = [0, 1].map(|at| points(&way.run, at));
     let nameless = if tail.is_empty() { way.name.clone() } else { String::new() };
-    let line = |name, stroke, points| Line { name, colour: of_run(way.way), stroke, points };
+    let line = |name, stroke, points| ChartLine { name, colour: run_colour(way.way), stroke, points };
     [line(nameless, Stroke::Thin, median), line(way.name.clone(), Stroke::Solid, tail)]
 }
 
 /// Rates and times: the median (0) or the 99th percentile (1) of each rate, the middle one where it was offered several times.
 fn points(run: &Run, at: usize) -> Points {
-    let time = |trial: &Trial| {
+    let time = |trial: &ReportedTrial| {
         let good: u32 = trial.blocks.iter().map(|block| block.1).sum();
-        let is_known =
-            trial.is_of_a_rate() && trial.vote != Vote::Invalid && (at == 0 || good >= LEAST_OF_TAIL);
+        let is_known = trial.tests_rate()
+            && trial.vote != ReportedVerdict::Invalid
+            && (at == 0 || good >= LEAST_OF_TAIL);
         trial.quantiles.filter(|_| is_known).map(|quantiles| (trial.rate, quantiles[at]))
     };
     let mut all: Vec<_> = run.trials.iter().filter_map(time).collect();

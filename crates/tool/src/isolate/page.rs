@@ -2,18 +2,20 @@
 
 use std::fmt::{self, Write as _};
 
-use seawall_isolate::looks::null;
-use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word};
-use seawall_lab::isolate::limits::Found;
+use seawall_isolate::looks::null_difference;
+use seawall_lab::isolate::answer::{
+    ConfidenceInterval, IsolateReport, VariantResult, VariantStats, VariantVerdict,
+};
+use seawall_lab::isolate::limits::CapacityReport;
 use serde::Serialize;
 
 use super::{limits, screen};
-use crate::find::words::{many, seconds, waiting};
-use crate::report::chart::{Line, Panel, Stroke, of_run};
+use crate::find::words::{format_wait, pluralize, seconds};
+use crate::report::chart::{ChartLine, Panel, Stroke, run_colour};
 use crate::report::html;
 use crate::report::scale::Scale;
 use crate::report::svg;
-use crate::searching::{Drawn, Live};
+use crate::searching::{AnswerPage, SearchStatus};
 
 const STYLE: &str = include_str!("../report/page/page.css");
 
@@ -32,12 +34,12 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 const SWAP: &str = include_str!("../report/page/swap.js");
 
 /// The page.
-pub(super) fn render(answer: &Answer) -> String {
+pub(super) fn render(answer: &IsolateReport) -> String {
     offline(answer, None)
 }
 
 /// The page, of which this is said first.
-fn offline(answer: &Answer, note: Option<&str>) -> String {
+fn offline(answer: &IsolateReport, note: Option<&str>) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
     let _ = page(&mut out, answer, POLICY, note).and_then(|()| writeln!(out, "</body>\n</html>"));
@@ -47,20 +49,20 @@ fn offline(answer: &Answer, note: Option<&str>) -> String {
 /// What an open page is told.
 #[derive(Serialize)]
 struct Data {
-    live: Live,
+    live: SearchStatus,
     /// The page that works offline, as it would be now.
     page: String,
 }
 
-impl Drawn for Answer {
-    fn file(&self, note: Option<&str>) -> anyhow::Result<String> {
+impl AnswerPage for IsolateReport {
+    fn offline_page(&self, note: Option<&str>) -> anyhow::Result<String> {
         Ok(offline(self, note))
     }
 
-    fn page(&self, live: Live) -> anyhow::Result<String> {
+    fn live_page(&self, live: SearchStatus) -> anyhow::Result<String> {
         let mut out = String::new();
         page(&mut out, self, html::LIVE_POLICY, None)?;
-        let data = html::for_script(&Data { live, page: String::new() })?;
+        let data = html::script_json(&Data { live, page: String::new() })?;
         let script = html::SEARCH_SCRIPT;
         writeln!(
             out,
@@ -70,13 +72,13 @@ impl Drawn for Answer {
         Ok(out)
     }
 
-    fn event(&self, live: Live) -> anyhow::Result<String> {
+    fn live_event(&self, live: SearchStatus) -> anyhow::Result<String> {
         Ok(serde_json::to_string(&Data { live, page: render(self) })?)
     }
 }
 
 /// All of it but its end.
-fn page(out: &mut String, answer: &Answer, policy: &str, note: Option<&str>) -> fmt::Result {
+fn page(out: &mut String, answer: &IsolateReport, policy: &str, note: Option<&str>) -> fmt::Result {
     let headline = escaped(&screen::headline(answer));
     writeln!(
         out,
@@ -93,14 +95,14 @@ fn page(out: &mut String, answer: &Answer, policy: &str, note: Option<&str>) -> 
     writeln!(out, "</main>")
 }
 
-fn head(out: &mut String, answer: &Answer, headline: &str) -> fmt::Result {
+fn head(out: &mut String, answer: &IsolateReport, headline: &str) -> fmt::Result {
     writeln!(
         out,
         "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s together · {} of {} · seed {}</p>",
         escaped(&answer.asked.target),
         answer.asked.rate,
-        waiting(answer.took),
-        waiting(answer.asked.budget),
+        format_wait(answer.took),
+        format_wait(answer.asked.budget),
         answer.asked.seed
     )?;
     if let Some(cut) = &answer.cut {
@@ -112,7 +114,7 @@ fn head(out: &mut String, answer: &Answer, headline: &str) -> fmt::Result {
     Ok(())
 }
 
-fn sections(out: &mut String, answer: &Answer) -> fmt::Result {
+fn sections(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     section(out, "What going each way saves", |out| forest(out, answer))?;
     section(out, "Curves", |out| curves(out, answer))?;
     if let Some(found) = &answer.find {
@@ -120,7 +122,7 @@ fn sections(out: &mut String, answer: &Answer) -> fmt::Result {
     }
     section(out, "Verdicts", |out| verdicts(out, answer))?;
     section(out, "All ways", |out| figures(out, answer))?;
-    if answer.ways().any(Way::has_trouble) {
+    if answer.variant_stats().any(VariantStats::has_failures_or_retries) {
         section(out, "Failed requests", |out| failures(out, answer))?;
     }
     section(out, "Cells", |out| cells(out, answer))?;
@@ -140,7 +142,7 @@ const RIGHT: f64 = 780.0;
 const LINE: f64 = 34.0;
 
 /// An interval for each way beside the margin, those that differ most first.
-fn forest(out: &mut String, answer: &Answer) -> fmt::Result {
+fn forest(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let ways = in_order(answer);
     let reach = reach(answer);
     let x = |share: f64| LEFT + (RIGHT - LEFT) * (share.clamp(-reach, reach) + reach) / (2.0 * reach);
@@ -183,7 +185,7 @@ fn forest(out: &mut String, answer: &Answer) -> fmt::Result {
     )
 }
 
-fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::Result {
+fn bar(out: &mut String, way: &VariantResult, y: f64, x: impl Fn(f64) -> f64) -> fmt::Result {
     let name = escaped(&shortened(&way.way.name));
     writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", LEFT - 14.0, y + 4.0)?;
     writeln!(
@@ -191,12 +193,12 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
         "<text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         RIGHT + 14.0,
         y + 4.0,
-        escaped(&screen::brief(way))
+        escaped(&screen::verdict_text(way))
     )?;
     if is_of_failures(way) {
         let side = match way.verdict {
-            Word::FailsMore => f64::MIN,
-            Word::FailsLess => f64::MAX,
+            VariantVerdict::FailsMore => f64::MIN,
+            VariantVerdict::FailsLess => f64::MAX,
             _ => 0.0,
         };
         return cross(out, way, y, x(side));
@@ -215,12 +217,12 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
 }
 
 /// Whether it is failures that tell a way apart: what time its few good answers take says nothing of it.
-fn is_of_failures(way: &Variant) -> bool {
-    way.verdict.is_of_failures() || way.way.only_fails()
+fn is_of_failures(way: &VariantResult) -> bool {
+    way.verdict.is_failure_difference() || way.way.all_failed()
 }
 
 /// In place of an interval of times, at the side that tells whether it is better or worse.
-fn cross(out: &mut String, way: &Variant, y: f64, x: f64) -> fmt::Result {
+fn cross(out: &mut String, way: &VariantResult, y: f64, x: f64) -> fmt::Result {
     let class = colour(way.verdict);
     for slope in [-1.0, 1.0] {
         let [above, below] = [y - 6.0 * slope, y + 6.0 * slope];
@@ -230,22 +232,22 @@ fn cross(out: &mut String, way: &Variant, y: f64, x: f64) -> fmt::Result {
             x - 6.0,
             x + 6.0,
             escaped(&way.way.name),
-            escaped(&screen::brief(way))
+            escaped(&screen::verdict_text(way))
         )?;
     }
     Ok(())
 }
 
 /// Those that differ, in their order, then the others in theirs.
-fn in_order(answer: &Answer) -> Vec<&Variant> {
+fn in_order(answer: &IsolateReport) -> Vec<&VariantResult> {
     let others = answer.variants.iter().filter(|way| !way.verdict.is_difference());
     answer.ranked().into_iter().chain(others).collect()
 }
 
 /// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What costs more than
 /// twice the time stands at its edge, or it would make one point of all others.
-fn reach(answer: &Answer) -> f64 {
-    let far = |gain: Interval| {
+fn reach(answer: &IsolateReport) -> f64 {
+    let far = |gain: ConfidenceInterval| {
         let ends = [gain.lower, gain.upper].into_iter().flatten().map(f64::abs);
         ends.fold(gain.point.abs(), f64::max).min(3.0 * gain.point.abs().max(answer.asked.margin))
     };
@@ -263,38 +265,39 @@ fn shortened(name: &str) -> String {
     if name.chars().count() <= 28 { name.to_owned() } else { name.chars().take(27).chain(['…']).collect() }
 }
 
-fn word(word: Word) -> &'static str {
+fn word(word: VariantVerdict) -> &'static str {
     match word {
-        Word::Faster => "saves",
-        Word::Slower => "costs",
-        Word::TailFaster => "saves in the tail",
-        Word::TailSlower => "costs in the tail",
-        Word::FailsMore => "fails more",
-        Word::FailsLess => "fails less",
-        Word::Equal => "not the cause",
-        Word::Undecided => "could not be told",
-        Word::Invalid => "invalid",
+        VariantVerdict::Faster => "saves",
+        VariantVerdict::Slower => "costs",
+        VariantVerdict::TailFaster => "saves in the tail",
+        VariantVerdict::TailSlower => "costs in the tail",
+        VariantVerdict::FailsMore => "fails more",
+        VariantVerdict::FailsLess => "fails less",
+        VariantVerdict::Equal => "not the cause",
+        VariantVerdict::Undecided => "could not be told",
+        VariantVerdict::Invalid => "invalid",
     }
 }
 
-fn colour(word: Word) -> &'static str {
+fn colour(word: VariantVerdict) -> &'static str {
     match word {
-        Word::Faster | Word::FailsLess | Word::TailFaster => "good",
-        Word::Slower | Word::FailsMore | Word::TailSlower => "bad",
-        Word::Equal | Word::Undecided | Word::Invalid => "plain",
+        VariantVerdict::Faster | VariantVerdict::FailsLess | VariantVerdict::TailFaster => "good",
+        VariantVerdict::Slower | VariantVerdict::FailsMore | VariantVerdict::TailSlower => "bad",
+        VariantVerdict::Equal | VariantVerdict::Undecided | VariantVerdict::Invalid => "plain",
     }
 }
 
 /// Percentiles by the count of nines, as in reports.
-fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
+fn curves(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let point = |&(percent, seconds): &(f64, f64)| (-(1.0 - percent / 100.0).log10(), Some(seconds * 1e9));
-    let line = |(at, way): (usize, &Way)| Line {
+    let line = |(at, way): (usize, &VariantStats)| ChartLine {
         name: way.name.clone(),
-        colour: of_run(at),
+        colour: run_colour(at),
         stroke: if at == 0 { Stroke::Dashed } else { Stroke::Solid },
         points: way.times.iter().map(point).collect(),
     };
-    let lines: Vec<_> = answer.ways().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
+    let lines: Vec<_> =
+        answer.variant_stats().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
     if lines.is_empty() {
         return writeln!(out, "<p class=\"empty\">No way has an answer.</p>");
     }
@@ -315,7 +318,7 @@ fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
 }
 
 /// What was searched: times by rate of each way, its limit, and what was not.
-fn bears(out: &mut String, found: &Found) -> fmt::Result {
+fn bears(out: &mut String, found: &CapacityReport) -> fmt::Result {
     match limits::curves(found) {
         Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))?,
         None => {
@@ -327,44 +330,44 @@ fn bears(out: &mut String, found: &Found) -> fmt::Result {
     if rows.is_empty() { Ok(()) } else { table(out, &limits::COLUMNS, rows.into_iter(), 5) }
 }
 
-fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
-    let said = |way: &Variant| match way.verdict {
-        Word::Undecided => screen::more(way),
-        Word::Invalid => screen::invalid(way),
-        Word::Equal => {
+fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
+    let said = |way: &VariantResult| match way.verdict {
+        VariantVerdict::Undecided => screen::time_to_decide(way),
+        VariantVerdict::Invalid => screen::describe_invalid(way),
+        VariantVerdict::Equal => {
             let after = way
                 .decided_after
-                .map_or_else(String::new, |after| format!(", known after {}", waiting(after)));
-            let unlike = screen::unlike_tail(answer, way).unwrap_or_default();
+                .map_or_else(String::new, |after| format!(", known after {}", format_wait(after)));
+            let unlike = screen::suspicious_tail(answer, way).unwrap_or_default();
             let what = match way.gain {
                 Some(_) => format!("the same within {}", screen::share(answer.asked.margin)),
-                None => screen::same(answer, way),
+                None => screen::describe_equal(answer, way),
             };
             format!("{what}{after}{unlike}")
         }
         _ => screen::difference(way),
     };
-    let row = |way: &&Variant| {
+    let row = |way: &&VariantResult| {
         [way.way.name.clone(), word(way.verdict).to_owned(), said(way), way.way.what.clone()]
     };
     table(out, &["Way", "Verdict", "Why", "What differs"], in_order(answer).iter().map(row), 4)
 }
 
-fn figures(out: &mut String, answer: &Answer) -> fmt::Result {
+fn figures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     table(out, &screen::COLUMNS, screen::rows(answer).into_iter(), 1)
 }
 
-fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
-    let rows = answer.ways().flat_map(|way| {
+fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
+    let rows = answer.variant_stats().flat_map(|way| {
         let row = |what: &str, count: u64| [way.name.clone(), what.to_owned(), count.to_string()];
         let failed = way.failures.iter().map(move |failure| row(&failure.what, failure.count));
-        failed.chain(screen::besides(way).map(move |(what, count)| row(what, count)))
+        failed.chain(screen::other_outcomes(way).map(move |(what, count)| row(what, count)))
     });
     table(out, &["Way", "In place of a good answer", "Requests"], rows, 2)
 }
 
-fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
-    let names: Vec<_> = answer.ways().map(|way| way.name.as_str()).collect();
+fn cells(out: &mut String, answer: &IsolateReport) -> fmt::Result {
+    let names: Vec<_> = answer.variant_stats().map(|way| way.name.as_str()).collect();
     let name = |at: usize| names.get(at).copied().unwrap_or_default().to_owned();
     let time = |took: Option<f64>| took.map_or_else(|| "–".to_owned(), seconds);
     let rows = answer.cells.iter().map(|row| {
@@ -380,7 +383,7 @@ fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
             limited.to_owned(),
         ]
     });
-    writeln!(out, "<details><summary>{}</summary>", many(answer.cells.len() as u64, "row"))?;
+    writeln!(out, "<details><summary>{}</summary>", pluralize(answer.cells.len() as u64, "row"))?;
     table(
         out,
         &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
@@ -413,10 +416,10 @@ fn table<const N: usize>(
     writeln!(out, "</table></div>")
 }
 
-fn words(out: &mut String, answer: &Answer) -> fmt::Result {
+fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let margin = screen::share(answer.asked.margin);
     let words = [
-        ("saves, costs", format!("The middle half of the times differs by more than {}. Intervals err as often as one look may, 1.6 % or less.", screen::share(null(answer.asked.margin)))),
+        ("saves, costs", format!("The middle half of the times differs by more than {}. Intervals err as often as one look may, 1.6 % or less.", screen::share(null_difference(answer.asked.margin)))),
         ("fails more, fails less", "By more than 1 % of requests, whatever time the others take; a cross at the edge stands for it.".to_owned()),
         ("not the cause", format!("The same within {margin}, whatever is left of a difference.")),
         ("could not be told", "Neither, with the time that it would take most likely.".to_owned()),

@@ -7,95 +7,100 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use seawall_isolate::segment::{Design, Times};
-use seawall_isolate::study::Asked;
-use seawall_lab::find::answer::Arrivals;
-use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::bench::Bench;
-use seawall_lab::isolate::limits::{Searches, for_whole};
-use seawall_lab::isolate::ways::{Named, Way};
-use seawall_lab::isolate::{Plan, least, least_rate};
-use seawall_lab::remote::segments::Ways as Told;
-use seawall_load::engine::Travel;
-use seawall_load::files::Files;
-use seawall_load::proxy::Proxy;
-use seawall_load::request::{Origin, Request, Style, Unsendable};
-use seawall_load::resolve::{HostPort, Lifetime};
-use seawall_load::target::{Format, Target};
+use seawall_isolate::segment::{Design, SegmentTimes};
+use seawall_isolate::study::StudyConfig;
+use seawall_lab::find::answer::ReportedArrivals;
+use seawall_lab::find::plan::FindPlan as Search;
+use seawall_lab::isolate::bench::LocalVariantRunner;
+use seawall_lab::isolate::limits::{CapacityPlan, total_budget};
+use seawall_lab::isolate::ways::{VariantLabel, VariantSetup};
+use seawall_lab::isolate::{IsolatePlan, min_budget, min_rate};
+use seawall_lab::remote::segments::VariantList as Told;
+use seawall_load::engine::TransportOptions;
+use seawall_load::files::InputFiles;
+use seawall_load::proxy::HttpProxy;
+use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
+use seawall_load::resolve::{AddressLifetime, HostPort};
+use seawall_load::target::{Target, TargetFormat};
 use seawall_load::variant::MOST_NAME;
 use seawall_search::profile::Profile;
 
-use super::args::Args;
-use super::file::{self, MOST_WAYS, Ways};
+use super::args::IsolateArgs;
+use super::file::{self, MAX_VARIANTS, VariantDrafts};
 use super::pods::gap;
-use super::vary::{self, Aimed, Vary};
-use super::way::{Draft, takes_body};
-use crate::attack::aim::{self, Aim, Waits};
+use super::vary::{self, FactorContext, FactorSpec};
+use super::way::{VariantDraft, takes_body};
+use crate::attack::aim::{self, RequestLimits, TargetFlags};
 use crate::find::args::goal;
-use crate::find::plan::{connections, public, target};
-use crate::find::reach::Reach;
+use crate::find::plan::{connections, redact_url, target};
+use crate::find::reach::ReachCheck;
 
 /// An experiment, and what it takes to carry it out.
-pub(crate) struct Order {
-    pub(crate) plan: Plan,
+pub(crate) struct IsolateRun {
+    pub(crate) plan: IsolatePlan,
     /// What follows it.
-    pub(super) searches: Option<Searches>,
-    pub(crate) bench: Bench,
-    pub(crate) reaches: Vec<Reaching>,
+    pub(super) searches: Option<CapacityPlan>,
+    pub(crate) bench: LocalVariantRunner,
+    pub(crate) reach_checks: Vec<VariantReachCheck>,
 }
 
 /// One request that a way is tried with before any load.
-pub(crate) struct Reaching {
+pub(crate) struct VariantReachCheck {
     name: String,
     url: String,
-    reach: Reach,
+    reach: ReachCheck,
 }
 
 /// Whose names are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looks {
+pub(super) enum LookupScope {
     /// This machine's, which sends.
-    Here,
+    Local,
     /// The same of one of several that have to come to the same ways, in whatever order their addresses are told.
-    Alike,
+    LocalInSameOrder,
     /// Nobody's: others send, who may know other names and have other addresses. What hangs on them they say.
-    Elsewhere,
+    Remote,
 }
 
 /// Ways that are asked for, how they are gone and what they are called.
-struct Drawn {
-    drafts: Ways,
-    ways: Vec<Way>,
-    travel: Travel,
-    style: Style,
+struct PreparedVariants {
+    drafts: VariantDrafts,
+    ways: Vec<VariantSetup>,
+    travel: TransportOptions,
+    style: RequestFraming,
 }
 
 /// The plan of an experiment that sends with so many threads at most, of files that are read so.
-pub(super) fn plan(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Order> {
-    ordered(args, cpus, drawn(args, files, Looks::Here)?)
+pub(super) fn plan(args: &IsolateArgs, cpus: usize, files: &InputFiles) -> anyhow::Result<IsolateRun> {
+    build_run(args, cpus, prepare_variants(args, files, LookupScope::Local)?)
 }
 
 /// The same on one of several machines that send together.
-pub(crate) fn plan_alike(args: &Args, cpus: usize, files: &Files) -> anyhow::Result<Order> {
-    ordered(args, cpus, drawn(args, files, Looks::Alike)?)
+pub(crate) fn plan_inside_pod(
+    args: &IsolateArgs,
+    cpus: usize,
+    files: &InputFiles,
+) -> anyhow::Result<IsolateRun> {
+    build_run(args, cpus, prepare_variants(args, files, LookupScope::LocalInSameOrder)?)
 }
 
 /// What can be known to be wrong of an experiment that others send, who say then which ways there are.
-pub(super) fn check(args: &Args, files: &Files, pods: usize) -> anyhow::Result<()> {
-    let drawn = drawn(args, files, Looks::Elsewhere)?;
-    enough(args, &asked(args, drawn.drafts.variants.iter().map(Draft::design), gap(pods)), pods)
+pub(super) fn check(args: &IsolateArgs, files: &InputFiles, pods: usize) -> anyhow::Result<()> {
+    let drawn = prepare_variants(args, files, LookupScope::Remote)?;
+    enough(args, &asked(args, drawn.drafts.variants.iter().map(VariantDraft::design), gap(pods)), pods)
 }
 
 /// The plan of an experiment whose ways so many pods have told.
-pub(super) fn plan_told(args: &Args, told: Told, pods: usize) -> anyhow::Result<Plan> {
+pub(super) fn plan_from_pods(args: &IsolateArgs, told: Told, pods: usize) -> anyhow::Result<IsolatePlan> {
     let asked = asked(args, told.ways.iter().skip(1).map(|way| way.design), gap(pods));
     enough(args, &asked, pods)?;
-    let ways = told.ways.into_iter().map(|way| Named { name: way.name, what: way.what }).collect();
-    Ok(Plan { asked, ways, target: told.target })
+    let ways =
+        told.ways.into_iter().map(|way| VariantLabel { name: way.name, description: way.what }).collect();
+    Ok(IsolatePlan { config: asked, variants: ways, target: told.target })
 }
 
-fn enough(args: &Args, asked: &Asked, pods: usize) -> anyhow::Result<()> {
-    let least = least_rate(asked.designs.len() + 1, pods, asked.times);
+fn enough(args: &IsolateArgs, asked: &StudyConfig, pods: usize) -> anyhow::Result<()> {
+    let least = min_rate(asked.designs.len() + 1, pods, asked.times);
     ensure!(
         asked.rate >= least,
         "--rate must be {least:.0}/s or more from {pods} pods: each is to send every way in each cell"
@@ -107,14 +112,20 @@ fn enough(args: &Args, asked: &Asked, pods: usize) -> anyhow::Result<()> {
 pub(crate) const NO_SEARCH: &str =
     "--find: pods compare ways, and search them one at a time with seawall find --on";
 
-fn drawn(args: &Args, files: &Files, looks: Looks) -> anyhow::Result<Drawn> {
+fn prepare_variants(
+    args: &IsolateArgs,
+    files: &InputFiles,
+    looks: LookupScope,
+) -> anyhow::Result<PreparedVariants> {
     let mut style = args.travel.style(false)?;
-    let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
-    let mut travel = args.travel.engine(waits, &style, files)?;
+    let waits = RequestLimits { timeout: args.timeout, deadline: None, redirects: args.redirects };
+    let mut travel = args.travel.to_transport_options(waits, &style, files)?;
     let file = args.experiment.as_deref().map(|path| file::read(path, files)).transpose()?;
-    let targets = targets(args, file.as_ref().and_then(Ways::url), files)?;
+    let targets = targets(args, file.as_ref().and_then(VariantDrafts::url), files)?;
     // What a factor comes to depends on it.
-    if args.vary.iter().any(Vary::is_of_names) || file.as_ref().is_some_and(Ways::look_up) {
+    if args.vary.iter().any(FactorSpec::needs_lookup)
+        || file.as_ref().is_some_and(VariantDrafts::needs_lookup)
+    {
         look_up_each(&mut travel, &mut style);
     }
     let drafts = drafts(args, file, &targets, (&travel, &style), looks)?;
@@ -133,45 +144,48 @@ fn drawn(args: &Args, files: &Files, looks: Looks) -> anyhow::Result<Drawn> {
         mistakes = repetitions(&all, &ways, &travel);
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(Drawn { drafts, ways, travel, style })
+    Ok(PreparedVariants { drafts, ways, travel, style })
 }
 
-fn ordered(args: &Args, cpus: usize, drawn: Drawn) -> anyhow::Result<Order> {
-    let Drawn { drafts, ways, travel, style } = drawn;
+fn build_run(args: &IsolateArgs, cpus: usize, drawn: PreparedVariants) -> anyhow::Result<IsolateRun> {
+    let PreparedVariants { drafts, ways, travel, style } = drawn;
     let all: Vec<_> = drafts.all().collect();
-    let reaches = all.iter().zip(&ways).map(|(draft, way)| reaching(draft, way, &travel, &style));
+    let reaches = all.iter().zip(&ways).map(|(draft, way)| reach_check(draft, way, &travel, &style));
     let reaches = reaches.collect::<anyhow::Result<_>>()?;
-    let target = ways[0].requests.first().map(|request| public(&request.url)).unwrap_or_default();
-    let ways_of_plan = all.iter().map(|draft| Named { name: draft.name.clone(), what: draft.what.clone() });
-    let asked = asked(args, drafts.variants.iter().map(Draft::design), Duration::ZERO);
+    let target = ways[0].requests.first().map(|request| redact_url(&request.url)).unwrap_or_default();
+    let ways_of_plan = all
+        .iter()
+        .map(|draft| VariantLabel { name: draft.name.clone(), description: draft.description.clone() });
+    let asked = asked(args, drafts.variants.iter().map(VariantDraft::design), Duration::ZERO);
     enough_time(&asked, args.find)?;
-    let plan = Plan { asked, ways: ways_of_plan.collect(), target };
+    let plan = IsolatePlan { config: asked, variants: ways_of_plan.collect(), target };
     let searches = args.find.then(|| searches(args, &ways, &travel)).transpose()?;
-    let bench = Bench::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
-    Ok(Order { plan, searches, bench, reaches })
+    let bench =
+        LocalVariantRunner::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
+    Ok(IsolateRun { plan, searches, bench, reach_checks: reaches })
 }
 
 /// A lookup shows where there is one for each request, and in all ways alike.
-fn look_up_each(travel: &mut Travel, style: &mut Style) {
-    (travel.dial.lifetime, travel.keep_alive, style.close) = (Lifetime::Connection, false, true);
+fn look_up_each(travel: &mut TransportOptions, style: &mut RequestFraming) {
+    (travel.dial.lifetime, travel.keep_alive, style.close) = (AddressLifetime::Connection, false, true);
 }
 
-fn asked(args: &Args, designs: impl Iterator<Item = Design>, gap: Duration) -> Asked {
-    Asked {
+fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duration) -> StudyConfig {
+    StudyConfig {
         designs: designs.collect(),
         rate: args.rate.0,
         margin: args.margin.0,
         tail: args.tail,
         budget: args.budget_of_comparison(),
-        times: Times { gap, ..Times::USUAL },
+        times: SegmentTimes { gap, ..SegmentTimes::USUAL },
         seed: args.seed,
     }
 }
 
 /// What has no time for a first look tells nothing, however long it sends.
-fn enough_time(asked: &Asked, find: bool) -> anyhow::Result<()> {
-    let least = least(asked);
-    let (whole, with) = if find { (for_whole(least), " with --find") } else { (least, "") };
+fn enough_time(asked: &StudyConfig, find: bool) -> anyhow::Result<()> {
+    let least = min_budget(asked);
+    let (whole, with) = if find { (total_budget(least), " with --find") } else { (least, "") };
     ensure!(
         asked.budget >= least,
         "--budget must be {whole:?} or more{with}: the first look at so many ways, at this rate and in their turns, takes that"
@@ -180,61 +194,73 @@ fn enough_time(asked: &Asked, find: bool) -> anyhow::Result<()> {
 }
 
 /// Searches of ways, as they are compared.
-fn searches(args: &Args, ways: &[Way], travel: &Travel) -> anyhow::Result<Searches> {
+fn searches(
+    args: &IsolateArgs,
+    ways: &[VariantSetup],
+    travel: &TransportOptions,
+) -> anyhow::Result<CapacityPlan> {
     let goal = goal(args.slo.as_ref())?;
-    let plan = |way: &Way| {
+    let plan = |way: &VariantSetup| {
         let travel = way.travel(travel);
         Search {
             goal,
             profile: Profile::QUICK,
             max_rate: args.max_rate.map(|most| most.0),
             budget: None,
-            cause: false,
+            looks_for_cause: false,
             target: target(&way.requests, travel),
-            arrivals: Arrivals::Even,
+            arrivals: ReportedArrivals::Even,
             connections: connections(travel, &way.requests),
             timeout: travel.timeout,
-            sent: None,
+            fingerprint: None,
         }
     };
     // Two builds were named to be held beside each other.
     let all = args.is_comparison();
-    Ok(Searches { plans: ways.iter().map(plan).collect(), budget: args.budget(), all })
+    Ok(CapacityPlan { plans: ways.iter().map(plan).collect(), budget: args.budget(), searches_all: all })
 }
 
 /// Asks every way for one answer.
 ///
 /// # Errors
 /// Ways to which there is no connection, all of them.
-pub(crate) fn reach(reaches: Vec<Reaching>, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
+pub(crate) fn check_reachability(
+    reaches: Vec<VariantReachCheck>,
+    is_ended: impl Fn() -> bool,
+) -> anyhow::Result<()> {
     let mut mistakes = Vec::new();
-    for Reaching { name, url, reach } in reaches {
-        if let Err(error) = reach.ask(&url, &is_ended) {
+    for VariantReachCheck { name, url, reach } in reaches {
+        if let Err(error) = reach.run(&url, &is_ended) {
             mistakes.push(format!("{name}: {error:#}"));
         }
     }
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
 }
 
-fn reaching(draft: &Draft, way: &Way, travel: &Travel, style: &Style) -> anyhow::Result<Reaching> {
-    let reach = Reach::of(&way.requests, way.travel(travel), style)?;
-    let url = way.requests.first().map(|request| public(&request.url)).unwrap_or_default();
-    Ok(Reaching { name: draft.name.clone(), url, reach })
+fn reach_check(
+    draft: &VariantDraft,
+    way: &VariantSetup,
+    travel: &TransportOptions,
+    style: &RequestFraming,
+) -> anyhow::Result<VariantReachCheck> {
+    let reach = ReachCheck::of(&way.requests, way.travel(travel), style)?;
+    let url = way.requests.first().map(|request| redact_url(&request.url)).unwrap_or_default();
+    Ok(VariantReachCheck { name: draft.name.clone(), url, reach })
 }
 
 /// What is sent, as it was written. An experiment file whose ways all have a URL is asked for by that of its reference, where nothing else is
 /// said.
-fn targets(args: &Args, of_file: Option<&str>, files: &Files) -> anyhow::Result<Vec<Target>> {
+fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> anyhow::Result<Vec<Target>> {
     let of_file = of_file.filter(|_| args.targets == "stdin");
     let url = args.url.as_deref().or(args.a.as_deref()).or(of_file);
     ensure!(
         url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
         "no target: seawall isolate URL, or -targets FILE, or targets on standard input"
     );
-    let aim = Aim {
+    let aim = TargetFlags {
         name: "",
         targets: if url.is_some() { "URL" } else { &args.targets },
-        format: if url.is_some() { Format::Http } else { args.format },
+        format: if url.is_some() { TargetFormat::Http } else { args.format },
         header: &args.header,
         body: &args.body,
         template: None,
@@ -244,7 +270,7 @@ fn targets(args: &Args, of_file: Option<&str>, files: &Files) -> anyhow::Result<
         Some(url) => Box::new(Cursor::new(format!("GET {}\n", one_word(url)?))),
         None => aim::open(&args.targets, files)?,
     };
-    let targets = aim.written(input)?;
+    let targets = aim.read_targets(input)?;
     ensure!(!targets.is_empty(), "{}: no targets", aim.targets);
     Ok(targets)
 }
@@ -257,35 +283,44 @@ fn one_word(url: &str) -> anyhow::Result<&str> {
 
 /// All ways that are asked for, by flags or by a file.
 fn drafts(
-    args: &Args,
-    file: Option<Ways>,
+    args: &IsolateArgs,
+    file: Option<VariantDrafts>,
     targets: &[Target],
-    (travel, style): (&Travel, &Style),
-    looks: Looks,
-) -> anyhow::Result<Ways> {
+    (travel, style): (&TransportOptions, &RequestFraming),
+    looks: LookupScope,
+) -> anyhow::Result<VariantDrafts> {
     if let (Some(a), Some(b)) = (&args.a, &args.b) {
-        let b = Draft { url: Some(one_word(b)?.to_owned()), ..Draft::named("b", public(b)) };
-        return Ok(Ways { reference: Draft::named("a", public(a)), variants: vec![b] });
+        let b =
+            VariantDraft { url: Some(one_word(b)?.to_owned()), ..VariantDraft::named("b", redact_url(b)) };
+        return Ok(VariantDrafts { reference: VariantDraft::named("a", redact_url(a)), variants: vec![b] });
     }
-    let flags_alone =
-        || Ways { reference: Draft::named("reference", "as the flags have it"), variants: Vec::new() };
+    let flags_alone = || VariantDrafts {
+        reference: VariantDraft::named("reference", "as the flags have it"),
+        variants: Vec::new(),
+    };
     let mut ways = file.unwrap_or_else(flags_alone);
     let reference = &ways.reference;
     let requests = requests(reference, targets, style).with_context(|| reference.name.clone())?;
-    let travel = &apart(reference, travel);
-    let is_known = looks != Looks::Elsewhere;
+    let travel = &separate_session_transport(reference, travel);
+    let is_known = looks != LookupScope::Remote;
     let mut addresses =
         if is_known { travel.dial.addresses(&requests[0].origin).unwrap_or_default() } else { Vec::new() };
-    if looks == Looks::Alike {
+    if looks == LookupScope::LocalInSameOrder {
         addresses.sort_unstable();
     }
-    let is_named = is_known && args.vary.iter().any(Vary::is_of_names);
+    let is_named = is_known && args.vary.iter().any(FactorSpec::needs_lookup);
     let absolute = is_named.then(|| absolute_name(&requests[0].origin, travel, &addresses)).flatten();
-    let aimed = Aimed { request: &requests[0], requests: &requests, travel, addresses: &addresses, absolute };
+    let aimed = FactorContext {
+        request: &requests[0],
+        requests: &requests,
+        travel,
+        addresses: &addresses,
+        absolute_name: absolute,
+    };
     let mut mistakes = Vec::new();
-    for vary in args.vary.iter().filter(|vary| is_known || !vary.looks_up()) {
-        match vary.ways(&aimed) {
-            Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.on(&ways.reference))),
+    for vary in args.vary.iter().filter(|vary| is_known || !vary.varies_address()) {
+        match vary.drafts(&aimed) {
+            Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.based_on(&ways.reference))),
             // The same factor twice is one mistake.
             Err(why) if mistakes.contains(&why) => {}
             Err(why) => mistakes.push(why),
@@ -293,16 +328,16 @@ fn drafts(
     }
     mistakes.extend(unfit(&ways));
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways.in_turns())
+    Ok(ways.in_blocks())
 }
 
 /// What is wrong with ways together, wherever they come from: how many there are, and what they are called.
-fn unfit(ways: &Ways) -> Vec<String> {
+fn unfit(ways: &VariantDrafts) -> Vec<String> {
     let mut mistakes = Vec::new();
-    if ways.variants.len() > MOST_WAYS {
-        mistakes.push(format!("{} ways: {MOST_WAYS} at most share the rate", ways.variants.len()));
+    if ways.variants.len() > MAX_VARIANTS {
+        mistakes.push(format!("{} ways: {MAX_VARIANTS} at most share the rate", ways.variants.len()));
     }
-    let is_long = |way: &&Draft| way.name.len() > MOST_NAME;
+    let is_long = |way: &&VariantDraft| way.name.len() > MOST_NAME;
     let long = ways.variants.iter().filter(is_long);
     mistakes.extend(long.map(|way| {
         let name = &way.name;
@@ -315,20 +350,24 @@ fn unfit(ways: &Ways) -> Vec<String> {
 }
 
 /// The name with a final dot that leads where this one does.
-fn absolute_name(origin: &Origin, travel: &Travel, addresses: &[SocketAddr]) -> Option<String> {
+fn absolute_name(origin: &Origin, travel: &TransportOptions, addresses: &[SocketAddr]) -> Option<String> {
     // A system without the file has no search domains.
     let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let (host, port) = vary::place_of(origin);
+    let (host, port) = vary::connect_address(origin);
     let leads_there = |name: &String| {
         let origin = Origin { host: name.clone(), port, variant: None, ..origin.clone() };
         let found = travel.dial.addresses(&origin).unwrap_or_default();
         found.iter().any(|address| addresses.contains(address))
     };
-    vary::absolute(&host, &conf).into_iter().find(leads_there)
+    vary::absolute_names(&host, &conf).into_iter().find(leads_there)
 }
 
 /// What is sent that way.
-fn requests(draft: &Draft, targets: &[Target], style: &Style) -> Result<Vec<Request>, Unsendable> {
+fn requests(
+    draft: &VariantDraft,
+    targets: &[Target],
+    style: &RequestFraming,
+) -> Result<Vec<PreparedRequest>, RequestBuildError> {
     let variant = Arc::new(draft.variant());
     let request = |target: &Target| {
         let mut target = Target { variant: Some(Arc::clone(&variant)), ..target.clone() };
@@ -338,18 +377,18 @@ fn requests(draft: &Draft, targets: &[Target], style: &Style) -> Result<Vec<Requ
         if let Some(bytes) = draft.body {
             target.body = vec![b'x'; bytes].into();
         }
-        Request::new(&target, style)
+        PreparedRequest::new(&target, style)
     };
     targets.iter().map(request).collect()
 }
 
 /// A way that can be gone: its requests are sendable, and their names have addresses.
 fn way(
-    draft: &Draft,
+    draft: &VariantDraft,
     targets: &[Target],
-    (travel, style): (&Travel, &Style),
-    looks: Looks,
-) -> anyhow::Result<Way> {
+    (travel, style): (&TransportOptions, &RequestFraming),
+    looks: LookupScope,
+) -> anyhow::Result<VariantSetup> {
     let urls = targets.iter().map(|target| &target.url).collect::<BTreeSet<_>>().len();
     ensure!(
         draft.url.is_none() || urls == 1,
@@ -360,15 +399,19 @@ fn way(
     if let (Some(_), Some(method)) = (draft.body, bodiless) {
         bail!("body: a {method} has none, and would be another request: say with -targets what is posted");
     }
-    let apart = (draft.design() == Design::Blocks).then(|| apart(draft, travel));
-    if looks != Looks::Elsewhere {
-        can_be_gone(draft, &requests, apart.as_ref().unwrap_or(travel))?;
+    let apart = (draft.design() == Design::Blocks).then(|| separate_session_transport(draft, travel));
+    if looks != LookupScope::Remote {
+        check_sendable(draft, &requests, apart.as_ref().unwrap_or(travel))?;
     }
-    Ok(Way { requests, apart })
+    Ok(VariantSetup { requests, separate_transport: apart })
 }
 
 /// What the machine that sends must have: addresses of all names, and the one that is sent from.
-fn can_be_gone(draft: &Draft, requests: &[Request], travel: &Travel) -> anyhow::Result<()> {
+fn check_sendable(
+    draft: &VariantDraft,
+    requests: &[PreparedRequest],
+    travel: &TransportOptions,
+) -> anyhow::Result<()> {
     if let Some(source) = draft.source {
         UdpSocket::bind((source, 0)).with_context(|| format!("nothing can be sent from {source}"))?;
     }
@@ -378,23 +421,23 @@ fn can_be_gone(draft: &Draft, requests: &[Request], travel: &Travel) -> anyhow::
         if let Err(fault) = dial.addresses(origin) {
             let place = |(host, port): &HostPort| format!("{host}:{port}");
             let proxies = draft.proxies.as_deref().unwrap_or(&dial.proxies);
-            let named = match (proxies.of(origin), &draft.address) {
-                (Some(proxy), _) => format!("the proxy {}", place(&proxy.place)),
+            let named = match (proxies.for_origin(origin), &draft.address) {
+                (Some(proxy), _) => format!("the proxy {}", place(&proxy.address)),
                 (None, Some(address)) => place(address),
                 (None, None) => origin.to_string(),
             };
-            bail!("no address was found for {named}: {}", seawall_load::fault::Fault::Resolve(fault));
+            bail!("no address was found for {named}: {}", seawall_load::fault::RequestFault::Resolve(fault));
         }
     }
     Ok(())
 }
 
 /// What a way cannot have, as its target and the reference are.
-fn contradictions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<String> {
+fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
     let origins = |at: usize| ways[at].requests.iter().map(|request| &request.origin);
     let has_proxy = |at: usize| {
         let proxies = drafts[at].proxies.as_deref().unwrap_or(&travel.dial.proxies);
-        origins(at).any(|origin| proxies.of(origin).is_some())
+        origins(at).any(|origin| proxies.for_origin(origin).is_some())
     };
     let mut mistakes = Vec::new();
     for (at, draft) in drafts.iter().enumerate() {
@@ -422,11 +465,11 @@ fn contradictions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<Strin
 }
 
 /// Ways that come out as the reference, whatever was written: "not the cause" said nothing of them.
-fn repetitions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<String> {
-    let reference = Gone::of(drafts[0], &ways[0], travel);
+fn repetitions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
+    let reference = VariantKey::of(drafts[0], &ways[0], travel);
     let variants = drafts.iter().zip(ways).skip(1);
-    let same = variants.filter(|(draft, way)| Gone::of(draft, way, travel) == reference);
-    let told = |(draft, _): (&&Draft, &Way)| {
+    let same = variants.filter(|(draft, way)| VariantKey::of(draft, way, travel) == reference);
+    let told = |(draft, _): (&&VariantDraft, &VariantSetup)| {
         format!("{}: it is gone exactly as {} is: nothing differs", draft.name, drafts[0].name)
     };
     same.map(told).collect()
@@ -434,38 +477,38 @@ fn repetitions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<String> 
 
 /// What two ways that are one have in common.
 #[derive(PartialEq)]
-struct Gone<'a> {
+struct VariantKey<'a> {
     connections: usize,
     sources: &'a [IpAddr],
     body: Option<usize>,
     insecure: bool,
-    requests: Vec<Sent<'a>>,
+    requests: Vec<RequestKey<'a>>,
 }
 
 /// The same of a request.
 #[derive(PartialEq)]
-struct Sent<'a> {
+struct RequestKey<'a> {
     url: &'a str,
     close: bool,
     multiplexes: bool,
-    proxy: Option<&'a Proxy>,
+    proxy: Option<&'a HttpProxy>,
     /// Where else than where the URL says.
     address: Option<&'a HostPort>,
     server_name: Option<&'a str>,
 }
 
-impl<'a> Gone<'a> {
-    fn of(draft: &'a Draft, way: &'a Way, travel: &'a Travel) -> Self {
+impl<'a> VariantKey<'a> {
+    fn of(draft: &'a VariantDraft, way: &'a VariantSetup, travel: &'a TransportOptions) -> Self {
         let travel = way.travel(travel);
         let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
-        let sent = |request: &'a Request| {
+        let sent = |request: &'a PreparedRequest| {
             let origin = &request.origin;
-            let proxy = proxies.of(origin);
+            let proxy = proxies.for_origin(origin);
             let own = (origin.host.clone(), origin.port);
             let dial = &travel.dial;
             let elsewhere = |place: &&HostPort| **place != own || dial.connect_to.contains_key(&own);
             let is_dialled = proxy.is_none() && dial.unix_socket.is_none();
-            Sent {
+            RequestKey {
                 url: &request.url,
                 close: request.close,
                 multiplexes: travel.multiplexes(origin),
@@ -484,7 +527,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-fn apart(draft: &Draft, travel: &Travel) -> Travel {
+fn separate_session_transport(draft: &VariantDraft, travel: &TransportOptions) -> TransportOptions {
     let mut travel = travel.clone();
     if let Some(connections) = draft.connections {
         (travel.connections, travel.idle) = (connections, connections);

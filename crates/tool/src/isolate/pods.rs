@@ -6,17 +6,17 @@
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use seawall_fleet::fleet::{News, What};
+use seawall_fleet::fleet::{PodUpdate, PodUpdateKind};
 use seawall_isolate::segment::{Design, Segment};
 use seawall_isolate::slot::Cell;
-use seawall_lab::isolate::bench::joined;
-use seawall_lab::isolate::{Cut, Paths, Seen};
-use seawall_lab::remote::segments::{Done, Sent, Ways, Work};
-use seawall_lab::rig::Stop;
+use seawall_lab::isolate::bench::with_block;
+use seawall_lab::isolate::{IsolateStopReason, SegmentResult, VariantRunner};
+use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, SentSegmentPart, VariantList};
+use seawall_lab::rig::StopSwitch;
 use seawall_load::clock::nanos;
 
 use crate::on::WhenPodFails;
-use crate::on::crew::{self, Crew};
+use crate::on::crew::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -40,26 +40,36 @@ pub(super) fn gap(pods: usize) -> Duration {
 }
 
 /// Pods that compare.
-pub(super) struct Pods {
-    crew: Crew<Work, (), Done>,
-    stop: Stop,
+pub(super) struct IsolatePods {
+    crew: ReadyPods<SegmentTask, (), SegmentTaskResult>,
+    stop: StopSwitch,
     when_pod_fails: WhenPodFails,
     /// What is to be said of pods that have no part in the segment under way.
     losses: Vec<String>,
     /// The first that was lost.
-    lost: Option<String>,
+    first_loss: Option<String>,
     /// How many ways there are.
     ways: usize,
 }
 
-impl Pods {
+impl IsolatePods {
     /// Of pods that are ready.
-    pub(super) fn new(crew: Crew<Work, (), Done>, when_pod_fails: WhenPodFails) -> Self {
-        Self { crew, stop: Stop::default(), when_pod_fails, losses: Vec::new(), lost: None, ways: 0 }
+    pub(super) fn new(
+        crew: ReadyPods<SegmentTask, (), SegmentTaskResult>,
+        when_pod_fails: WhenPodFails,
+    ) -> Self {
+        Self {
+            crew,
+            stop: StopSwitch::default(),
+            when_pod_fails,
+            losses: Vec::new(),
+            first_loss: None,
+            ways: 0,
+        }
     }
 
     /// What ends everything at once.
-    pub(super) fn stop(&self) -> Stop {
+    pub(super) fn stop(&self) -> StopSwitch {
         self.stop.clone()
     }
 
@@ -72,13 +82,13 @@ impl Pods {
     ///
     /// # Errors
     /// They have not, or it was not said.
-    pub(super) fn ways(&mut self) -> anyhow::Result<Ways> {
-        let told = self.carry_out_work(&Work::Ways, AROUND);
-        if let Some(lost) = &self.lost {
+    pub(super) fn ways(&mut self) -> anyhow::Result<VariantList> {
+        let told = self.carry_out_work(&SegmentTask::Ways, AROUND);
+        if let Some(lost) = &self.first_loss {
             bail!("{lost}");
         }
         let mut all = told.into_iter().filter_map(|(pod, done)| match done {
-            Done::Ways(ways) => Some((pod, ways)),
+            SegmentTaskResult::Ways(ways) => Some((pod, ways)),
             _ => None,
         });
         let Some((first, ways)) = all.next() else { bail!("no pod has said which ways there are") };
@@ -102,15 +112,16 @@ impl Pods {
 
     /// A pod was lost, and everything is to end then.
     fn is_given_up(&self) -> bool {
-        self.lost.is_some() && self.when_pod_fails == WhenPodFails::End
+        self.first_loss.is_some() && self.when_pod_fails == WhenPodFails::End
     }
 
     /// Has a work done by all pods that are there, and hears what came of it, by pod. As soon as one has ended before its time, the others are
     /// told to end, too.
-    fn carry_out_work(&mut self, work: &Work, within: Duration) -> Vec<(usize, Done)> {
+    fn carry_out_work(&mut self, work: &SegmentTask, within: Duration) -> Vec<(usize, SegmentTaskResult)> {
         let fleet = &mut self.crew.fleet;
-        let mut waiting: Vec<usize> = (0..fleet.size()).filter(|&pod| fleet.gone(pod).is_none()).collect();
-        let begun = fleet.begin(work);
+        let mut waiting: Vec<usize> =
+            (0..fleet.size()).filter(|&pod| fleet.loss_reason(pod).is_none()).collect();
+        let begun = fleet.start(work);
         let mut by = begun.at.saturating_add(nanos(within));
         let (mut told, mut ends) = (Vec::new(), false);
         while !waiting.is_empty() && self.crew.fleet.now() < by {
@@ -120,67 +131,67 @@ impl Pods {
                 by = by.min(self.crew.fleet.now().saturating_add(nanos(LAST_WORDS)));
                 ends = true;
             }
-            let Some(News { pod, what, .. }) = self.crew.fleet.next(PATIENCE) else { continue };
+            let Some(PodUpdate { pod, kind: what, .. }) = self.crew.fleet.next(PATIENCE) else { continue };
             match what {
-                What::Done { trial, result } if trial == begun.trial => {
+                PodUpdateKind::Done { trial, result } if trial == begun.trial => {
                     waiting.retain(|&other| other != pod);
                     match result {
-                        Done::Impossible(why) => self.loses(pod, &why),
+                        SegmentTaskResult::Impossible(why) => self.note_loss(pod, &why),
                         result => told.push((pod, result)),
                     }
                 }
-                What::Failed(why) => {
+                PodUpdateKind::Failed(why) => {
                     waiting.retain(|&other| other != pod);
-                    self.loses(pod, &why);
+                    self.note_loss(pod, &why);
                 }
-                What::Gone(why) => {
+                PodUpdateKind::Lost(why) => {
                     waiting.retain(|&other| other != pod);
-                    self.loses(pod, &format!("gone: {why}"));
+                    self.note_loss(pod, &format!("gone: {why}"));
                 }
                 _ => {}
             }
         }
         if !ends {
-            waiting.into_iter().for_each(|pod| self.loses(pod, "told nothing in time"));
+            waiting.into_iter().for_each(|pod| self.note_loss(pod, "told nothing in time"));
         }
         told.sort_unstable_by_key(|(pod, _)| *pod);
         told
     }
 
     /// What a pod saw is not there, which is said once in a segment.
-    fn loses(&mut self, pod: usize, why: &str) {
+    fn note_loss(&mut self, pod: usize, why: &str) {
         let name = format!("{}: ", self.crew.fleet.name(pod));
         if self.losses.iter().any(|known| known.starts_with(&name)) {
             return;
         }
         let said = format!("{name}{why}");
-        crew::tell(&said);
-        self.lost.get_or_insert_with(|| said.clone());
+        crew::print_status(&said);
+        self.first_loss.get_or_insert_with(|| said.clone());
         self.losses.push(format!("{said}; its share is missing"));
     }
 
     /// What all that are there see of what they send.
-    fn send(&mut self, member: Option<usize>, segment: &Segment) -> Seen {
-        let told = self.carry_out_work(&Work::Send(member), segment.sends() + AROUND);
+    fn send(&mut self, member: Option<usize>, segment: &Segment) -> SegmentResult {
+        let told = self.carry_out_work(&SegmentTask::Send(member), segment.send_duration() + AROUND);
         let named = told.into_iter().filter_map(|(pod, done)| match done {
-            Done::Sent(sent) => Some((self.crew.fleet.name(pod).to_owned(), *sent)),
+            SegmentTaskResult::Sent(sent) => Some((self.crew.fleet.name(pod).to_owned(), *sent)),
             _ => None,
         });
-        Sent::together(&named.collect::<Vec<_>>())
+        SentSegmentPart::merge(&named.collect::<Vec<_>>())
     }
 
-    fn blocks(&mut self, segment: &Segment) -> Seen {
-        let mut whole = Seen::default();
+    fn blocks(&mut self, segment: &Segment) -> SegmentResult {
+        let mut whole = SegmentResult::default();
         for round in segment.blocks() {
             let mut cell: Option<Cell> = Some(vec![None; self.ways]);
             for member in round {
                 let block = self.send(Some(member), segment);
                 whole.add(&block);
-                whole.limits.extend(block.limits);
-                if block.cut.is_some() || self.is_over() {
-                    return Seen { cut: block.cut, ..whole };
+                whole.generator_limits.extend(block.generator_limits);
+                if block.stop_reason.is_some() || self.is_over() {
+                    return SegmentResult { stop_reason: block.stop_reason, ..whole };
                 }
-                cell = joined(cell, member, block.cells.into_iter().next());
+                cell = with_block(cell, member, block.cells.into_iter().next());
             }
             whole.cells.extend(cell);
         }
@@ -188,47 +199,50 @@ impl Pods {
     }
 
     /// Why nothing more is to be sent.
-    fn cut(&self, seen: Option<Cut>) -> Option<Cut> {
+    fn cut(&self, seen: Option<IsolateStopReason>) -> Option<IsolateStopReason> {
         let fleet = &self.crew.fleet;
-        let is_empty = || (0..fleet.size()).all(|pod| fleet.gone(pod).is_some());
+        let is_empty = || (0..fleet.size()).all(|pod| fleet.loss_reason(pod).is_some());
         if self.stop.is_stopped() {
-            return Some(Cut::Stopped);
+            return Some(IsolateStopReason::Stopped);
         }
-        let lost = self.lost.as_ref();
+        let lost = self.first_loss.as_ref();
         let given_up =
             lost.filter(|_| self.is_given_up()).map(|lost| format!("{lost} (--when-pod-fails end)"));
         let none_left = lost.filter(|_| is_empty()).map(|lost| format!("no pod is left; {lost}"));
-        given_up.or(none_left).map(Cut::Failed).or(seen)
+        given_up.or(none_left).map(IsolateStopReason::Failed).or(seen)
     }
 }
 
 /// Whether a pod ended before its time.
-fn is_cut(done: &Done) -> bool {
-    matches!(done, Done::Sent(sent) if sent.cut.is_some())
+fn is_cut(done: &SegmentTaskResult) -> bool {
+    matches!(done, SegmentTaskResult::Sent(sent) if sent.cut.is_some())
 }
 
-fn said(ways: &Ways) -> String {
+fn said(ways: &VariantList) -> String {
     let each: Vec<_> = ways.ways.iter().map(|way| format!("{} ({})", way.name, way.what)).collect();
     each.join(", ")
 }
 
-impl Paths for Pods {
-    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen {
+impl VariantRunner for IsolatePods {
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> SegmentResult {
         let before = self.crew.fleet.now();
-        let open = Work::Open { segment: segment.clone(), rate };
+        let open = SegmentTask::Open { segment: segment.clone(), rate };
         let are_open = !self.carry_out_work(&open, OPENING).is_empty();
         let mut seen = match segment.design {
-            _ if self.is_over() => Seen::default(),
+            _ if self.is_over() => SegmentResult::default(),
             _ if !are_open => {
-                let why = self.lost.clone().unwrap_or_else(|| "no pod has a connection".to_owned());
-                Seen { cut: Some(Cut::Failed(why)), ..Seen::default() }
+                let why = self.first_loss.clone().unwrap_or_else(|| "no pod has a connection".to_owned());
+                SegmentResult {
+                    stop_reason: Some(IsolateStopReason::Failed(why)),
+                    ..SegmentResult::default()
+                }
             }
             Design::Interleaved => self.send(None, segment),
             Design::Blocks => self.blocks(segment),
         };
-        seen.cut = self.cut(seen.cut);
+        seen.stop_reason = self.cut(seen.stop_reason);
         let took = self.crew.fleet.now().saturating_sub(before);
-        seen.limits.append(&mut self.losses);
-        Seen { took: Duration::from_nanos(took), ..seen }
+        seen.generator_limits.append(&mut self.losses);
+        SegmentResult { took: Duration::from_nanos(took), ..seen }
     }
 }

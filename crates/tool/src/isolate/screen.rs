@@ -3,36 +3,43 @@
 use std::fmt::{self, Write as _};
 
 use seawall_isolate::looks::TAIL_MARGIN;
-use seawall_isolate::power::{EFFECT_OF_TAIL, Forecast};
-use seawall_lab::isolate::Plan;
-use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word};
-use seawall_lab::isolate::limits::Searches;
+use seawall_isolate::power::{Forecast, PLANNED_TAIL_EFFECT};
+use seawall_lab::isolate::IsolatePlan;
+use seawall_lab::isolate::answer::{
+    ConfidenceInterval, IsolateOutcome, IsolateReport, TailResult, VariantResult, VariantStats,
+    VariantVerdict,
+};
+use seawall_lab::isolate::limits::CapacityPlan;
 
 use super::limits;
-use crate::find::words::{count, rate, seconds, waiting};
+use crate::find::words::{count, format_wait, rate, seconds};
 use crate::wrap::{cut, wrapped};
 
 /// What is said before anything is sent: what the time is enough for.
-pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
-    let asked = &plan.asked;
+pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) -> String {
+    let asked = &plan.config;
     let Forecast { effect, middle, tail } = asked.forecast();
     let ways = asked.designs.len() + 1;
     let tail = tail.map_or_else(
         || "the 99th percentile cannot be told, cells have too few answers".to_owned(),
         |tail| {
-            format!("{:.0} % at the 99th percentile {}", 100.0 * EFFECT_OF_TAIL, waiting(tail.as_secs_f64()))
+            format!(
+                "{:.0} % at the 99th percentile {}",
+                100.0 * PLANNED_TAIL_EFFECT,
+                format_wait(tail.as_secs_f64())
+            )
         },
     );
     let searches = searches.map_or_else(String::new, |searches| {
-        let budget = waiting(searches.budget.as_secs_f64());
+        let budget = format_wait(searches.budget.as_secs_f64());
         format!(" Then those that differ are searched for the rate that each bears, {budget} at most with all of that.")
     });
     format!(
         "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.{searches}",
         rate(asked.rate),
-        waiting(asked.budget.as_secs_f64()),
+        format_wait(asked.budget.as_secs_f64()),
         100.0 * effect,
-        waiting(middle.as_secs_f64()),
+        format_wait(middle.as_secs_f64()),
     )
 }
 
@@ -40,7 +47,7 @@ pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
 const COLUMNS_OF_A_SCREEN: (usize, usize) = (40, 100);
 
 /// The whole screen where it is no terminal's: each line as long as it is.
-pub(super) fn text(answer: &Answer) -> String {
+pub(super) fn text(answer: &IsolateReport) -> String {
     let mut out = words(answer);
     // Formatting into memory cannot fail.
     let _ = table(&mut out, answer, usize::MAX);
@@ -48,7 +55,7 @@ pub(super) fn text(answer: &Answer) -> String {
 }
 
 /// The same in the columns of a terminal.
-pub(super) fn within(answer: &Answer, columns: usize) -> String {
+pub(super) fn text_within(answer: &IsolateReport, columns: usize) -> String {
     let wide = columns.clamp(COLUMNS_OF_A_SCREEN.0, COLUMNS_OF_A_SCREEN.1);
     let mut out = fitted(&words(answer), wide);
     let _ = table(&mut out, answer, wide);
@@ -56,7 +63,7 @@ pub(super) fn within(answer: &Answer, columns: usize) -> String {
 }
 
 /// All but the table.
-fn words(answer: &Answer) -> String {
+fn words(answer: &IsolateReport) -> String {
     let mut out = String::new();
     let _ = write(&mut out, answer);
     out
@@ -85,25 +92,26 @@ fn behind_name(line: &str, wide: usize) -> (&str, &str, usize) {
 }
 
 /// What it came to, in one line: of the comparison, and of what the ways bear where that differs.
-pub(super) fn headline(answer: &Answer) -> String {
+pub(super) fn headline(answer: &IsolateReport) -> String {
     let bears = limits::headline(answer).map_or_else(String::new, |bears| format!("; {bears}"));
     compared(answer) + &bears
 }
 
-fn compared(answer: &Answer) -> String {
+fn compared(answer: &IsolateReport) -> String {
     let ranked = answer.ranked();
-    let first = ranked.first().filter(|first| first.verdict == Word::Faster);
-    let equal = answer.said(Word::Equal).count();
+    let first = ranked.first().filter(|first| first.verdict == VariantVerdict::Faster);
+    let equal = answer.variants_with_verdict(VariantVerdict::Equal).count();
     match (answer.outcome, first) {
-        (Outcome::Overloaded | Outcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
-        _ if answer.reference.only_fails() => {
-            let best = ranked.first().map(|way| format!("; {} {}", way.way.name, brief(way)));
-            let [name, why] = [answer.reference.name.as_str(), &failed(&answer.reference)];
+        (IsolateOutcome::Overloaded | IsolateOutcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
+        _ if answer.reference.all_failed() => {
+            let best = ranked.first().map(|way| format!("; {} {}", way.way.name, verdict_text(way)));
+            let [name, why] = [answer.reference.name.as_str(), &describe_failures(&answer.reference)];
             format!("no request to {name} had a good answer: {why}{}", best.unwrap_or_default())
         }
         (_, Some(first)) => format!("{} saves {}", first.way.name, of_gain(first)),
         _ if !ranked.is_empty() => {
-            let named: Vec<_> = ranked.iter().map(|way| format!("{} {}", way.way.name, brief(way))).collect();
+            let named: Vec<_> =
+                ranked.iter().map(|way| format!("{} {}", way.way.name, verdict_text(way))).collect();
             named.join("; ")
         }
         _ if equal == answer.variants.len() => {
@@ -111,13 +119,16 @@ fn compared(answer: &Answer) -> String {
                 [one] => format!("{} is", one.way.name),
                 _ => format!("all {equal} are"),
             };
-            let is_told = answer.outcome == Outcome::Decided;
+            let is_told = answer.outcome == IsolateOutcome::Decided;
             let but = if is_told { "" } else { "; the 99th percentile could not be told" };
             format!("no way differs: {all} the same within {}{but}", share(answer.asked.margin))
         }
-        (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
+        (IsolateOutcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
         _ if equal > 0 => {
-            let names: Vec<_> = answer.said(Word::Equal).map(|way| way.way.name.as_str()).collect();
+            let names: Vec<_> = answer
+                .variants_with_verdict(VariantVerdict::Equal)
+                .map(|way| way.way.name.as_str())
+                .collect();
             let rest = answer.variants.len() - equal;
             format!("not the cause: {}; {rest} more could not be told", names.join(", "))
         }
@@ -125,10 +136,10 @@ fn compared(answer: &Answer) -> String {
     }
 }
 
-fn write(out: &mut String, answer: &Answer) -> fmt::Result {
+fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "{}", headline(answer))?;
     let together = rate(answer.asked.rate);
-    let (took, budget) = (waiting(answer.took), waiting(answer.asked.budget));
+    let (took, budget) = (format_wait(answer.took), format_wait(answer.asked.budget));
     writeln!(out, "{}, {together}/s together, {took} of {budget}", answer.asked.target)?;
     if let Some(cut) = &answer.cut {
         writeln!(out, "cut short: {cut}")?;
@@ -136,11 +147,11 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     differing(out, answer)?;
     let margin = share(answer.asked.margin);
     let title = format!("Not the cause (the middle of its times is the same within {margin})");
-    list(out, &title, answer.said(Word::Equal), |way| {
-        same(answer, way) + &unlike_tail(answer, way).unwrap_or_default()
+    list(out, &title, answer.variants_with_verdict(VariantVerdict::Equal), |way| {
+        describe_equal(answer, way) + &suspicious_tail(answer, way).unwrap_or_default()
     })?;
-    list(out, "Could not be told", answer.said(Word::Undecided), undecided)?;
-    list(out, "Invalid", answer.said(Word::Invalid), invalid)?;
+    list(out, "Could not be told", answer.variants_with_verdict(VariantVerdict::Undecided), undecided)?;
+    list(out, "Invalid", answer.variants_with_verdict(VariantVerdict::Invalid), describe_invalid)?;
     for limit in &answer.generator {
         writeln!(out, "  the generator: {limit}")?;
     }
@@ -149,7 +160,7 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     limits::write(out, answer)
 }
 
-fn differing(out: &mut String, answer: &Answer) -> fmt::Result {
+fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let ranked = answer.ranked();
     if ranked.is_empty() {
         return Ok(());
@@ -165,8 +176,8 @@ fn differing(out: &mut String, answer: &Answer) -> fmt::Result {
 fn list<'a>(
     out: &mut String,
     title: &str,
-    ways: impl Iterator<Item = &'a Variant>,
-    say: impl Fn(&Variant) -> String,
+    ways: impl Iterator<Item = &'a VariantResult>,
+    say: impl Fn(&VariantResult) -> String,
 ) -> fmt::Result {
     let ways: Vec<_> = ways.collect();
     if ways.is_empty() {
@@ -180,32 +191,33 @@ fn list<'a>(
     Ok(())
 }
 
-fn described(way: &Way) -> String {
+fn described(way: &VariantStats) -> String {
     if way.what.is_empty() { String::new() } else { format!("  ({})", way.what) }
 }
 
 /// A verdict in few words.
-pub(super) fn brief(way: &Variant) -> String {
-    let size = |gain: Option<Interval>| gain.map_or_else(String::new, |gain| share(gain.point.abs()));
+pub(super) fn verdict_text(way: &VariantResult) -> String {
+    let size =
+        |gain: Option<ConfidenceInterval>| gain.map_or_else(String::new, |gain| share(gain.point.abs()));
     match way.verdict {
-        Word::Faster => format!("saves {}", size(way.gain)),
-        Word::Slower => format!("costs {}", size(way.gain)),
-        Word::TailFaster => format!("saves {} at the 99th percentile", size(way.tail.gain)),
-        Word::TailSlower => format!("costs {} at the 99th percentile", size(way.tail.gain)),
-        Word::FailsMore => format!("fails more: {} of requests", size(way.failing)),
-        Word::FailsLess => format!("fails less: {} of requests", size(way.failing)),
-        Word::Equal => "not the cause".to_owned(),
-        Word::Undecided => "could not be told".to_owned(),
-        Word::Invalid => "invalid".to_owned(),
+        VariantVerdict::Faster => format!("saves {}", size(way.gain)),
+        VariantVerdict::Slower => format!("costs {}", size(way.gain)),
+        VariantVerdict::TailFaster => format!("saves {} at the 99th percentile", size(way.tail.gain)),
+        VariantVerdict::TailSlower => format!("costs {} at the 99th percentile", size(way.tail.gain)),
+        VariantVerdict::FailsMore => format!("fails more: {} of requests", size(way.failing)),
+        VariantVerdict::FailsLess => format!("fails less: {} of requests", size(way.failing)),
+        VariantVerdict::Equal => "not the cause".to_owned(),
+        VariantVerdict::Undecided => "could not be told".to_owned(),
+        VariantVerdict::Invalid => "invalid".to_owned(),
     }
 }
 
 /// What differs, in words.
-pub(super) fn difference(way: &Variant) -> String {
+pub(super) fn difference(way: &VariantResult) -> String {
     match way.verdict {
-        Word::FailsMore | Word::FailsLess => {
-            let (word, of): (_, fn(Interval) -> Interval) = match way.verdict {
-                Word::FailsMore => ("fails more: by", |failing| failing),
+        VariantVerdict::FailsMore | VariantVerdict::FailsLess => {
+            let (word, of): (_, fn(ConfidenceInterval) -> ConfidenceInterval) = match way.verdict {
+                VariantVerdict::FailsMore => ("fails more: by", |failing| failing),
                 _ => ("fails less: by", costs),
             };
             way.failing.map_or_else(
@@ -213,11 +225,11 @@ pub(super) fn difference(way: &Variant) -> String {
                 |failing| format!("{word} {} of requests{}", interval(of(failing)), costs_too(way)),
             )
         }
-        Word::Slower => {
+        VariantVerdict::Slower => {
             let gain = way.gain.map_or_else(String::new, |gain| interval(costs(gain)));
             format!("costs {gain}{}{}", in_time(way), fails_too(way))
         }
-        Word::TailSlower | Word::TailFaster => {
+        VariantVerdict::TailSlower | VariantVerdict::TailFaster => {
             format!("{} at the 99th percentile; its middle is the same", of_tail(&way.tail))
         }
         _ => format!("saves {}{}", of_gain(way), fails_too(way)),
@@ -225,13 +237,13 @@ pub(super) fn difference(way: &Variant) -> String {
 }
 
 /// That more of its requests fail, beside a difference in time.
-fn fails_too(way: &Variant) -> String {
+fn fails_too(way: &VariantResult) -> String {
     let more = way.failing.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
     more.map_or_else(String::new, |more| format!("; and {} of requests fail more", interval(more)))
 }
 
 /// That its good answers take longer, beside a difference in failures.
-fn costs_too(way: &Variant) -> String {
+fn costs_too(way: &VariantResult) -> String {
     let more = way.gain.filter(|gain| gain.upper.is_some_and(|upper| upper < 0.0));
     more.map_or_else(String::new, |more| format!("; and good answers cost {}", interval(costs(more))))
 }
@@ -240,48 +252,53 @@ fn costs_too(way: &Variant) -> String {
 const REASONS: usize = 4;
 
 /// What became of requests of a way beside answers and failures, and of how many.
-pub(super) fn besides(way: &Way) -> impl Iterator<Item = (&'static str, u64)> {
+pub(super) fn other_outcomes(way: &VariantStats) -> impl Iterator<Item = (&'static str, u64)> {
     let told =
         [("unanswered at the end", way.unanswered), ("sent again, as the connection was closed", way.resent)];
     told.into_iter().filter(|(_, count)| *count > 0)
 }
 
 /// How requests of a way failed, and what else became of some.
-pub(super) fn failed(way: &Way) -> String {
+pub(super) fn describe_failures(way: &VariantStats) -> String {
     let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
     let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
     let mut told: Vec<_> =
         shown.iter().map(|failure| format!("{} ({})", failure.what, count(failure.count as f64))).collect();
     told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
-    told.extend(besides(way).map(|(what, number)| format!("{what} ({})", count(number as f64))));
+    told.extend(other_outcomes(way).map(|(what, number)| format!("{what} ({})", count(number as f64))));
     told.join(", ")
 }
 
 /// What was answered in place of good answers, and how often.
-fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
-    let failing: Vec<_> = answer.ways().filter(|way| way.has_trouble()).collect();
+fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
+    let failing: Vec<_> = answer.variant_stats().filter(|way| way.has_failures_or_retries()).collect();
     if failing.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nFailed requests")?;
     let widest = width(failing.iter().copied());
     for way in failing {
-        let all = if way.only_fails() { "all of them: " } else { "" };
-        writeln!(out, "  {:widest$}  {all}{}", way.name, failed(way))?;
+        let all = if way.all_failed() { "all of them: " } else { "" };
+        writeln!(out, "  {:widest$}  {all}{}", way.name, describe_failures(way))?;
     }
     Ok(())
 }
 
 /// What a loss costs, and what fails the less.
-fn costs(gain: Interval) -> Interval {
-    Interval { lower: gain.upper.map(|end| -end), point: -gain.point, upper: gain.lower.map(|end| -end) }
+fn costs(gain: ConfidenceInterval) -> ConfidenceInterval {
+    ConfidenceInterval {
+        lower: gain.upper.map(|end| -end),
+        point: -gain.point,
+        upper: gain.lower.map(|end| -end),
+    }
 }
 
 /// What a 99th percentile that differs saves or costs.
-fn of_tail(tail: &Tail) -> String {
-    let said =
-        |of: fn(Interval) -> Interval| tail.gain.map_or_else(|| "–".to_owned(), |gain| interval(of(gain)));
-    if tail.verdict == Word::Slower {
+fn of_tail(tail: &TailResult) -> String {
+    let said = |of: fn(ConfidenceInterval) -> ConfidenceInterval| {
+        tail.gain.map_or_else(|| "–".to_owned(), |gain| interval(of(gain)))
+    };
+    if tail.verdict == VariantVerdict::Slower {
         format!("costs {}", said(costs))
     } else {
         format!("saves {}", said(|gain| gain))
@@ -292,60 +309,63 @@ fn of_tail(tail: &Tail) -> String {
 const UNLIKE: f64 = 2.0;
 
 /// That the tail of a way whose middle is the same looks other, where cells have too few answers to tell.
-pub(super) fn unlike_tail(answer: &Answer, way: &Variant) -> Option<String> {
-    let times = way.way.at(99.0)? / answer.reference.at(99.0)?;
-    let is_told = matches!(way.tail.verdict, Word::Equal | Word::Slower | Word::Faster);
+pub(super) fn suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
+    let times = way.way.percentile(99.0)? / answer.reference.percentile(99.0)?;
+    let is_told =
+        matches!(way.tail.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
     (!is_told && times > UNLIKE).then(|| {
         format!("; but its 99th percentile looks {times:.1} times as high, which so few answers do not tell: --tail, or a higher rate")
     })
 }
 
 /// How near one that is equal is.
-pub(super) fn same(answer: &Answer, way: &Variant) -> String {
+pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> String {
     let hardly_answers = || format!("hardly answers, and neither does {}", answer.reference.name);
     way.gain.map_or_else(hardly_answers, |_| of_gain(way))
 }
 
-fn of_gain(way: &Variant) -> String {
+fn of_gain(way: &VariantResult) -> String {
     way.gain.map_or_else(|| "–".to_owned(), |gain| format!("{}{}", interval(gain), in_time(way)))
 }
 
-fn in_time(way: &Variant) -> String {
+fn in_time(way: &VariantResult) -> String {
     way.gain_seconds
         .map_or_else(String::new, |gain| format!(", {} of the middle half", seconds(gain.point.abs())))
 }
 
-fn undecided(way: &Variant) -> String {
-    let more = more(way);
+fn undecided(way: &VariantResult) -> String {
+    let more = time_to_decide(way);
     way.gain.map_or_else(|| more.clone(), |gain| format!("{}; {more}", interval(gain)))
 }
 
 /// How long it would take to tell what could not be.
-pub(super) fn more(way: &Variant) -> String {
+pub(super) fn time_to_decide(way: &VariantResult) -> String {
     way.more.map_or_else(
         || "too few cells to say how long it would take".to_owned(),
-        |more| format!("about {} more at this rate", waiting(more)),
+        |more| format!("about {} more at this rate", format_wait(more)),
     )
 }
 
-pub(super) fn invalid(way: &Variant) -> String {
+pub(super) fn describe_invalid(way: &VariantResult) -> String {
     format!("the generator was the limit in {} of its cells", share(way.limited.unwrap_or(1.0)))
 }
 
 /// What is said of 99th percentiles, as far as anything is.
-fn tails(out: &mut String, answer: &Answer) -> fmt::Result {
+fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "\n99th percentile")?;
     if answer.asked.foretold_tail.is_none() {
         return writeln!(out, "  cells have too few answers for one: a higher rate or fewer ways would tell");
     }
     let widest = width(answer.variants.iter().map(|way| &way.way));
-    for Variant { way, tail, .. } in &answer.variants {
+    for VariantResult { way, tail, .. } in &answer.variants {
         let gain = tail.gain.map_or_else(|| "–".to_owned(), interval);
         let said = match tail.verdict {
-            Word::Faster | Word::Slower => of_tail(tail),
-            Word::Equal => format!("the same within {}: {gain}", share(TAIL_MARGIN)),
+            VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
+            VariantVerdict::Equal => format!("the same within {}: {gain}", share(TAIL_MARGIN)),
             _ => match tail.more {
-                Some(more) => format!("cannot be told: {gain}; about {} more, with --tail", waiting(more)),
+                Some(more) => {
+                    format!("cannot be told: {gain}; about {} more, with --tail", format_wait(more))
+                }
                 None => format!("cannot be told: {gain}"),
             },
         };
@@ -359,10 +379,10 @@ pub(super) const COLUMNS: [&str; 10] =
     ["way", "answers", "failed", "p50", "p90", "p99", "saves", "cells", "p differs", "p equal"];
 
 /// Its rows.
-pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
+pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {
     let none = || "–".to_owned();
-    let time = |way: &Way, percent: f64| way.at(percent).map_or_else(none, seconds);
-    let of = |way: &Way, [gain, cells, differs, equal]: [String; 4]| {
+    let time = |way: &VariantStats, percent: f64| way.percentile(percent).map_or_else(none, seconds);
+    let of = |way: &VariantStats, [gain, cells, differs, equal]: [String; 4]| {
         let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| time(way, percent));
         let (answers, failed) = (way.answers.to_string(), (way.failed + way.unanswered).to_string());
         [way.name.clone(), answers, failed, p50, p90, p99, gain, cells, differs, equal]
@@ -378,7 +398,7 @@ pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
 }
 
 /// In so many columns: what has no room beside the names follows below.
-fn table(out: &mut String, answer: &Answer, columns: usize) -> fmt::Result {
+fn table(out: &mut String, answer: &IsolateReport, columns: usize) -> fmt::Result {
     let mut rows = vec![COLUMNS.map(str::to_owned)];
     rows.extend(self::rows(answer));
     for row in &mut rows {
@@ -416,7 +436,7 @@ fn groups(widths: &[usize], columns: usize) -> Vec<Vec<usize>> {
     groups
 }
 
-fn width<'a>(ways: impl Iterator<Item = &'a Way>) -> usize {
+fn width<'a>(ways: impl Iterator<Item = &'a VariantStats>) -> usize {
     ways.map(|way| way.name.chars().count()).max().unwrap_or(0)
 }
 
@@ -424,7 +444,7 @@ fn width<'a>(ways: impl Iterator<Item = &'a Way>) -> usize {
 const MANY: f64 = 10.0;
 
 /// `5.2 % (3.1 to 7.4 %)`, and `125.9 × (120.3 to 131.1 ×)`; the point alone where no interval is known.
-pub(super) fn interval(gain: Interval) -> String {
+pub(super) fn interval(gain: ConfidenceInterval) -> String {
     let (scale, unit) = scale(gain.point);
     let point = format!("{:.1} {unit}", scale * gain.point);
     if gain.lower.is_none() && gain.upper.is_none() {

@@ -3,61 +3,63 @@
 use std::time::Duration;
 
 use clap::Parser;
-use seawall_isolate::segment::{Design, Segment, Times};
-use seawall_isolate::simulated::path::{Effect, NOISY, Noise, Path, QUIET};
+use seawall_isolate::segment::{Design, Segment, SegmentTimes};
+use seawall_isolate::simulated::path::{Effect, NOISY, Noise, QUIET, SimulatedPath};
 use seawall_isolate::slot::Cell;
-use seawall_isolate::study::Asked;
-use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
-use seawall_lab::find::compare::Unlike;
-use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Word};
-use seawall_lab::isolate::counts::{Counts, Failure};
-use seawall_lab::isolate::limits::{Limits, Searches};
-use seawall_lab::isolate::ways::Named;
-use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate, nothing_yet};
-use seawall_load::files::Files;
-use seawall_load::stats::Histogram;
-use seawall_search::goal::Goal;
-use seawall_search::simulated::plants::Class;
+use seawall_isolate::study::StudyConfig;
+use seawall_lab::find::answer::{FindOutcome as End, FindStopReason as Ended};
+use seawall_lab::find::compare::RunComparisonError;
+use seawall_lab::find::plan::FindPlan as Search;
+use seawall_lab::isolate::answer::{ConfidenceInterval, IsolateOutcome, IsolateReport, VariantVerdict};
+use seawall_lab::isolate::counts::{FailureCount, RequestCounts};
+use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches};
+use seawall_lab::isolate::ways::VariantLabel;
+use seawall_lab::isolate::{
+    IsolatePlan, IsolateStopReason, SegmentResult, VariantRunner, empty_report, isolate,
+};
+use seawall_load::files::InputFiles;
+use seawall_load::stats::LatencyHistogram;
+use seawall_search::goal::SearchGoal;
+use seawall_search::simulated::plants::SimulatedClass;
 
-use super::args::Args;
+use super::args::IsolateArgs;
 use super::{code, page, plan, screen};
 use crate::exit;
 use crate::find::tests::{field, plan as search, searched};
-use crate::searching::{Drawn, Live};
+use crate::searching::{AnswerPage, SearchStatus};
 
 /// A simulated path, cut after so many segments.
-struct Simulated(Path, usize, Option<Cut>);
+struct Simulated(SimulatedPath, usize, Option<IsolateStopReason>);
 
 /// The same of a machine that was the limit in its first segment alone, and of a target that leaves requests unanswered in the second.
 struct Stumbling(Simulated);
 
-impl Paths for Stumbling {
-    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen {
+impl VariantRunner for Stumbling {
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> SegmentResult {
         let limits = if self.0.1 == 2 { vec!["it was late".to_owned()] } else { Vec::new() };
-        Seen { limits, ..self.0.carry_out(segment, rate) }
+        SegmentResult { generator_limits: limits, ..self.0.carry_out(segment, rate) }
     }
 }
 
-impl Paths for Simulated {
-    fn carry_out(&mut self, segment: &Segment, _: f64) -> Seen {
+impl VariantRunner for Simulated {
+    fn carry_out(&mut self, segment: &Segment, _: f64) -> SegmentResult {
         self.1 = self.1.saturating_sub(1);
         let cut = self.2.clone().filter(|_| self.1 == 0);
         let cells = self.0.carry_out(segment);
-        Seen {
+        SegmentResult {
             times: times(&cells),
             counts: counts(&cells),
             cells,
-            took: segment.lasts(),
-            cut,
-            ..Seen::default()
+            took: segment.duration(),
+            stop_reason: cut,
+            ..SegmentResult::default()
         }
     }
 }
 
 /// The middles of cells, by way, in the place of all times.
-fn times(cells: &[Cell]) -> Vec<Histogram> {
-    let mut all = vec![Histogram::default(); cells.first().map_or(0, Vec::len)];
+fn times(cells: &[Cell]) -> Vec<LatencyHistogram> {
+    let mut all = vec![LatencyHistogram::default(); cells.first().map_or(0, Vec::len)];
     for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
         if let Some(middle) = slot.and_then(|slot| slot.middle) {
             all[way].record((middle * 1e9) as u64);
@@ -67,8 +69,8 @@ fn times(cells: &[Cell]) -> Vec<Histogram> {
 }
 
 /// What became of the requests in cells, by way.
-fn counts(cells: &[Cell]) -> Vec<Counts> {
-    let mut all = vec![Counts::default(); cells.first().map_or(0, Vec::len)];
+fn counts(cells: &[Cell]) -> Vec<RequestCounts> {
+    let mut all = vec![RequestCounts::default(); cells.first().map_or(0, Vec::len)];
     for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
         let Some(slot) = slot else { continue };
         all[way].requests += slot.requests as u64;
@@ -78,7 +80,12 @@ fn counts(cells: &[Cell]) -> Vec<Counts> {
 }
 
 /// An experiment with ways that take so much more time, a logarithm, and fail so often.
-fn experiment(noise: Noise, rate: f64, ways: &[(&str, f64, f64)], cut: Option<(usize, Cut)>) -> Answer {
+fn experiment(
+    noise: Noise,
+    rate: f64,
+    ways: &[(&str, f64, f64)],
+    cut: Option<(usize, IsolateStopReason)>,
+) -> IsolateReport {
     beside(Effect::default(), noise, rate, ways, cut)
 }
 
@@ -87,29 +94,29 @@ fn beside(
     noise: Noise,
     rate: f64,
     ways: &[(&str, f64, f64)],
-    cut: Option<(usize, Cut)>,
-) -> Answer {
+    cut: Option<(usize, IsolateStopReason)>,
+) -> IsolateReport {
     let effect = |&(_, time, failing): &(&str, f64, f64)| Effect { time, failing, tail: 0.0 };
     let effects = std::iter::once(reference).chain(ways.iter().map(effect)).collect();
     let names = std::iter::once("mesh").chain(ways.iter().map(|way| way.0)).collect::<Vec<_>>();
     let plan = plan_of(rate, &names);
     let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
-    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_, _| ())
+    isolate(&mut Simulated(SimulatedPath::new(noise, effects, rate, 2), after, cut), &plan, &mut |_, _| ())
 }
 
 /// An experiment with ways of these names, the reference first, at so many requests a second: two minutes of the middle of their times.
-fn plan_of(rate: f64, names: &[&str]) -> Plan {
-    let asked = Asked {
+fn plan_of(rate: f64, names: &[&str]) -> IsolatePlan {
+    let asked = StudyConfig {
         designs: vec![Design::Interleaved; names.len() - 1],
         rate,
         margin: 0.05,
         tail: false,
         budget: Duration::from_secs(120),
-        times: Times::USUAL,
+        times: SegmentTimes::USUAL,
         seed: 1,
     };
-    let ways = names.iter().map(|name| Named { name: (*name).to_owned(), what: String::new() });
-    Plan { asked, ways: ways.collect(), target: "http://a.test/".to_owned() }
+    let ways = names.iter().map(|name| VariantLabel { name: (*name).to_owned(), description: String::new() });
+    IsolatePlan { config: asked, variants: ways.collect(), target: "http://a.test/".to_owned() }
 }
 
 #[test]
@@ -126,7 +133,7 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let found: Vec<_> = places.iter().map(|part| text.find(part)).collect();
     assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{text}");
     assert!(text.contains("flaky      fails more: by "), "{text}");
-    assert_eq!((answer.outcome, code(&answer, None, false)), (Outcome::Decided, exit::FOUND));
+    assert_eq!((answer.outcome, code(&answer, None, false)), (IsolateOutcome::Decided, exit::FOUND));
     let page = page::render(&answer);
     assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
@@ -135,31 +142,31 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
 #[test]
 fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_pages() {
     let plan = plan_of(200.0, &["mesh", "direct"]);
-    let nothing = nothing_yet(&plan);
+    let nothing = empty_report(&plan);
     assert_eq!(screen::headline(&nothing), "nothing can be said yet");
     let (mut told, mut paths) =
-        (Vec::new(), Simulated(Path::new(QUIET, vec![Effect::default(); 2], 200.0, 2), 0, None));
+        (Vec::new(), Simulated(SimulatedPath::new(QUIET, vec![Effect::default(); 2], 200.0, 2), 0, None));
     let whole = isolate(&mut paths, &plan, &mut |_, so_far| told.push(so_far()));
     let cells: Vec<_> = told.iter().map(|so_far| so_far.cells.len()).collect();
     assert!(cells.len() > 1 && cells.is_sorted(), "{cells:?}");
     assert_eq!(told.last(), Some(&whole));
     for answer in [&nothing, &told[0]] {
-        let event = Drawn::event(answer, Live::of("running")).unwrap();
+        let event = AnswerPage::live_event(answer, SearchStatus::of("running")).unwrap();
         let event: serde_json::Value = serde_json::from_str(&event).unwrap();
         assert_eq!(
             (&event["live"]["state"], event["page"].as_str()),
             (&"running".into(), Some(&*page::render(answer)))
         );
-        let open = Drawn::page(answer, Live::of("running")).unwrap();
+        let open = AnswerPage::live_page(answer, SearchStatus::of("running")).unwrap();
         assert!(open.contains("connect-src 'self'") && open.contains("EventSource"));
-        let saved = Drawn::file(answer, Some("Saved <now>.")).unwrap();
+        let saved = AnswerPage::offline_page(answer, Some("Saved <now>.")).unwrap();
         assert!(
             saved.contains("Saved &lt;now&gt;.")
                 && !saved.contains("<script")
                 && !saved.contains("connect-src")
         );
     }
-    assert_eq!(Drawn::file(&whole, None).unwrap(), page::render(&whole));
+    assert_eq!(AnswerPage::offline_page(&whole, None).unwrap(), page::render(&whole));
 }
 
 #[test]
@@ -176,7 +183,7 @@ fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
 
 #[test]
 fn a_share_is_told_in_percent_below_ten_times_and_without_an_interval_where_none_is_known() {
-    let interval = |lower, point, upper| screen::interval(Interval { lower, point, upper });
+    let interval = |lower, point, upper| screen::interval(ConfidenceInterval { lower, point, upper });
     assert_eq!(interval(Some(0.031), 0.052, Some(0.074)), "5.2 % (3.1 to 7.4 %)");
     assert_eq!(interval(None, -9.99, Some(-9.0)), "-999.0 % (? to -900.0 %)");
     assert_eq!(interval(Some(120.25), 125.9, None), "125.9 × (120.2 to ? ×)");
@@ -203,7 +210,7 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
 #[test]
 fn a_reference_that_only_fails_is_told_in_the_first_line_and_reasons_beyond_four_are_counted() {
     let mut answer = experiment(QUIET, 400.0, &[("b", -0.2, 0.0)], None);
-    let failure = |(what, count): (&str, u64)| Failure { what: what.to_owned(), count };
+    let failure = |(what, count): (&str, u64)| FailureCount { what: what.to_owned(), count };
     answer.reference.failed = answer.reference.requests;
     answer.reference.failures =
         [("503", 1200), ("500", 9), ("502", 8), ("504", 7), ("404", 2), ("410", 1)].map(failure).to_vec();
@@ -224,7 +231,7 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
     answer.variants[0].way.what = "no more connections than these, and some more words of it".to_owned();
     let whole = screen::text(&answer);
     for columns in [1, 40, 53, 60, 80, 100, 300] {
-        let text = screen::within(&answer, columns);
+        let text = screen::text_within(&answer, columns);
         let most = columns.clamp(40, 100);
         assert!(text.lines().all(|line| line.chars().count() <= most), "{columns}: {text}");
         for word in whole.split_whitespace() {
@@ -251,13 +258,13 @@ fn each_end_has_a_code_of_its_own() {
     let faster = experiment(QUIET, 400.0, &[("b", -0.2, 0.0)], None);
     assert_eq!(code(&faster, None, true), exit::FOUND);
     let cut = |cut| experiment(NOISY, 50.0, &[("b", 0.0, 0.0)], Some((1, cut)));
-    let stopped = cut(Cut::Stopped);
+    let stopped = cut(IsolateStopReason::Stopped);
     assert_eq!(
         (code(&stopped, Some(2), false), stopped.cells.len()),
         (130, 10),
         "what was measured is there"
     );
-    let overloaded = cut(Cut::Overloaded(1));
+    let overloaded = cut(IsolateStopReason::Overloaded(1));
     assert_eq!(code(&overloaded, None, false), exit::CANNOT_TELL);
     assert!(screen::text(&overloaded).contains("most of all by \"b\""));
     // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
@@ -268,7 +275,7 @@ fn each_end_has_a_code_of_its_own() {
         [exit::OBJECTIVE_MISSED, exit::CANNOT_TELL]
     );
     assert!(screen::text(&hangs).contains("b  all of them: unanswered at the end ("));
-    assert_eq!(code(&cut(Cut::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
+    assert_eq!(code(&cut(IsolateStopReason::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
 }
 
 /// A reason of any segment made the generator's what the target had left unanswered in another.
@@ -277,11 +284,11 @@ fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
     let plan = plan_of(100.0, &["a", "b"]);
     let of = |after| {
         let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
-        let path = Path::new(NOISY, effects, 100.0, 2);
-        let mut paths = Stumbling(Simulated(path, after, Some(Cut::Overloaded(1))));
+        let path = SimulatedPath::new(NOISY, effects, 100.0, 2);
+        let mut paths = Stumbling(Simulated(path, after, Some(IsolateStopReason::Overloaded(1))));
         isolate(&mut paths, &plan, &mut |_, _| ()).outcome
     };
-    assert_eq!(of(2), Outcome::Overloaded, "the first segment was late, the second cut");
+    assert_eq!(of(2), IsolateOutcome::Overloaded, "the first segment was late, the second cut");
 }
 
 /// An experiment whose tail was to be told ended as decided without it.
@@ -290,11 +297,14 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     let of = |time, failing| {
         let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
         let mut plan = plan_of(100.0, &["a", "b"]);
-        (plan.asked.tail, plan.asked.budget) = (true, Duration::from_secs(60));
-        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_, _| ())
+        (plan.config.tail, plan.config.budget) = (true, Duration::from_secs(60));
+        isolate(&mut Simulated(SimulatedPath::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_, _| ())
     };
     let equal = of(0.0, 0.0);
-    assert_eq!((equal.outcome, equal.said(Word::Equal).count()), (Outcome::Undecided, 1));
+    assert_eq!(
+        (equal.outcome, equal.variants_with_verdict(VariantVerdict::Equal).count()),
+        (IsolateOutcome::Undecided, 1)
+    );
     assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::CANNOT_TELL; 2]);
     let text = screen::text(&equal);
     assert!(
@@ -306,13 +316,16 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
         [false, true].map(|two| code(&slower, None, two)),
         [exit::CANNOT_TELL, exit::OBJECTIVE_MISSED]
     );
-    assert_eq!(of(0.0, 1.0).outcome, Outcome::Decided, "who answers nothing has no tail");
+    assert_eq!(of(0.0, 1.0).outcome, IsolateOutcome::Decided, "who answers nothing has no tail");
 }
 
 /// The same with searches of simulated targets, one after the other: the reference first.
-fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer {
+fn searched_too(answer: IsolateReport, searches: &[(SimulatedClass, u64)], all: bool) -> IsolateReport {
     let plans = vec![Search { max_rate: Some(1_000.0), ..search() }; answer.variants.len() + 1];
-    let mut limits = Limits::new(&Searches { plans, budget: Duration::from_secs(360), all }, &answer);
+    let mut limits = CapacitySearches::new(
+        &CapacityPlan { plans, budget: Duration::from_secs(360), searches_all: all },
+        &answer,
+    );
     for &(class, seed) in searches {
         let Some(next) = limits.next_search() else { break };
         let mut run = searched(&next.plan, &mut field(class, seed));
@@ -320,17 +333,17 @@ fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer 
         run.trials
             .iter_mut()
             .for_each(|trial| trial.quantiles = trial.mean().zip(trial.slowest()).map(<[f64; 2]>::from));
-        limits.saw(next, run);
+        limits.record(next, run);
     }
     limits.end("somebody ended it");
-    answer.with(Some(limits.found()))
+    answer.with_capacity_report(Some(limits.finish()))
 }
 
 #[test]
 fn what_each_way_bears_stands_beside_the_reference_on_screen_and_page_and_in_json() {
     let ways = [("direct", -0.2, 0.0), ("same", 0.0, 0.0), ("slow", 0.1, 0.0)];
     let answer = experiment(QUIET, 400.0, &ways, None);
-    let (limited, queue) = ((Class::LimiterHanging, 12), (Class::QueueExponential, 7));
+    let (limited, queue) = ((SimulatedClass::LimiterHanging, 12), (SimulatedClass::QueueExponential, 7));
     let answer = searched_too(answer, &[limited, queue, limited], false);
     let found = answer.find.as_ref().unwrap();
     let names: Vec<_> = found.ways.iter().map(|way| way.name.as_str()).collect();
@@ -376,17 +389,17 @@ fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_sa
 #[test]
 fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signal_comes_first() {
     let equal = || experiment(QUIET, 400.0, &[("b", 0.0, 0.0)], None);
-    let (queue, limited) = ((Class::QueueExponential, 7), (Class::LimiterHanging, 12));
+    let (queue, limited) = ((SimulatedClass::QueueExponential, 7), (SimulatedClass::LimiterHanging, 12));
     let better = searched_too(equal(), &[limited, queue], true);
     let worse = searched_too(equal(), &[queue, limited], true);
     assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::OBJECTIVE_MISSED, exit::FOUND]);
     assert_eq!(code(&better, None, true), exit::FOUND);
     assert_eq!(code(&better, Some(2), true), exit::FOUND, "a signal after the end is no interruption");
-    for outcome in [Outcome::Overloaded, Outcome::GeneratorLimited, Outcome::Undecided] {
-        let worse = Answer { outcome, ..worse.clone() };
+    for outcome in [IsolateOutcome::Overloaded, IsolateOutcome::GeneratorLimited, IsolateOutcome::Undecided] {
+        let worse = IsolateReport { outcome, ..worse.clone() };
         assert_eq!(code(&worse, None, true), exit::OBJECTIVE_MISSED, "however the comparison ended");
     }
-    let first = |answer: &Answer| screen::text(answer).lines().next().unwrap().to_owned();
+    let first = |answer: &IsolateReport| screen::text(answer).lines().next().unwrap().to_owned();
     assert!(
         first(&worse).ends_with("b is the same within 5 %; b breaks at a lower rate"),
         "{}",
@@ -395,7 +408,7 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     assert!(first(&better).ends_with("; b breaks at a higher rate"), "{}", first(&better));
     let mut died = worse.clone();
     let of_b = &mut died.find.as_mut().unwrap().ways[1];
-    (of_b.run.outcome, of_b.beside) = (End::Gone, Some(Err(Unlike::NotFound)));
+    (of_b.run.outcome, of_b.beside) = (End::Gone, Some(Err(RunComparisonError::NotFound)));
     assert!(first(&died).ends_with("; b did not live through its search"), "{}", first(&died));
     assert_eq!(code(&died, None, true), exit::OBJECTIVE_MISSED, "of what it died of the other did not");
     let untold = searched_too(equal(), &[limited], true);
@@ -404,7 +417,7 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     let run = &mut cut.find.as_mut().unwrap().ways[1].run;
     (run.cut, run.outcome) = (Some(Ended::Signal), End::Interrupted);
     let find = cut.find.take();
-    let mut cut = cut.with(find);
+    let mut cut = cut.with_capacity_report(find);
     assert!(screen::text(&cut).contains("\ncut short: ended by a signal while ways were searched\n"));
     assert_eq!((code(&cut, Some(2), true), code(&cut, Some(15), false)), (130, 143));
     assert!(
@@ -418,10 +431,10 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
 #[derive(Parser)]
 struct Typed {
     #[command(flatten)]
-    args: Args,
+    args: IsolateArgs,
 }
 
-fn typed(words: &str) -> Args {
+fn typed(words: &str) -> IsolateArgs {
     let words = std::iter::once("isolate").chain(words.split_whitespace());
     let Typed { args } = Typed::try_parse_from(words).unwrap();
     args.check().unwrap();
@@ -431,10 +444,13 @@ fn typed(words: &str) -> Args {
 #[test]
 fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comparisons() {
     let words = "http://127.0.0.1:8080/ --vary keep-alive,protocol,connections=3 --find --max-rate 900/s --slo p99<250ms";
-    let order = plan::plan(&typed(words), 1, &Files::default()).unwrap();
+    let order = plan::plan(&typed(words), 1, &InputFiles::default()).unwrap();
     let searches = order.searches.unwrap();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    assert_eq!((order.plan.asked.budget, searches.budget, searches.all), (minutes(2), minutes(6), false));
+    assert_eq!(
+        (order.plan.config.budget, searches.budget, searches.searches_all),
+        (minutes(2), minutes(6), false)
+    );
     let of = |plan: &Search| {
         let connections = &plan.connections;
         (connections.keep_alive, connections.protocol.clone(), connections.most)
@@ -447,27 +463,29 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     ];
     let expected = expected.map(|(kept, protocol, most)| (kept, protocol.to_owned(), most));
     assert_eq!(searches.plans.iter().map(of).collect::<Vec<_>>(), expected);
-    let is_asked = |plan: &Search| plan.goal == search().goal && plan.max_rate == Some(900.0) && !plan.cause;
+    let is_asked =
+        |plan: &Search| plan.goal == search().goal && plan.max_rate == Some(900.0) && !plan.looks_for_cause;
     assert!(searches.plans.iter().all(is_asked));
     let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --find");
-    let searches = plan::plan(&two, 1, &Files::default()).unwrap().searches.unwrap();
+    let searches = plan::plan(&two, 1, &InputFiles::default()).unwrap().searches.unwrap();
     let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
-    assert!(searches.all && searches.plans.iter().all(|plan| plan.goal == Goal::CLIFF));
-    let alone = plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1, &Files::default()).unwrap();
-    assert!(alone.searches.is_none() && alone.plan.asked.budget == minutes(2), "as it was");
+    assert!(searches.searches_all && searches.plans.iter().all(|plan| plan.goal == SearchGoal::CLIFF));
+    let alone =
+        plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1, &InputFiles::default()).unwrap();
+    assert!(alone.searches.is_none() && alone.plan.config.budget == minutes(2), "as it was");
 }
 
 /// The plan of an experiment file beside these flags.
-fn planned(file: &str, words: &str) -> anyhow::Result<plan::Order> {
+fn planned(file: &str, words: &str) -> anyhow::Result<plan::IsolateRun> {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("ways.yaml");
     std::fs::write(&path, file).unwrap();
-    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1, &Files::default())
+    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1, &InputFiles::default())
 }
 
 /// Why a plan is none.
-fn refused(plan: anyhow::Result<plan::Order>) -> String {
+fn refused(plan: anyhow::Result<plan::IsolateRun>) -> String {
     match plan {
         Ok(order) => panic!("it is a plan: {:?}", order.plan),
         Err(why) => why.to_string(),
@@ -509,7 +527,7 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
     let told = refused(planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2"));
     assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
-    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1, &Files::default()).unwrap();
+    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1, &InputFiles::default()).unwrap();
 }
 
 /// A way with a URL of its own asked for that alone, and the reference for all.
@@ -528,7 +546,7 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     let tls = refused(plan::plan(
         &typed(&format!("{several} --vary tls=https://127.0.0.1:2/")),
         1,
-        &Files::default(),
+        &InputFiles::default(),
     ));
     assert!(tls.starts_with("TLS: a URL takes the place of one"), "{tls}");
     let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
@@ -539,8 +557,8 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
 fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     let told = |factors: &str| {
         let words = format!("http://127.0.0.1:1/ --budget 1h --vary {factors}");
-        plan::plan(&typed(&words), 1, &Files::default())
-            .map(|order| order.plan.ways.len())
+        plan::plan(&typed(&words), 1, &InputFiles::default())
+            .map(|order| order.plan.variants.len())
             .map_err(|error| error.to_string())
     };
     let factors = |most| (2..2 + most).map(|at| format!("connections={at}")).collect::<Vec<_>>().join(",");
@@ -554,7 +572,7 @@ fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
 #[test]
 fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
     let told = |words: &str| {
-        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1, &Files::default())
+        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1, &InputFiles::default())
             .err()
             .map(|error| error.to_string())
     };

@@ -4,18 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use seawall_load::plan::Travel;
-use seawall_load::proxy::Proxies;
-use seawall_load::request::{Origin, Request};
+use seawall_load::plan::TransportOptions;
+use seawall_load::proxy::ProxyRules;
+use seawall_load::request::{Origin, PreparedRequest};
 use seawall_load::resolve::HostPort;
-use seawall_load::variant::{Protocol, place};
+use seawall_load::variant::{VariantProtocol, parse_host_port};
 
-use super::way::{self, Draft, MOST_BODY, is_literal, proxies, spoken, takes_body};
-use crate::find::words::many;
+use super::way::{self, MOST_BODY, VariantDraft, is_ip_address, protocol_name, proxies, takes_body};
+use crate::find::words::pluralize;
 
 /// One of `--vary`, with a value that it can have.
 #[derive(Debug, Clone)]
-pub(super) struct Vary {
+pub(super) struct FactorSpec {
     /// As it was typed.
     text: String,
     factor: Factor,
@@ -28,14 +28,14 @@ enum Factor {
     KeepAlive,
     Connections(usize),
     /// What the reference does not speak, or this.
-    Protocol(Option<Protocol>),
+    Protocol(Option<VariantProtocol>),
     /// The same with the other scheme, or this URL.
     Tls(Option<String>),
     ConnectTo(HostPort),
     /// Bytes.
     Body(usize),
     Source(IpAddr),
-    Proxy(Arc<Proxies>),
+    Proxy(Arc<ProxyRules>),
 }
 
 /// As they are typed.
@@ -52,7 +52,7 @@ pub(super) const FACTORS: [&str; 10] = [
     "proxy",
 ];
 
-impl FromStr for Vary {
+impl FromStr for FactorSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -79,7 +79,7 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
         }
         "tls" => Ok(Factor::Tls(value.map(str::to_owned))),
         "connect-to" => value
-            .and_then(place)
+            .and_then(parse_host_port)
             .map(Factor::ConnectTo)
             .ok_or_else(|| expected("connect-to=HOST:PORT, an IPv6 address in brackets")),
         "body" => {
@@ -99,27 +99,27 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
 }
 
 /// What ways are made for.
-pub(super) struct Aimed<'a> {
+pub(super) struct FactorContext<'a> {
     /// The first of the targets, as the reference sends it.
-    pub(super) request: &'a Request,
+    pub(super) request: &'a PreparedRequest,
     /// All of them.
-    pub(super) requests: &'a [Request],
+    pub(super) requests: &'a [PreparedRequest],
     /// As the reference travels.
-    pub(super) travel: &'a Travel,
+    pub(super) travel: &'a TransportOptions,
     /// Addresses that it is connected to now.
     pub(super) addresses: &'a [SocketAddr],
     /// The name with its final dot that leads there; none that was found.
-    pub(super) absolute: Option<String>,
+    pub(super) absolute_name: Option<String>,
 }
 
 /// Name or address that the reference is connected to, and port.
-pub(super) fn place_of(origin: &Origin) -> HostPort {
+pub(super) fn connect_address(origin: &Origin) -> HostPort {
     let own = origin.variant.as_ref().and_then(|variant| variant.address.clone());
     own.unwrap_or_else(|| (origin.host.clone(), origin.port))
 }
 
 /// Names with a final dot that a name may stand for: itself, and with each search domain of a `resolv.conf`.
-pub(super) fn absolute(host: &str, resolv_conf: &str) -> Vec<String> {
+pub(super) fn absolute_names(host: &str, resolv_conf: &str) -> Vec<String> {
     let lines = resolv_conf.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         matches!(words.next(), Some("search" | "domain")).then_some(words)
@@ -128,14 +128,14 @@ pub(super) fn absolute(host: &str, resolv_conf: &str) -> Vec<String> {
     std::iter::once(format!("{host}.")).chain(domains).collect()
 }
 
-impl Vary {
+impl FactorSpec {
     /// Whether it asks for the name that a name stands for.
-    pub(super) fn is_of_names(&self) -> bool {
+    pub(super) fn needs_lookup(&self) -> bool {
         matches!(self.factor, Factor::Name)
     }
 
     /// Whether its ways are those of addresses that a name has.
-    pub(super) fn looks_up(&self) -> bool {
+    pub(super) fn varies_address(&self) -> bool {
         matches!(self.factor, Factor::Name | Factor::Address)
     }
 
@@ -143,7 +143,7 @@ impl Vary {
     ///
     /// # Errors
     /// There are none for this target, and why.
-    pub(super) fn ways(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+    pub(super) fn drafts(&self, aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
         let ways = match &self.factor {
             Factor::Name => by_name(aimed),
             Factor::Address => by_address(aimed),
@@ -159,59 +159,62 @@ impl Vary {
         ways.map_err(|why| format!("--vary {}: {why}", self.text))
     }
 
-    fn connect_to(&self, to: &HostPort) -> Draft {
+    fn connect_to(&self, to: &HostPort) -> VariantDraft {
         let what = format!("connected to {}:{}", to.0, to.1);
-        Draft { address: Some(to.clone()), ..Draft::named(&self.text, what) }
+        VariantDraft { address: Some(to.clone()), ..VariantDraft::named(&self.text, what) }
     }
 
-    fn body(&self, aimed: &Aimed<'_>, bytes: usize) -> Result<Vec<Draft>, String> {
+    fn body(&self, aimed: &FactorContext<'_>, bytes: usize) -> Result<Vec<VariantDraft>, String> {
         if let Some(method) =
             aimed.requests.iter().map(|request| &request.method).find(|method| !takes_body(method))
         {
             return Err(format!("a {method} has no body: say with -targets what is posted"));
         }
-        let what = format!("a body of {}", many(bytes as u64, "byte"));
-        Ok(vec![Draft { body: Some(bytes), ..Draft::named(&self.text, what) }])
+        let what = format!("a body of {}", pluralize(bytes as u64, "byte"));
+        Ok(vec![VariantDraft { body: Some(bytes), ..VariantDraft::named(&self.text, what) }])
     }
 
-    fn source(&self, source: IpAddr) -> Draft {
-        Draft { source: Some(source), ..Draft::named(&self.text, format!("sent from {source}")) }
+    fn source(&self, source: IpAddr) -> VariantDraft {
+        VariantDraft {
+            source: Some(source),
+            ..VariantDraft::named(&self.text, format!("sent from {source}"))
+        }
     }
 }
 
 /// A way leads all requests to one place.
-fn to_one_place(aimed: &Aimed<'_>) -> Result<(), String> {
-    let is_there = |request: &Request| request.origin == aimed.request.origin;
+fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
+    let is_there = |request: &PreparedRequest| request.origin == aimed.request.origin;
     if aimed.requests.iter().all(is_there) {
         return Ok(());
     }
     Err("the targets are at several places, and all would be sent to that of the first".to_owned())
 }
 
-fn by_name(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
-    let (host, port) = place_of(&aimed.request.origin);
-    if is_literal(&host) {
+    let (host, port) = connect_address(&aimed.request.origin);
+    if is_ip_address(&host) {
         return Err(format!("{host} is an address, and no name"));
     }
     let first = aimed.addresses.first().ok_or("it has no address")?;
-    let literal = Draft { lookup: true, ..to("literal address", "not looked up: ", *first) };
+    let literal = VariantDraft { lookup: true, ..to("literal address", "not looked up: ", *first) };
     if host.ends_with('.') {
         return Ok(vec![literal]);
     }
-    let Some(name) = &aimed.absolute else {
-        let what = format!("{}; no name with a final dot leads there", literal.what);
-        return Ok(vec![Draft { what, ..literal }]);
+    let Some(name) = &aimed.absolute_name else {
+        let description = format!("{}; no name with a final dot leads there", literal.description);
+        return Ok(vec![VariantDraft { description, ..literal }]);
     };
-    let absolute = Draft {
+    let absolute = VariantDraft {
         address: Some((name.clone(), port)),
         lookup: true,
-        ..Draft::named("absolute name", format!("looked up as {name}"))
+        ..VariantDraft::named("absolute name", format!("looked up as {name}"))
     };
     Ok(vec![absolute, literal])
 }
 
-fn by_address(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
     if aimed.addresses.len() < 2 {
         return Err(format!(
@@ -223,27 +226,27 @@ fn by_address(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
     Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
 }
 
-fn connections(aimed: &Aimed<'_>, number: usize) -> Result<Vec<Draft>, String> {
+fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDraft>, String> {
     if aimed.travel.connections == number {
         return Err(format!("--max-connections is {number} already"));
     }
-    let name = if number == 1 { "one connection".to_owned() } else { many(number as u64, "connection") };
+    let name = if number == 1 { "one connection".to_owned() } else { pluralize(number as u64, "connection") };
     let what = "no more connections than that, at the whole rate in its turn as the reference in its own";
-    Ok(vec![Draft { connections: Some(number), ..Draft::named(name, what) }])
+    Ok(vec![VariantDraft { connections: Some(number), ..VariantDraft::named(name, what) }])
 }
 
-fn protocol(aimed: &Aimed<'_>, asked: Option<Protocol>) -> Result<Vec<Draft>, String> {
+fn protocol(aimed: &FactorContext<'_>, asked: Option<VariantProtocol>) -> Result<Vec<VariantDraft>, String> {
     let speaks_2 = aimed.travel.multiplexes(&aimed.request.origin);
-    let other = if speaks_2 { Protocol::Http1 } else { Protocol::Http2 };
+    let other = if speaks_2 { VariantProtocol::Http1 } else { VariantProtocol::Http2 };
     let asked = asked.unwrap_or(other);
     if asked != other {
         return Err("that is what the reference speaks".into());
     }
-    let name = spoken(asked);
-    Ok(vec![Draft { protocol: Some(asked), ..Draft::named(name, format!("speaks {name}")) }])
+    let name = protocol_name(asked);
+    Ok(vec![VariantDraft { protocol: Some(asked), ..VariantDraft::named(name, format!("speaks {name}")) }])
 }
 
-fn tls(aimed: &Aimed<'_>, url: Option<&str>) -> Result<Vec<Draft>, String> {
+fn tls(aimed: &FactorContext<'_>, url: Option<&str>) -> Result<Vec<VariantDraft>, String> {
     let url = match url {
         Some(url) => url.to_owned(),
         None => other_scheme(&aimed.request.url)?,
@@ -253,32 +256,32 @@ fn tls(aimed: &Aimed<'_>, url: Option<&str>) -> Result<Vec<Draft>, String> {
         return Err(format!("expected a URL {} TLS", if tls { "without" } else { "with" }));
     }
     let name = if tls { "TLS" } else { "without TLS" };
-    let what = crate::find::plan::public(&url);
-    Ok(vec![Draft { url: Some(url), ..Draft::named(name, what) }])
+    let what = crate::find::plan::redact_url(&url);
+    Ok(vec![VariantDraft { url: Some(url), ..VariantDraft::named(name, what) }])
 }
 
-fn proxy(proxies: &Arc<Proxies>) -> Draft {
+fn proxy(proxies: &Arc<ProxyRules>) -> VariantDraft {
     let [name, what] = if proxies.is_empty() {
         ["around the proxy", "through no proxy"]
     } else {
         ["proxy", "through a proxy"]
     };
-    Draft { proxies: Some(Arc::clone(proxies)), ..Draft::named(name, what) }
+    VariantDraft { proxies: Some(Arc::clone(proxies)), ..VariantDraft::named(name, what) }
 }
 
-fn to(name: &str, what: &str, address: SocketAddr) -> Draft {
+fn to(name: &str, what: &str, address: SocketAddr) -> VariantDraft {
     let place = (address.ip().to_string(), address.port());
-    Draft { address: Some(place), ..Draft::named(name, format!("{what}{address}")) }
+    VariantDraft { address: Some(place), ..VariantDraft::named(name, format!("{what}{address}")) }
 }
 
-fn keep_alive(aimed: &Aimed<'_>) -> Draft {
+fn keep_alive(aimed: &FactorContext<'_>) -> VariantDraft {
     let kept = aimed.request.close;
     let [name, what] = if kept {
         ["kept connections", "connections are used again"]
     } else {
         ["new connections", "each request has a connection of its own"]
     };
-    Draft { keep_alive: Some(kept), ..Draft::named(name, what) }
+    VariantDraft { keep_alive: Some(kept), ..VariantDraft::named(name, what) }
 }
 
 /// The same with the other scheme, where the port is the scheme's own.
@@ -295,7 +298,7 @@ fn other_scheme(url: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::request::Style;
+    use seawall_load::request::RequestFraming;
     use seawall_load::target::Target;
 
     use super::*;
@@ -309,19 +312,19 @@ mod tests {
     fn told_of(text: &str, targets: &[(&str, &str)]) -> Result<Vec<String>, String> {
         let request = |&(method, url): &(&str, &str)| {
             let target = Target { method: method.into(), url: url.into(), ..Target::default() };
-            Request::new(&target, &Style::default()).unwrap()
+            PreparedRequest::new(&target, &RequestFraming::default()).unwrap()
         };
         let requests: Vec<_> = targets.iter().map(request).collect();
         let addresses = ["10.0.0.1:80", "[::1]:80"].map(|address| address.parse().unwrap());
-        let aimed = Aimed {
+        let aimed = FactorContext {
             request: &requests[0],
             requests: &requests,
-            travel: &Travel::default(),
+            travel: &TransportOptions::default(),
             addresses: &addresses,
-            absolute: Some("a.test.".into()),
+            absolute_name: Some("a.test.".into()),
         };
-        let ways = text.parse::<Vary>()?.ways(&aimed)?;
-        assert!(ways.iter().all(Draft::differs), "{ways:?}");
+        let ways = text.parse::<FactorSpec>()?.drafts(&aimed)?;
+        assert!(ways.iter().all(VariantDraft::differs), "{ways:?}");
         Ok(ways.into_iter().map(|way| way.name).collect())
     }
 
@@ -368,8 +371,8 @@ mod tests {
     fn a_short_name_may_stand_for_itself_with_each_search_domain() {
         let conf = "nameserver 10.0.0.10\nsearch a.svc.cluster.local svc.cluster.local.\noptions ndots:5\n";
         let names = ["shop.b.", "shop.b.a.svc.cluster.local.", "shop.b.svc.cluster.local."];
-        assert_eq!(absolute("shop.b", conf), names);
-        assert_eq!(absolute("shop", ""), ["shop."]);
+        assert_eq!(absolute_names("shop.b", conf), names);
+        assert_eq!(absolute_names("shop", ""), ["shop."]);
     }
 
     #[test]

@@ -4,26 +4,26 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use seawall_isolate::segment::Design;
-use seawall_load::proxy::Proxies;
+use seawall_load::proxy::ProxyRules;
 use seawall_load::resolve::HostPort;
-use seawall_load::variant::{self, Protocol, Variant};
+use seawall_load::variant::{self, Variant, VariantProtocol};
 
 /// Largest body, in bytes.
 pub(super) const MOST_BODY: usize = 64 << 20;
 
 /// A way as it was asked for. What it does not name is as the flags have it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Draft {
+pub(super) struct VariantDraft {
     pub(super) name: String,
     /// In words.
-    pub(super) what: String,
+    pub(super) description: String,
     pub(super) url: Option<String>,
     pub(super) address: Option<HostPort>,
     pub(super) server_name: Option<String>,
-    pub(super) protocol: Option<Protocol>,
+    pub(super) protocol: Option<VariantProtocol>,
     pub(super) keep_alive: Option<bool>,
     pub(super) insecure: bool,
-    pub(super) proxies: Option<Arc<Proxies>>,
+    pub(super) proxies: Option<Arc<ProxyRules>>,
     /// Each connection asks for its address: of all ways, or of none.
     pub(super) lookup: bool,
     pub(super) connections: Option<usize>,
@@ -33,17 +33,17 @@ pub(super) struct Draft {
     pub(super) design: Option<Design>,
 }
 
-impl Draft {
+impl VariantDraft {
     pub(super) fn named(name: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { name: name.into(), what: what.into(), ..Self::default() }
+        Self { name: name.into(), description: what.into(), ..Self::default() }
     }
 
     /// The same in which everything else is as the reference has it, so that one thing differs alone.
-    pub(super) fn on(self, reference: &Self) -> Self {
+    pub(super) fn based_on(self, reference: &Self) -> Self {
         // Each field by name, so that another one is not forgotten here.
         Self {
             name: self.name,
-            what: self.what,
+            description: self.description,
             lookup: self.lookup,
             design: self.design,
             url: self.url.or_else(|| reference.url.clone()),
@@ -98,15 +98,15 @@ impl Draft {
 }
 
 /// A proxy's URL, or none.
-pub(super) fn proxies(text: &str) -> Option<Arc<Proxies>> {
-    variant::proxies(text).ok().map(Arc::new)
+pub(super) fn proxies(text: &str) -> Option<Arc<ProxyRules>> {
+    variant::parse_proxy(text).ok().map(Arc::new)
 }
 
 /// A protocol's word; none of another.
-pub(super) fn protocol(text: &str) -> Option<Protocol> {
+pub(super) fn protocol(text: &str) -> Option<VariantProtocol> {
     match text {
-        "http1" => Some(Protocol::Http1),
-        "http2" => Some(Protocol::Http2),
+        "http1" => Some(VariantProtocol::Http1),
+        "http2" => Some(VariantProtocol::Http2),
         _ => None,
     }
 }
@@ -117,14 +117,14 @@ pub(super) fn takes_body(method: &str) -> bool {
 }
 
 /// What it is called.
-pub(super) fn spoken(protocol: Protocol) -> &'static str {
+pub(super) fn protocol_name(protocol: VariantProtocol) -> &'static str {
     match protocol {
-        Protocol::Http1 => "HTTP/1.1",
-        Protocol::Http2 => "HTTP/2",
+        VariantProtocol::Http1 => "HTTP/1.1",
+        VariantProtocol::Http2 => "HTTP/2",
     }
 }
 
 /// Whether it is an address in the place of a name.
-pub(super) fn is_literal(host: &str) -> bool {
+pub(super) fn is_ip_address(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok()
 }

@@ -3,15 +3,17 @@
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use seawall_fleet::manifest::spec::{Cpu, Image, Memory, Name, PullPolicy, Toleration, Volume, label};
+use seawall_fleet::manifest::spec::{
+    CpuQuantity, ImageName, MemoryQuantity, PullPolicy, ResourceName, Toleration, Volume, parse_label,
+};
 
 /// Where the load comes from, if not from here, and what pods are made for it.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "From many pods (--on kubernetes)")]
-pub(crate) struct OnArgs {
+pub(crate) struct DistributedArgs {
     /// Send from pods of a Kubernetes cluster: kubernetes, or kubernetes:CONTEXT of the kubeconfig, which is read as kubectl reads it
     #[arg(long, value_name = "WHERE")]
-    pub(super) on: Option<On>,
+    pub(super) on: Option<LoadBackend>,
     /// How many pods share the load, 1 to 1000 [default: 1]
     #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=MOST_PODS))]
     pub(super) pods: Option<u32>,
@@ -20,25 +22,25 @@ pub(crate) struct OnArgs {
     pub(super) most_pods: Option<u32>,
     /// Image of this program in a registry that the cluster reaches (`make image` builds it)
     #[arg(long, value_name = "NAME", requires = "on")]
-    pub(super) image: Option<Image>,
+    pub(super) image: Option<ImageName>,
     /// When nodes fetch it: Always, IfNotPresent or Never [default: Kubernetes']
     #[arg(long, value_name = "POLICY", requires = "on")]
     pub(super) image_pull_policy: Option<PullPolicy>,
     /// Namespace of the pods [default: the context's]
     #[arg(long, value_name = "NAME", requires = "on")]
-    pub(super) namespace: Option<Name>,
+    pub(super) namespace: Option<ResourceName>,
     /// Only on nodes with this label; may repeat
-    #[arg(long, value_name = "KEY=VALUE", requires = "on", value_parser = label)]
+    #[arg(long, value_name = "KEY=VALUE", requires = "on", value_parser = parse_label)]
     pub(super) node_selector: Vec<(String, String)>,
     /// On nodes with this taint, too: `KEY[=VALUE][:EFFECT]`; may repeat
     #[arg(long, value_name = "TAINT", requires = "on")]
     pub(super) toleration: Vec<Toleration>,
     /// Cores of each pod, requested and most [default: 1]
     #[arg(long, value_name = "CORES", requires = "on")]
-    pub(super) cpu: Option<Cpu>,
+    pub(super) cpu: Option<CpuQuantity>,
     /// Memory of each pod, requested and most [default: 128Mi]
     #[arg(long, value_name = "SIZE", requires = "on")]
-    pub(super) memory: Option<Memory>,
+    pub(super) memory: Option<MemoryQuantity>,
     /// Where pods write -output, a file each: pvc:CLAIM:/PATH, in it a directory for each run, or emptyDir:/PATH, which goes with the pod
     #[arg(long, value_name = "VOLUME", requires = "on")]
     pub(super) volume: Vec<Volume>,
@@ -52,7 +54,7 @@ pub(crate) struct OnArgs {
     #[arg(long, value_name = "NAME", requires = "on", conflicts_with_all = [
         "pods", "most_pods", "image", "image_pull_policy", "node_selector", "toleration", "cpu", "memory", "volume", "dry_run",
     ])]
-    pub(super) job: Option<Name>,
+    pub(super) job: Option<ResourceName>,
     /// Leave the Job with its pods' logs when the load is over [default: deleted]
     #[arg(long, requires = "on")]
     pub(super) keep: bool,
@@ -63,7 +65,7 @@ const MOST_PODS: i64 = 1000;
 
 /// `--on`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum On {
+pub(super) enum LoadBackend {
     /// Pods of a cluster.
     Kubernetes {
         /// None: the kubeconfig's current one.
@@ -73,7 +75,7 @@ pub(super) enum On {
     Processes,
 }
 
-impl FromStr for On {
+impl FromStr for LoadBackend {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_page_lists_every_flag_and_none_that_does_not_exist() {
-        let command = OnArgs::augment_args(clap::Command::new("it"));
+        let command = DistributedArgs::augment_args(clap::Command::new("it"));
         let flags: BTreeSet<_> =
             command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect();
         let listed =

@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, Args as _};
 
-use super::args::OnArgs;
-use super::asked::Command;
+use super::args::DistributedArgs;
+use super::asked::LoadCommand;
 
-/// What the user's program does itself, beside where the load comes from ([`OnArgs`]): what is shown and written, and what was begun before.
+/// What the user's program does itself, beside where the load comes from ([`DistributedArgs`]): what is shown and written, and what was begun before.
 /// `targets` and `output` are said anew where they are others in pods.
 const OURS: [&str; 12] = [
     "page",
@@ -33,7 +33,7 @@ const OURS_OF_FIND: [&str; 2] = ["metrics", "cgroup"];
 
 /// What is said anew.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Anew<'a> {
+pub(super) struct FlagOverrides<'a> {
     /// `--targets`.
     pub(super) targets: Option<&'a str>,
     /// `--output`.
@@ -44,13 +44,13 @@ pub(super) struct Anew<'a> {
 ///
 /// # Errors
 /// A word that is not UTF-8.
-pub(super) fn of_pods(
+pub(super) fn pod_command_line(
     typed: impl IntoIterator<Item = OsString>,
-    command: Command,
+    command: LoadCommand,
     definition: &clap::Command,
-    anew: Anew<'_>,
+    anew: FlagOverrides<'_>,
 ) -> anyhow::Result<Vec<String>> {
-    let word = command.word();
+    let word = command.name();
     let definition = definition.find_subcommand(word).with_context(|| format!("no command {word}"))?;
     let typed: Vec<_> = typed.into_iter().map(OsString::into_string).collect();
     let Ok(typed) = typed.into_iter().collect::<Result<Vec<_>, _>>() else {
@@ -63,11 +63,11 @@ pub(super) fn of_pods(
     let said = said.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
     let mut words = vec![word.to_owned()];
     words.extend(said.clone().map(|(flag, value)| format!("--{flag}={value}")));
-    let of_on = OnArgs::augment_args(clap::Command::new("on"));
+    let of_on = DistributedArgs::augment_args(clap::Command::new("on"));
     let is_left_out = |flag: &str| {
         named(&of_on, flag).is_some()
             || OURS.contains(&flag)
-            || (command == Command::Find && OURS_OF_FIND.contains(&flag))
+            || (command == LoadCommand::Find && OURS_OF_FIND.contains(&flag))
             || said.clone().any(|(said, _)| said == flag)
     };
     words.extend(kept(own, definition, is_left_out));
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
     use crate::{Cli, flags};
 
-    fn of(command: Command, typed: &str, anew: Anew<'_>) -> Vec<String> {
+    fn of(command: LoadCommand, typed: &str, anew: FlagOverrides<'_>) -> Vec<String> {
         let mut definition = Cli::command();
         definition.build();
         let typed = flags::normalise(typed.split_whitespace().map(OsString::from));
-        of_pods(typed, command, &definition, anew).unwrap()
+        pod_command_line(typed, command, &definition, anew).unwrap()
     }
 
     #[test]
@@ -126,7 +126,11 @@ mod tests {
         let typed = "seawall -cpus 2 attack -rate 4000 --on kubernetes --pods=4 --node-selector a=b -targets t -lazy=false --image i --dry-run \
                      -duration=5s --page 127.0.0.1:0 --live none --summary=json -prometheus-addr=:80 --intervals i --hdr h --control c --keep \
                      --header X:-1 --when-pod-fails end --redirects -1 --start-at 2027-01-31T12:00:00Z";
-        let words = of(Command::Attack, typed, Anew { output: Some("none"), ..Anew::default() });
+        let words = of(
+            LoadCommand::Attack,
+            typed,
+            FlagOverrides { output: Some("none"), ..FlagOverrides::default() },
+        );
         let expected = [
             "attack",
             "--output=none",
@@ -144,8 +148,9 @@ mod tests {
 
     #[test]
     fn what_is_said_anew_replaces_what_was_said() {
-        let anew = Anew { targets: Some("/run/seawall/stdin"), output: Some("none") };
-        let words = of(Command::Attack, "seawall attack -output a.gob -targets=- -rate=1 -output=b", anew);
+        let anew = FlagOverrides { targets: Some("/run/seawall/stdin"), output: Some("none") };
+        let words =
+            of(LoadCommand::Attack, "seawall attack -output a.gob -targets=- -rate=1 -output=b", anew);
         assert_eq!(words, ["attack", "--targets=/run/seawall/stdin", "--output=none", "--rate=1"]);
     }
 
@@ -154,17 +159,21 @@ mod tests {
         let typed = "seawall find http://a/ --slo p99<1s --json j --html - --from f --metrics http://m/ --cgroup /g --page 127.0.0.1:0 --on=kubernetes \
                      --closed --most-pods 9 --job x";
         assert_eq!(
-            of(Command::Find, typed, Anew::default()),
+            of(LoadCommand::Find, typed, FlagOverrides::default()),
             ["find", "http://a/", "--slo", "p99<1s", "--closed"]
         );
         let typed = "seawall isolate --experiment e --on kubernetes --json j --a http://a/ --b http://b/ --volume emptyDir:/a --tail";
-        let words = of(Command::Isolate, typed, Anew::default());
+        let words = of(LoadCommand::Isolate, typed, FlagOverrides::default());
         assert_eq!(words, ["isolate", "--experiment", "e", "--a", "http://a/", "--b", "http://b/", "--tail"]);
     }
 
     #[test]
     fn what_stands_behind_two_dashes_is_no_flag() {
-        let words = of(Command::Find, "seawall find --pods 2 --on kubernetes -- --pods", Anew::default());
+        let words = of(
+            LoadCommand::Find,
+            "seawall find --pods 2 --on kubernetes -- --pods",
+            FlagOverrides::default(),
+        );
         assert_eq!(words, ["find", "--", "--pods"]);
     }
 

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use seawall_fleet::manifest::Spec;
-use seawall_fleet::manifest::spec::Name;
+use seawall_fleet::manifest::LoadJobSpec;
+use seawall_fleet::manifest::spec::ResourceName;
 
-use super::args::{On, OnArgs, WhenPodFails};
+use super::args::{DistributedArgs, LoadBackend, WhenPodFails};
 
 /// A command whose load pods can share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum LoadCommand {
     Attack,
     Find,
     Isolate,
 }
 
-impl Command {
+impl LoadCommand {
     /// As it is typed.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Attack => "attack",
             Self::Find => "find",
@@ -28,9 +28,9 @@ impl Command {
 
 /// What of the command's other flags matters here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct CommandContext<'a> {
     /// Which it is.
-    pub(crate) command: Command,
+    pub(crate) command: LoadCommand,
     /// `-targets`.
     pub(crate) targets: &'a str,
     /// `-output`, where records are to be written: a file, or [`STDOUT`].
@@ -42,44 +42,44 @@ pub(crate) const STDOUT: &str = "stdout";
 
 /// By whom records are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum RecordDestination {
     /// There are none.
-    Nowhere,
+    Discard,
     /// By this program, which pods tell them.
-    Here,
+    Local,
     /// By each pod, in a volume.
     InPods,
 }
 
 /// What is asked of a cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct DistributedOptions {
     /// Of the kubeconfig; none is its current one.
     pub(crate) context: Option<String>,
     /// None is the context's.
-    pub(crate) namespace: Option<Name>,
+    pub(crate) namespace: Option<ResourceName>,
     /// With which pods what is done.
-    pub(crate) deed: Deed,
+    pub(crate) action: DistributedAction,
     /// How many pods there may be in the end.
     pub(crate) most_pods: Option<u32>,
     pub(crate) when_pod_fails: WhenPodFails,
     /// By whom records are written.
-    pub(crate) written: Written,
+    pub(crate) records: RecordDestination,
     /// The Job stays.
     pub(crate) keep: bool,
 }
 
 /// What is done.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Deed {
+pub(crate) enum DistributedAction {
     /// Pods are made and ordered.
-    Make(Spec),
+    CreateJob(LoadJobSpec),
     /// What makes them is printed.
-    Print(Spec),
+    PrintManifest(LoadJobSpec),
     /// Those of this Job are ordered.
-    Join(Name),
+    AttachJob(ResourceName),
     /// So many processes of this machine are started and ordered.
-    Start(u32),
+    SpawnProcesses(u32),
 }
 
 /// How much longer than its load a Job may take: images are fetched, connections warmed, late answers waited for.
@@ -88,11 +88,12 @@ const AROUND: Duration = Duration::from_secs(15 * 60);
 /// How long a load without an end of its own may take.
 const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
 
-impl Asked {
+impl DistributedOptions {
     /// The Job has time for a load that lasts so long; none: until it is stopped.
-    pub(crate) fn lasting(&self, load: Option<Duration>) -> Self {
+    pub(crate) fn with_duration(&self, load: Option<Duration>) -> Self {
         let mut asked = self.clone();
-        if let Deed::Make(spec) | Deed::Print(spec) = &mut asked.deed {
+        if let DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) = &mut asked.action
+        {
             spec.deadline_seconds = (load.unwrap_or(ENDLESS).saturating_add(AROUND)).as_secs();
         }
         asked
@@ -100,23 +101,25 @@ impl Asked {
 
     /// How many pods there are; of a Job that stands nobody knows, and then it is one.
     pub(crate) fn pods(&self) -> u64 {
-        match &self.deed {
-            Deed::Make(spec) | Deed::Print(spec) => spec.pods.into(),
-            Deed::Join(_) => 1,
-            Deed::Start(many) => (*many).into(),
+        match &self.action {
+            DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) => spec.pods.into(),
+            DistributedAction::AttachJob(_) => 1,
+            DistributedAction::SpawnProcesses(many) => (*many).into(),
         }
     }
 
     /// Where volumes are in pods.
     pub(crate) fn volumes(&self) -> Vec<&str> {
-        match &self.deed {
-            Deed::Make(spec) | Deed::Print(spec) => spec.volumes.iter().map(|volume| volume.path()).collect(),
-            Deed::Join(_) | Deed::Start(_) => Vec::new(),
+        match &self.action {
+            DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) => {
+                spec.volumes.iter().map(|volume| volume.path()).collect()
+            }
+            DistributedAction::AttachJob(_) | DistributedAction::SpawnProcesses(_) => Vec::new(),
         }
     }
 }
 
-impl On {
+impl LoadBackend {
     fn context(&self) -> Option<String> {
         match self {
             Self::Kubernetes { context } => context.clone(),
@@ -125,53 +128,57 @@ impl On {
     }
 }
 
-impl OnArgs {
+impl DistributedArgs {
     /// What is asked for, if anything is, beside a command of which this is unlike what pods can do.
     ///
     /// # Errors
     /// All that does not go together.
-    pub(crate) fn asked(&self, beside: &Beside<'_>, unlike: Vec<String>) -> anyhow::Result<Option<Asked>> {
-        self.asked_by(beside, unlike, &word()?)
+    pub(crate) fn distributed_options(
+        &self,
+        beside: &CommandContext<'_>,
+        unlike: Vec<String>,
+    ) -> anyhow::Result<Option<DistributedOptions>> {
+        self.options_with_suffix(beside, unlike, &random_suffix()?)
     }
 
     /// The same, of which a Job that is made is called by the command and this word.
-    fn asked_by(
+    fn options_with_suffix(
         &self,
-        beside: &Beside<'_>,
+        beside: &CommandContext<'_>,
         unlike: Vec<String>,
         word: &str,
-    ) -> anyhow::Result<Option<Asked>> {
+    ) -> anyhow::Result<Option<DistributedOptions>> {
         let Some(on) = &self.on else { return Ok(None) };
         let mut mistakes = unlike;
         mistakes.extend(self.mistakes(beside));
-        let deed = self.deed(beside.command, word).map_err(|why| mistakes.push(why));
+        let deed = self.action(beside.command, word).map_err(|why| mistakes.push(why));
         match deed {
-            Ok(deed) if mistakes.is_empty() => Ok(Some(Asked {
+            Ok(deed) if mistakes.is_empty() => Ok(Some(DistributedOptions {
                 context: on.context(),
                 namespace: self.namespace.clone(),
-                deed,
+                action: deed,
                 most_pods: self.most_pods,
                 when_pod_fails: self.when_pod_fails.unwrap_or(WhenPodFails::GoOn),
-                written: self.written(beside.output),
+                records: self.record_destination(beside.output),
                 keep: self.keep,
             })),
             _ => anyhow::bail!("{}", mistakes.join("\n")),
         }
     }
 
-    fn deed(&self, command: Command, word: &str) -> Result<Deed, String> {
-        if self.on == Some(On::Processes) {
-            return Ok(Deed::Start(self.pods.unwrap_or(1)));
+    fn action(&self, command: LoadCommand, word: &str) -> Result<DistributedAction, String> {
+        if self.on == Some(LoadBackend::Processes) {
+            return Ok(DistributedAction::SpawnProcesses(self.pods.unwrap_or(1)));
         }
         if let Some(job) = &self.job {
-            return Ok(Deed::Join(job.clone()));
+            return Ok(DistributedAction::AttachJob(job.clone()));
         }
         let image = self.image.clone().ok_or(
             "--on kubernetes needs --image: push what `make image` builds to a registry that the cluster reaches",
         )?;
-        let name = format!("seawall-{}-{word}", command.word()).parse()?;
-        let usual = Spec::new(name, self.pods.unwrap_or(1), image);
-        let spec = Spec {
+        let name = format!("seawall-{}-{word}", command.name()).parse()?;
+        let usual = LoadJobSpec::new(name, self.pods.unwrap_or(1), image);
+        let spec = LoadJobSpec {
             namespace: self.namespace.clone(),
             pull_policy: self.image_pull_policy,
             cpu: self.cpu.clone().unwrap_or(usual.cpu),
@@ -182,23 +189,27 @@ impl OnArgs {
             ttl_seconds: if self.keep { None } else { usual.ttl_seconds },
             ..usual
         };
-        Ok(if self.dry_run { Deed::Print(spec) } else { Deed::Make(spec) })
+        Ok(if self.dry_run {
+            DistributedAction::PrintManifest(spec)
+        } else {
+            DistributedAction::CreateJob(spec)
+        })
     }
 
     /// By whom records are written that go there.
-    fn written(&self, output: Option<&str>) -> Written {
+    fn record_destination(&self, output: Option<&str>) -> RecordDestination {
         match output {
-            None => Written::Nowhere,
+            None => RecordDestination::Discard,
             // What is printed is applied, and joined, by commands whose standard output is another.
-            Some(STDOUT) if self.dry_run || self.job.is_some() => Written::Nowhere,
-            Some(STDOUT) => Written::Here,
+            Some(STDOUT) if self.dry_run || self.job.is_some() => RecordDestination::Discard,
+            Some(STDOUT) => RecordDestination::Local,
             // Whether a Job that stands has a volume there is not known here.
-            Some(_) if self.job.is_some() || !self.volume.is_empty() => Written::InPods,
-            Some(_) => Written::Here,
+            Some(_) if self.job.is_some() || !self.volume.is_empty() => RecordDestination::InPods,
+            Some(_) => RecordDestination::Local,
         }
     }
 
-    fn mistakes(&self, beside: &Beside<'_>) -> Vec<String> {
+    fn mistakes(&self, beside: &CommandContext<'_>) -> Vec<String> {
         let mut mistakes = Vec::new();
         let mut refuse = |wrong: bool, text: String| {
             if wrong {
@@ -206,8 +217,8 @@ impl OnArgs {
             }
         };
         refuse(
-            self.most_pods.is_some() && beside.command != Command::Find,
-            format!("--most-pods is for find: {} has as many pods as --pods says", beside.command.word()),
+            self.most_pods.is_some() && beside.command != LoadCommand::Find,
+            format!("--most-pods is for find: {} has as many pods as --pods says", beside.command.name()),
         );
         refuse(
             self.most_pods.is_some_and(|most| most < self.pods.unwrap_or(1)),
@@ -236,7 +247,7 @@ impl OnArgs {
 }
 
 /// What tells one run's Job from another's: five letters and digits, without those that make words or look alike, as Kubernetes draws its own.
-fn word() -> anyhow::Result<String> {
+fn random_suffix() -> anyhow::Result<String> {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut drawn = [0; 5];
     aws_lc_rs::rand::fill(&mut drawn).map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
@@ -258,29 +269,33 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Typed {
         #[command(flatten)]
-        on: OnArgs,
+        on: DistributedArgs,
     }
 
-    fn typed(words: &str) -> Result<OnArgs, String> {
+    fn typed(words: &str) -> Result<DistributedArgs, String> {
         let words = std::iter::once("it").chain(words.split_whitespace());
         Typed::try_parse_from(words).map(|typed| typed.on).map_err(|error| error.to_string())
     }
 
-    fn of(words: &str, command: Command, output: Option<&str>) -> Result<Option<Asked>, String> {
-        let beside = Beside { command, targets: "stdin", output };
-        typed(words)?.asked_by(&beside, Vec::new(), "x1y2z").map_err(|error| error.to_string())
+    fn of(
+        words: &str,
+        command: LoadCommand,
+        output: Option<&str>,
+    ) -> Result<Option<DistributedOptions>, String> {
+        let beside = CommandContext { command, targets: "stdin", output };
+        typed(words)?.options_with_suffix(&beside, Vec::new(), "x1y2z").map_err(|error| error.to_string())
     }
 
-    fn spec(words: &str) -> Spec {
-        match of(words, Command::Attack, None).unwrap().unwrap().deed {
-            Deed::Make(spec) | Deed::Print(spec) => spec,
+    fn spec(words: &str) -> LoadJobSpec {
+        match of(words, LoadCommand::Attack, None).unwrap().unwrap().action {
+            DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) => spec,
             deed => panic!("{deed:?}"),
         }
     }
 
     #[test]
     fn without_on_every_flag_of_it_is_refused_and_nothing_is_asked_for() {
-        assert_eq!(of("", Command::Attack, None), Ok(None));
+        assert_eq!(of("", LoadCommand::Attack, None), Ok(None));
         for flag in [
             "--pods 2",
             "--most-pods 2",
@@ -313,14 +328,18 @@ mod tests {
         );
         assert_eq!((asked.pods, asked.node_selector.len(), asked.ttl_seconds), (20, 2, None));
         assert_eq!(asked.namespace.unwrap().to_string(), "load");
-        let far = of("--on kubernetes:far --job run", Command::Find, None).unwrap().unwrap();
-        assert_eq!((far.context.as_deref(), far.deed), (Some("far"), Deed::Join("run".parse().unwrap())));
+        let far = of("--on kubernetes:far --job run", LoadCommand::Find, None).unwrap().unwrap();
+        assert_eq!(
+            (far.context.as_deref(), far.action),
+            (Some("far"), DistributedAction::AttachJob("run".parse().unwrap()))
+        );
     }
 
     #[test]
     fn what_does_not_go_together_is_refused_all_at_once() {
-        let told = of("--on kubernetes --most-pods 3 --pods 4 --dry-run --keep", Command::Attack, Some("/x"))
-            .unwrap_err();
+        let told =
+            of("--on kubernetes --most-pods 3 --pods 4 --dry-run --keep", LoadCommand::Attack, Some("/x"))
+                .unwrap_err();
         for part in [
             "needs --image",
             "--most-pods is for find",
@@ -338,31 +357,34 @@ mod tests {
             ("--on kubernetes --job a --image b", "cannot be used with"),
             ("--on kubernetes --image a --volume emptyDir:/a --volume pvc:b:/a/b", "at one path"),
         ] {
-            let told = of(words, Command::Attack, None).unwrap_err();
+            let told = of(words, LoadCommand::Attack, None).unwrap_err();
             assert!(told.contains(part), "{words}: {told}");
         }
     }
 
     #[test]
     fn records_are_told_where_there_is_no_volume_and_no_job_is_for_later() {
-        let written = |words, output| of(words, Command::Attack, Some(output)).unwrap().unwrap().written;
-        assert_eq!(written("--on processes", STDOUT), Written::Here);
-        assert_eq!(written("--on kubernetes --image a", "run.gob"), Written::Here);
+        let written = |words, output| of(words, LoadCommand::Attack, Some(output)).unwrap().unwrap().records;
+        assert_eq!(written("--on processes", STDOUT), RecordDestination::Local);
+        assert_eq!(written("--on kubernetes --image a", "run.gob"), RecordDestination::Local);
         assert_eq!(
             written("--on kubernetes --image a --volume pvc:b:/records", "/records/a.gob"),
-            Written::InPods
+            RecordDestination::InPods
         );
-        assert_eq!(written("--on kubernetes --image a --volume pvc:b:/records", STDOUT), Written::Here);
-        assert_eq!(written("--on kubernetes --image a --dry-run", STDOUT), Written::Nowhere);
-        assert_eq!(written("--on kubernetes --job a", STDOUT), Written::Nowhere);
-        assert_eq!(written("--on kubernetes --job a", "/records/a.gob"), Written::InPods);
+        assert_eq!(
+            written("--on kubernetes --image a --volume pvc:b:/records", STDOUT),
+            RecordDestination::Local
+        );
+        assert_eq!(written("--on kubernetes --image a --dry-run", STDOUT), RecordDestination::Discard);
+        assert_eq!(written("--on kubernetes --job a", STDOUT), RecordDestination::Discard);
+        assert_eq!(written("--on kubernetes --job a", "/records/a.gob"), RecordDestination::InPods);
     }
 
     #[test]
     fn a_job_ends_some_time_after_its_load() {
-        let asked = || of("--on kubernetes --image a", Command::Attack, None).unwrap().unwrap();
-        let deadline = |load| match asked().lasting(load).deed {
-            Deed::Make(spec) => spec.deadline_seconds,
+        let asked = || of("--on kubernetes --image a", LoadCommand::Attack, None).unwrap().unwrap();
+        let deadline = |load| match asked().with_duration(load).action {
+            DistributedAction::CreateJob(spec) => spec.deadline_seconds,
             other => panic!("{other:?}"),
         };
         assert_eq!((deadline(Some(Duration::from_secs(60))), deadline(None)), (960, 87_300));

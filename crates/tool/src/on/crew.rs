@@ -8,22 +8,22 @@ use std::time::Duration;
 use anyhow::Context as _;
 use seawall_core::Clock;
 use seawall_fleet::fleet::Fleet;
-use seawall_fleet::job::{Job, Pod, Site};
-use seawall_fleet::manifest::Spec;
-use seawall_fleet::manifest::spec::Name;
-use seawall_fleet::materials::Materials;
-use seawall_fleet::runtime::Runtime;
-use seawall_fleet::wire::{Hand as _, Wire};
+use seawall_fleet::job::{ClusterSession, Job, RunningPod};
+use seawall_fleet::manifest::LoadJobSpec;
+use seawall_fleet::manifest::spec::ResourceName;
+use seawall_fleet::materials::JobInputs;
+use seawall_fleet::runtime::ApiRuntime;
+use seawall_fleet::wire::{CommandSender as _, PodChannel};
 use seawall_fleet::{pods, preflight, processes};
-use seawall_kubectl::{Api, Choice};
+use seawall_kubectl::{Api, KubeconfigSelection};
 use seawall_load::clock::{RunClock, nanos};
-use seawall_load::files::Files;
+use seawall_load::files::InputFiles;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::asked::{Asked, Beside, Deed};
+use super::asked::{CommandContext, DistributedAction, DistributedOptions};
 use super::given;
-use crate::attack::signals::Held;
+use crate::attack::signals::PendingSignals;
 use crate::exit;
 
 /// How long pods may take to run: images are fetched, nodes added.
@@ -36,43 +36,43 @@ const DELETED: Duration = Duration::from_secs(10);
 const READY: Duration = Duration::from_secs(60);
 
 /// What pods were made of; it goes when this is dropped.
-pub(crate) struct Ended(Vec<Box<dyn FnOnce() + Send>>);
+pub(crate) struct CleanupGuard(Vec<Box<dyn FnOnce() + Send>>);
 
-impl Drop for Ended {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|end| end());
     }
 }
 
 /// Pods that are ready.
-pub(crate) struct Crew<W, P, R> {
+pub(crate) struct ReadyPods<W, P, R> {
     /// They.
     pub(crate) fleet: Fleet<W, P, R>,
-    more: More,
+    scale_up: ScaleUp,
     /// Takes away what they were made of, when it is dropped.
-    pub(crate) ended: Ended,
+    pub(crate) cleanup: CleanupGuard,
 }
 
 /// Makes so many pods of them, and says what the new ones are called; waits as long as it is told.
-type More = Box<dyn FnMut(usize, &mut dyn FnMut() -> bool) -> anyhow::Result<Vec<String>> + Send>;
+type ScaleUp = Box<dyn FnMut(usize, &mut dyn FnMut() -> bool) -> anyhow::Result<Vec<String>> + Send>;
 
-impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Crew<W, P, R> {
+impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> ReadyPods<W, P, R> {
     /// Makes so many of them, all of which are ready then.
     ///
     /// # Errors
     /// There are none to be had; those that there were are still ready.
     pub(crate) fn grow(&mut self, pods: usize, mut waits: impl FnMut() -> bool) -> anyhow::Result<()> {
-        let names = (self.more)(pods, &mut waits)?;
-        self.fleet.grow(names);
+        let names = (self.scale_up)(pods, &mut waits)?;
+        self.fleet.add_pods(names);
         self.assemble(waits)
     }
 
     fn assemble(&mut self, mut waits: impl FnMut() -> bool) -> anyhow::Result<()> {
         let (pods, mut told) = (self.fleet.size(), 0);
-        let ready = self.fleet.assemble(READY, |ready| {
+        let ready = self.fleet.wait_until_ready(READY, |ready| {
             if ready > told {
                 told = ready;
-                tell(&format!("{ready} of {pods} pods are ready"));
+                print_status(&format!("{ready} of {pods} pods are ready"));
             }
             !waits()
         });
@@ -81,9 +81,9 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Crew<W, P, R> {
 }
 
 /// What came of the wait for pods.
-pub(crate) enum Called<W, P, R> {
+pub(crate) enum AcquireOutcome<W, P, R> {
     /// They are ready; a signal ended nothing so far.
-    Ready(Box<Crew<W, P, R>>, Held),
+    Ready(Box<ReadyPods<W, P, R>>, PendingSignals),
     /// A signal came before they were, and there are none.
     Interrupted(ExitCode),
 }
@@ -91,22 +91,22 @@ pub(crate) enum Called<W, P, R> {
 /// Pods for a command whose plan was made of these files, unless a signal comes before they are ready.
 ///
 /// # Errors
-/// As [`gathered`].
-pub(crate) fn called<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
-    asked: &Asked,
-    beside: &Beside<'_>,
-    files: &Files,
-) -> anyhow::Result<Called<W, P, R>> {
-    let mut held = Held::hold()?;
+/// As [`wait_for_pods`].
+pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
+    asked: &DistributedOptions,
+    beside: &CommandContext<'_>,
+    files: &InputFiles,
+) -> anyhow::Result<AcquireOutcome<W, P, R>> {
+    let mut held = PendingSignals::catch()?;
     let mut signal = None;
     let waits = || {
-        signal = signal.or(held.come());
+        signal = signal.or(held.take());
         signal.is_none()
     };
-    let gathered = gathered(asked, beside, files, waits);
+    let gathered = wait_for_pods(asked, beside, files, waits);
     match (gathered, signal) {
-        (Ok(crew), None) => Ok(Called::Ready(Box::new(crew), held)),
-        (_, Some(signal)) => Ok(Called::Interrupted(ExitCode::from(exit::signalled(signal)))),
+        (Ok(crew), None) => Ok(AcquireOutcome::Ready(Box::new(crew), held)),
+        (_, Some(signal)) => Ok(AcquireOutcome::Interrupted(ExitCode::from(exit::from_signal(signal)))),
         (Err(error), None) => Err(error),
     }
 }
@@ -115,108 +115,114 @@ pub(crate) fn called<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
 ///
 /// # Errors
 /// What cannot be given to pods, why there are none, or none that is ready.
-fn gathered<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
-    asked: &Asked,
-    beside: &Beside<'_>,
-    files: &Files,
+fn wait_for_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
+    asked: &DistributedOptions,
+    beside: &CommandContext<'_>,
+    files: &InputFiles,
     mut waits: impl FnMut() -> bool,
-) -> anyhow::Result<Crew<W, P, R>> {
-    let (wire, more, ended) = match &asked.deed {
-        Deed::Start(many) => started(*many, asked, beside, files)?,
-        Deed::Make(_) | Deed::Join(_) | Deed::Print(_) => of_cluster(asked, beside, files, &mut waits)?,
+) -> anyhow::Result<ReadyPods<W, P, R>> {
+    let (wire, more, ended) = match &asked.action {
+        DistributedAction::SpawnProcesses(many) => start_processes(*many, asked, beside, files)?,
+        DistributedAction::CreateJob(_)
+        | DistributedAction::AttachJob(_)
+        | DistributedAction::PrintManifest(_) => pods_of_job(asked, beside, files, &mut waits)?,
     };
-    let mut crew = Crew { fleet: Fleet::new(wire), more, ended };
+    let mut crew = ReadyPods { fleet: Fleet::new(wire), scale_up: more, cleanup: ended };
     crew.assemble(waits)?;
     Ok(crew)
 }
 
 /// Pods of a Job that is made, or stands.
-fn of_cluster(
-    asked: &Asked,
-    beside: &Beside<'_>,
-    files: &Files,
+fn pods_of_job(
+    asked: &DistributedOptions,
+    beside: &CommandContext<'_>,
+    files: &InputFiles,
     mut waits: impl FnMut() -> bool,
-) -> anyhow::Result<(Wire, More, Ended)> {
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
-    let runtime = Runtime::start().context("cannot start a thread")?;
-    let choice = Choice { context: asked.context.clone(), kubeconfig: None };
+) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
+    let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
+    let runtime = ApiRuntime::start().context("cannot start a thread")?;
+    let choice = KubeconfigSelection { context: asked.context.clone(), kubeconfig: None };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let opening = async move { Api::open(&choice, provider, Clock::system()).await };
     let (api, opened) = runtime.call(opening, &mut waits)??;
     if opened.is_unverified {
-        tell(
+        print_status(
             "the API server's certificate is not checked, as the kubeconfig says (insecure-skip-tls-verify)",
         );
     }
     let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
-    let place = preflight::Place { context: asked.context.clone(), namespace: namespace.clone() };
-    let site = Site::new(api, Clock::system(), place);
+    let place = preflight::KubectlContext { context: asked.context.clone(), namespace: namespace.clone() };
+    let site = ClusterSession::new(api, Clock::system(), place);
     let job = job(asked, &site, &runtime, materials, &namespace)?;
-    let is_ours = matches!(asked.deed, Deed::Make(_));
-    let ended = ended(&runtime, &site, &job, is_ours && !asked.keep);
-    let pods = running(&runtime, &site, &job, &mut waits)?;
-    let (wire, ways) = pods::join(&runtime, &site, &job, &pods);
+    let is_ours = matches!(asked.action, DistributedAction::CreateJob(_));
+    let ended = delete_on_drop(&runtime, &site, &job, is_ours && !asked.keep);
+    let pods = wait_until_running(&runtime, &site, &job, &mut waits)?;
+    let (wire, ways) = pods::connect(&runtime, &site, &job, &pods);
     let mut standing = job;
     let more = move |many: usize, waits: &mut dyn FnMut() -> bool| {
         let (site_, mut job) = (site.clone(), standing.clone());
         let known = job.pods;
-        let growing = async move { site_.grow(&mut job, many).await.map(|()| job) };
+        let growing = async move { site_.scale_up(&mut job, many).await.map(|()| job) };
         standing = runtime.call(growing, &mut *waits)??;
-        let pods = running(&runtime, &site, &standing, waits)?;
-        Ok(ways.more(pods.get(known..).unwrap_or_default()))
+        let pods = wait_until_running(&runtime, &site, &standing, waits)?;
+        Ok(ways.add_pods(pods.get(known..).unwrap_or_default()))
     };
     Ok((wire, Box::new(more), ended))
 }
 
 /// All pods of a Job, once they run.
-fn running(
-    runtime: &Runtime,
-    site: &Site,
+fn wait_until_running(
+    runtime: &ApiRuntime,
+    site: &ClusterSession,
     job: &Job,
     waits: impl FnMut() -> bool,
-) -> anyhow::Result<Vec<Pod>> {
+) -> anyhow::Result<Vec<RunningPod>> {
     let (site, job) = (site.clone(), job.clone());
-    let running = async move { site.running(&job, RUNNING, told(job.pods)).await };
+    let running = async move { site.wait_running(&job, RUNNING, running_reporter(job.pods)).await };
     Ok(runtime.call(running, waits)??)
 }
 
 /// The Job, if all is allowed that it takes.
 fn job(
-    asked: &Asked,
-    site: &Site,
-    runtime: &Runtime,
-    materials: Materials,
+    asked: &DistributedOptions,
+    site: &ClusterSession,
+    runtime: &ApiRuntime,
+    materials: JobInputs,
     namespace: &str,
 ) -> anyhow::Result<Job> {
-    let (site, deed) = (site.clone(), asked.deed.clone());
-    let namespace: Option<Name> = namespace.parse().ok();
+    let (site, deed) = (site.clone(), asked.action.clone());
+    let namespace: Option<ResourceName> = namespace.parse().ok();
     let making = async move {
-        site.preflight(matches!(deed, Deed::Join(_))).await?;
+        site.preflight(matches!(deed, DistributedAction::AttachJob(_))).await?;
         match deed {
-            Deed::Join(name) => site.join(&name.to_string(), &materials).await.map(Some),
-            Deed::Make(spec) => site.make(&Spec { namespace, ..spec }, &materials).await.map(Some),
-            Deed::Print(_) | Deed::Start(_) => Ok(None),
+            DistributedAction::AttachJob(name) => {
+                site.open_existing(&name.to_string(), &materials).await.map(Some)
+            }
+            DistributedAction::CreateJob(spec) => {
+                site.create(&LoadJobSpec { namespace, ..spec }, &materials).await.map(Some)
+            }
+            DistributedAction::PrintManifest(_) | DistributedAction::SpawnProcesses(_) => Ok(None),
         }
     };
     // To its end, which is near: a Job that was made and nobody knows of would stay.
     let made = runtime.call(making, || true)??.context("there is no Job to be made")?;
-    tell(&format!("{} pods of the Job {} are to run", made.pods, made.name));
+    print_status(&format!("{} pods of the Job {} are to run", made.pods, made.name));
     Ok(made)
 }
 
 /// Takes the Job away at the end, unless it is to stay.
-fn ended(runtime: &Runtime, site: &Site, job: &Job, goes: bool) -> Ended {
+fn delete_on_drop(runtime: &ApiRuntime, site: &ClusterSession, job: &Job, goes: bool) -> CleanupGuard {
     let (runtime, site, job) = (runtime.clone(), site.clone(), job.clone());
     if !goes {
-        return Ended(Vec::new());
+        return CleanupGuard(Vec::new());
     }
-    Ended(vec![Box::new(move || {
+    CleanupGuard(vec![Box::new(move || {
         let name = job.name.clone();
         let clock = RunClock::start();
         let left = || clock.now() < nanos(DELETED);
         let deleted = runtime.call(async move { site.delete(&job).await }, left);
         if !matches!(deleted, Ok(Ok(()))) {
-            tell(&format!(
+            print_status(&format!(
                 "the Job {name} could not be deleted: its pods end by themselves; kubectl delete job {name}"
             ));
         }
@@ -224,30 +230,30 @@ fn ended(runtime: &Runtime, site: &Site, job: &Job, goes: bool) -> Ended {
 }
 
 /// Says how many pods run, when there are more.
-fn told(pods: usize) -> impl FnMut(usize) + Send {
+fn running_reporter(pods: usize) -> impl FnMut(usize) + Send {
     let mut known = 0;
     move |running| {
         if running > known {
             known = running;
-            tell(&format!("{running} of {pods} pods run"));
+            print_status(&format!("{running} of {pods} pods run"));
         }
     }
 }
 
 /// Says something to whoever waits.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn print_status(text: &str) {
     // Standard error may be closed; the run goes on.
     let _ = writeln!(stderr(), "seawall: {text}");
 }
 
 /// Processes of this machine. Their arguments are a file that is there for as long as they are.
-fn started(
+fn start_processes(
     many: u32,
-    asked: &Asked,
-    beside: &Beside<'_>,
-    files: &Files,
-) -> anyhow::Result<(Wire, More, Ended)> {
-    let materials = given::materials(std::env::args_os(), beside, files.kept(), asked)?;
+    asked: &DistributedOptions,
+    beside: &CommandContext<'_>,
+    files: &InputFiles,
+) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
+    let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
     let folder = tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot make a folder")?;
     let arguments = folder.path().join("arguments");
     let mut text = materials.arguments().to_owned();
@@ -262,13 +268,13 @@ fn started(
     let words = ["pod".as_ref(), "--arguments".as_ref(), arguments.as_os_str(), pods.as_ref()];
     let started = processes::start(program.as_os_str(), &words, many as usize);
     let (wire, processes) = started.context("cannot start processes")?;
-    let hand = wire.hand.clone();
+    let hand = wire.commands.clone();
     let ended = move || {
-        hand.end();
+        hand.kill_all();
         drop(folder);
     };
     let more = move |many: usize, _: &mut dyn FnMut() -> bool| {
-        processes.more(many.saturating_sub(processes.size())).context("cannot start processes")
+        processes.start_more(many.saturating_sub(processes.pod_count())).context("cannot start processes")
     };
-    Ok((wire, Box::new(more), Ended(vec![Box::new(ended)])))
+    Ok((wire, Box::new(more), CleanupGuard(vec![Box::new(ended)])))
 }

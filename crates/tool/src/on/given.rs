@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::CommandFactory as _;
-use seawall_fleet::materials::{Materials, STDIN};
-use seawall_load::files::Kept;
+use seawall_fleet::materials::{JobInputs, STDIN};
+use seawall_load::files::CapturedInputs;
 
-use super::argv::{self, Anew};
-use super::asked::{Asked, Beside, Command, STDOUT, Written};
+use super::argv::{self, FlagOverrides};
+use super::asked::{CommandContext, DistributedOptions, LoadCommand, RecordDestination, STDOUT};
 use crate::{Cli, flags};
 
 /// The materials of a command that was typed so, asks for this and has read these files.
@@ -18,33 +18,33 @@ use crate::{Cli, flags};
 /// All that cannot be given.
 pub(crate) fn materials(
     typed: impl IntoIterator<Item = OsString>,
-    beside: &Beside<'_>,
-    kept: Kept,
-    asked: &Asked,
-) -> anyhow::Result<Materials> {
+    beside: &CommandContext<'_>,
+    kept: CapturedInputs,
+    asked: &DistributedOptions,
+) -> anyhow::Result<JobInputs> {
     let kept = piped(kept, beside.targets);
     // Standard output is a pod's log, in which nothing may stand but what it tells: records in lines of their own.
-    let output = match asked.written {
-        Written::Nowhere => Some("none"),
-        Written::Here => Some(STDOUT),
-        Written::InPods => None,
+    let output = match asked.records {
+        RecordDestination::Discard => Some("none"),
+        RecordDestination::Local => Some(STDOUT),
+        RecordDestination::InPods => None,
     };
-    let output = output.filter(|_| beside.command == Command::Attack);
-    let anew = Anew { targets: kept.stdin.is_some().then_some(STDIN), output };
+    let output = output.filter(|_| beside.command == LoadCommand::Attack);
+    let anew = FlagOverrides { targets: kept.stdin.is_some().then_some(STDIN), output };
     let mut definition = Cli::command();
     definition.build();
-    let arguments = argv::of_pods(flags::normalise(typed), beside.command, &definition, anew)?;
+    let arguments = argv::pod_command_line(flags::normalise(typed), beside.command, &definition, anew)?;
     let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
     given(&arguments, kept, &working_dir, &asked.volumes())
 }
 
 fn given(
     arguments: &[String],
-    kept: Kept,
+    kept: CapturedInputs,
     working_dir: &Path,
     volumes: &[&str],
-) -> anyhow::Result<Materials> {
-    match Materials::new(arguments, kept, working_dir, volumes) {
+) -> anyhow::Result<JobInputs> {
+    match JobInputs::new(arguments, kept, working_dir, volumes) {
         Ok(materials) => Ok(materials),
         Err(unfit) => {
             let unfit: Vec<_> = unfit.iter().map(ToString::to_string).collect();
@@ -54,7 +54,7 @@ fn given(
 }
 
 /// Targets of a pipe that has a name, as the shell's `<(...)` makes them, are those of standard input to pods.
-fn piped(mut kept: Kept, targets: &str) -> Kept {
+fn piped(mut kept: CapturedInputs, targets: &str) -> CapturedInputs {
     let is_pipe = targets.starts_with("/dev/") || targets.starts_with("/proc/");
     let place = kept.files.iter().position(|named| named.path == Path::new(targets));
     if let Some(place) = place.filter(|_| is_pipe && kept.stdin.is_none()) {
@@ -65,21 +65,21 @@ fn piped(mut kept: Kept, targets: &str) -> Kept {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::files::Named;
+    use seawall_load::files::CapturedFile;
 
     use super::*;
     use crate::on::args::WhenPodFails;
-    use crate::on::asked::Deed;
+    use crate::on::asked::DistributedAction;
 
-    fn of(typed: &str, beside: &Beside<'_>, kept: Kept) -> Result<String, String> {
+    fn of(typed: &str, beside: &CommandContext<'_>, kept: CapturedInputs) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);
-        let asked = Asked {
+        let asked = DistributedOptions {
             context: None,
             namespace: None,
-            deed: Deed::Start(1),
+            action: DistributedAction::SpawnProcesses(1),
             most_pods: None,
             when_pod_fails: WhenPodFails::GoOn,
-            written: Written::Nowhere,
+            records: RecordDestination::Discard,
             keep: false,
         };
         let materials = materials(typed, beside, kept, &asked).map_err(|error| error.to_string())?;
@@ -87,33 +87,37 @@ mod tests {
         Ok(String::from_utf8(arguments.to_vec()).unwrap())
     }
 
-    fn attack(targets: &str) -> Beside<'_> {
-        Beside { command: Command::Attack, targets, output: None }
+    fn attack(targets: &str) -> CommandContext<'_> {
+        CommandContext { command: LoadCommand::Attack, targets, output: None }
     }
 
     #[test]
     fn targets_of_a_pipe_are_a_file_of_pods() {
         let bytes = || b"GET http://a/\n".to_vec();
         let expected = r#"["attack","--targets=/run/seawall/stdin","--output=none","--rate=1"]"#;
-        let stdin = Kept { stdin: Some(bytes()), ..Kept::default() };
+        let stdin = CapturedInputs { stdin: Some(bytes()), ..CapturedInputs::default() };
         assert_eq!(of("seawall attack -rate=1 --on kubernetes", &attack("stdin"), stdin).unwrap(), expected);
         let path = "/dev/fd/63";
-        let named = Kept { files: vec![Named { path: path.into(), bytes: bytes() }], stdin: None };
+        let named =
+            CapturedInputs { files: vec![CapturedFile { path: path.into(), bytes: bytes() }], stdin: None };
         assert_eq!(of("seawall attack -targets /dev/fd/63 -rate=1", &attack(path), named).unwrap(), expected);
     }
 
     #[test]
     fn a_body_that_cannot_be_mounted_is_refused() {
-        let kept = Kept { files: vec![Named { path: "/dev/fd/63".into(), bytes: Vec::new() }], stdin: None };
+        let kept = CapturedInputs {
+            files: vec![CapturedFile { path: "/dev/fd/63".into(), bytes: Vec::new() }],
+            stdin: None,
+        };
         let told = of("seawall attack -body /dev/fd/63 -targets t", &attack("t"), kept).unwrap_err();
         assert!(told.contains("/dev/fd/63 cannot be given to pods: nothing is mounted there"), "{told}");
     }
 
     #[test]
     fn a_search_writes_no_records() {
-        let beside = Beside { command: Command::Find, targets: "stdin", output: None };
+        let beside = CommandContext { command: LoadCommand::Find, targets: "stdin", output: None };
         assert_eq!(
-            of("seawall find http://a/ --on kubernetes", &beside, Kept::default()).unwrap(),
+            of("seawall find http://a/ --on kubernetes", &beside, CapturedInputs::default()).unwrap(),
             r#"["find","http://a/"]"#
         );
     }

@@ -15,26 +15,26 @@ use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Method, Request, StatusCode};
 
 /// What lets one in: 128 bits that nobody can guess.
-pub(super) struct Token(String);
+pub(super) struct PageToken(String);
 
-impl Token {
+impl PageToken {
     /// A new one.
     ///
     /// # Errors
     /// The system gives no randomness.
-    pub(super) fn drawn() -> anyhow::Result<Self> {
+    pub(super) fn generate() -> anyhow::Result<Self> {
         let mut bits = [0; 16];
         rand::fill(&mut bits).map_err(|_| anyhow!("--page: the system gives no randomness"))?;
         Ok(Self(format!("{:032x}", u128::from_be_bytes(bits))))
     }
 
     /// Compared in a time that does not tell how much of it was right.
-    fn is(&self, offered: &str) -> bool {
+    fn matches(&self, offered: &str) -> bool {
         constant_time::verify_slices_are_equal(self.0.as_bytes(), offered.as_bytes()).is_ok()
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for PageToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
@@ -42,7 +42,7 @@ impl fmt::Debug for Token {
 
 /// What may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PageRoute {
     /// The page.
     Page,
     /// What changes on it.
@@ -53,7 +53,7 @@ pub(super) enum Way {
     Control,
 }
 
-impl Way {
+impl PageRoute {
     /// By path, which is all that is public.
     fn of(path: &str) -> Option<Self> {
         Some(match path {
@@ -73,21 +73,21 @@ impl Way {
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PageRefusal {
     /// It is for another host, another page sent it, or it has not the token.
-    Stranger,
+    Unauthorized,
     /// There is no such thing.
-    Unknown,
+    NotFound,
     /// Not by this method; by that one.
     Method(&'static str),
 }
 
-impl Refusal {
+impl PageRefusal {
     /// As HTTP has it.
     pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::Stranger => StatusCode::FORBIDDEN,
-            Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Unauthorized => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
         }
     }
@@ -95,16 +95,16 @@ impl Refusal {
 
 /// Decides for one address and one token.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct PageAuth {
     address: SocketAddr,
-    token: Token,
+    token: PageToken,
 }
 
 /// Browsers leave it out.
 const USUAL_PORT: u16 = 80;
 
-impl Door {
-    pub(super) fn new(address: SocketAddr, token: Token) -> Self {
+impl PageAuth {
+    pub(super) fn new(address: SocketAddr, token: PageToken) -> Self {
         Self { address, token }
     }
 
@@ -114,20 +114,20 @@ impl Door {
     }
 
     /// Which way a request goes.
-    pub(super) fn way<B>(&self, request: &Request<B>) -> Result<Way, Refusal> {
-        let host = self.host(request).ok_or(Refusal::Stranger)?;
+    pub(super) fn authorize<B>(&self, request: &Request<B>) -> Result<PageRoute, PageRefusal> {
+        let host = self.host(request).ok_or(PageRefusal::Unauthorized)?;
         let uri = request.uri();
         let mut pairs = uri.query().unwrap_or_default().split('&');
         let offered = pairs.find_map(|pair| pair.strip_prefix("token="));
-        if !offered.is_some_and(|offered| self.token.is(offered)) {
-            return Err(Refusal::Stranger);
+        if !offered.is_some_and(|offered| self.token.matches(offered)) {
+            return Err(PageRefusal::Unauthorized);
         }
-        let way = Way::of(uri.path()).ok_or(Refusal::Unknown)?;
-        if is_foreign(request.headers(), host, way) {
-            return Err(Refusal::Stranger);
+        let way = PageRoute::of(uri.path()).ok_or(PageRefusal::NotFound)?;
+        if is_cross_origin(request.headers(), host, way) {
+            return Err(PageRefusal::Unauthorized);
         }
         if request.method() != way.method() {
-            return Err(Refusal::Method(if way == Way::Control { "POST" } else { "GET" }));
+            return Err(PageRefusal::Method(if way == PageRoute::Control { "POST" } else { "GET" }));
         }
         Ok(way)
     }
@@ -161,12 +161,12 @@ impl Door {
 
 /// Whether a page of another place sent it, by what browsers say of their own (Fetch Standard, "Origin header"; Fetch Metadata
 /// Request Headers). Following a link to the page is none: whoever has it may.
-fn is_foreign(headers: &HeaderMap, host: &str, way: Way) -> bool {
+fn is_cross_origin(headers: &HeaderMap, host: &str, way: PageRoute) -> bool {
     let ours = format!("http://{host}");
     let elsewhere = headers.get_all(ORIGIN).iter().any(|origin| origin != ours.as_str());
     let is = |name: &str, wanted: &str| headers.get(name).is_some_and(|value| value == wanted);
     let sent = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
-    elsewhere || (sent && !(way == Way::Page && is("sec-fetch-mode", "navigate")))
+    elsewhere || (sent && !(way == PageRoute::Page && is("sec-fetch-mode", "navigate")))
 }
 
 #[cfg(test)]
@@ -175,25 +175,25 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-    fn door(address: &str) -> Door {
-        Door::new(address.parse().unwrap(), Token(TOKEN.to_owned()))
+    fn door(address: &str) -> PageAuth {
+        PageAuth::new(address.parse().unwrap(), PageToken(TOKEN.to_owned()))
     }
 
-    fn asked(address: &str, line: &str, headers: &[(&str, &str)]) -> Result<Way, Refusal> {
+    fn asked(address: &str, line: &str, headers: &[(&str, &str)]) -> Result<PageRoute, PageRefusal> {
         let (method, target) = line.split_once(' ').unwrap();
         let target = target.replace("TOKEN", TOKEN);
         let request = Request::builder().method(method).uri(target);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        door(address).way(&request.body(()).unwrap())
+        door(address).authorize(&request.body(()).unwrap())
     }
 
-    fn here(line: &str, headers: &[(&str, &str)]) -> Result<Way, Refusal> {
+    fn here(line: &str, headers: &[(&str, &str)]) -> Result<PageRoute, PageRefusal> {
         asked("127.0.0.1:4000", line, &[&[("host", "127.0.0.1:4000")], headers].concat())
     }
 
     #[test]
     fn tokens_are_drawn_anew_and_are_not_shown() {
-        let (one, other) = (Token::drawn().unwrap(), Token::drawn().unwrap());
+        let (one, other) = (PageToken::generate().unwrap(), PageToken::generate().unwrap());
         assert_eq!((one.0.len(), other.0.len()), (32, 32));
         assert_ne!(one.0, other.0);
         assert_eq!(format!("{one:?}"), "Token");
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn whoever_has_the_link_is_let_in() {
-        assert_eq!(here("GET /?token=TOKEN", &[]), Ok(Way::Page));
-        assert_eq!(here("GET /events?token=TOKEN", &[]), Ok(Way::Events));
-        assert_eq!(here("GET /report.html?a=b&token=TOKEN", &[]), Ok(Way::Report));
-        assert_eq!(here("POST /control?token=TOKEN", &[]), Ok(Way::Control));
+        assert_eq!(here("GET /?token=TOKEN", &[]), Ok(PageRoute::Page));
+        assert_eq!(here("GET /events?token=TOKEN", &[]), Ok(PageRoute::Events));
+        assert_eq!(here("GET /report.html?a=b&token=TOKEN", &[]), Ok(PageRoute::Report));
+        assert_eq!(here("POST /control?token=TOKEN", &[]), Ok(PageRoute::Control));
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         ] {
             assert_eq!(
                 here(line, &[("referer", "http://127.0.0.1:4000/")]),
-                Err(Refusal::Stranger),
+                Err(PageRefusal::Unauthorized),
                 "{line}"
             );
         }
@@ -242,7 +242,7 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1"),
             ("127.0.0.1:80", "localhost:80"),
         ] {
-            assert_eq!(with(address, host), Ok(Way::Page), "{host} at {address}");
+            assert_eq!(with(address, host), Ok(PageRoute::Page), "{host} at {address}");
         }
         for host in [
             "evil.example",
@@ -258,19 +258,19 @@ mod tests {
             "2130706433:4000",
             "",
         ] {
-            assert_eq!(with("127.0.0.1:4000", host), Err(Refusal::Stranger), "{host}");
+            assert_eq!(with("127.0.0.1:4000", host), Err(PageRefusal::Unauthorized), "{host}");
         }
-        assert_eq!(with("127.0.0.9:4000", "localhost:4000"), Err(Refusal::Stranger));
+        assert_eq!(with("127.0.0.9:4000", "localhost:4000"), Err(PageRefusal::Unauthorized));
         let line = "GET /?token=TOKEN";
-        assert_eq!(asked("127.0.0.1:4000", line, &[]), Err(Refusal::Stranger));
-        assert_eq!(here(line, &[("host", "evil.example")]), Err(Refusal::Stranger));
-        assert_eq!(here("GET http://evil.example/?token=TOKEN", &[]), Err(Refusal::Stranger));
+        assert_eq!(asked("127.0.0.1:4000", line, &[]), Err(PageRefusal::Unauthorized));
+        assert_eq!(here(line, &[("host", "evil.example")]), Err(PageRefusal::Unauthorized));
+        assert_eq!(here("GET http://evil.example/?token=TOKEN", &[]), Err(PageRefusal::Unauthorized));
     }
 
     #[test]
     fn what_a_page_of_another_place_sends_is_refused_even_with_the_token() {
         let line = "POST /control?token=TOKEN";
-        assert_eq!(here(line, &[("origin", "http://127.0.0.1:4000")]), Ok(Way::Control));
+        assert_eq!(here(line, &[("origin", "http://127.0.0.1:4000")]), Ok(PageRoute::Control));
         for origin in [
             "http://evil.example",
             "null",
@@ -280,26 +280,26 @@ mod tests {
             "http://localhost:4000",
             "",
         ] {
-            assert_eq!(here(line, &[("origin", origin)]), Err(Refusal::Stranger), "{origin}");
+            assert_eq!(here(line, &[("origin", origin)]), Err(PageRefusal::Unauthorized), "{origin}");
         }
         let ours = ("origin", "http://127.0.0.1:4000");
-        assert_eq!(here(line, &[ours, ("origin", "http://evil.example")]), Err(Refusal::Stranger));
-        assert_eq!(here(line, &[ours, ("sec-fetch-site", "cross-site")]), Err(Refusal::Stranger));
-        assert_eq!(here(line, &[ours, ("sec-fetch-site", "same-origin")]), Ok(Way::Control));
+        assert_eq!(here(line, &[ours, ("origin", "http://evil.example")]), Err(PageRefusal::Unauthorized));
+        assert_eq!(here(line, &[ours, ("sec-fetch-site", "cross-site")]), Err(PageRefusal::Unauthorized));
+        assert_eq!(here(line, &[ours, ("sec-fetch-site", "same-origin")]), Ok(PageRoute::Control));
         let framed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
-        assert_eq!(here("GET /events?token=TOKEN", &framed), Err(Refusal::Stranger));
+        assert_eq!(here("GET /events?token=TOKEN", &framed), Err(PageRefusal::Unauthorized));
         let followed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
-        assert_eq!(here("GET /?token=TOKEN", &followed), Ok(Way::Page));
-        assert_eq!(here("GET /report.html?token=TOKEN", &followed), Err(Refusal::Stranger));
+        assert_eq!(here("GET /?token=TOKEN", &followed), Ok(PageRoute::Page));
+        assert_eq!(here("GET /report.html?token=TOKEN", &followed), Err(PageRefusal::Unauthorized));
     }
 
     #[test]
     fn only_a_post_steers_and_only_a_get_reads() {
         for method in ["GET", "HEAD", "PUT", "OPTIONS"] {
             let line = format!("{method} /control?token=TOKEN");
-            assert_eq!(here(&line, &[]), Err(Refusal::Method("POST")), "{method}");
+            assert_eq!(here(&line, &[]), Err(PageRefusal::Method("POST")), "{method}");
         }
-        assert_eq!(here("POST /?token=TOKEN", &[]), Err(Refusal::Method("GET")));
-        assert_eq!(here("GET /nothing?token=TOKEN", &[]), Err(Refusal::Unknown));
+        assert_eq!(here("POST /?token=TOKEN", &[]), Err(PageRefusal::Method("GET")));
+        assert_eq!(here("GET /nothing?token=TOKEN", &[]), Err(PageRefusal::NotFound));
     }
 }

@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::server::Life;
+use super::server::PageDeadline;
 
 /// Places for so many.
-pub(super) struct Places {
+pub(super) struct PageConnectionLimit {
     most: usize,
     state: RefCell<State>,
 }
@@ -20,45 +20,45 @@ struct State {
     taken: usize,
     numbers: u64,
     /// Of those that have not shown the link, in the order in which they came.
-    strangers: VecDeque<(u64, Life)>,
+    untrusted: VecDeque<(u64, PageDeadline)>,
 }
 
 /// A place, until it is dropped.
-pub(super) struct Place {
-    places: Rc<Places>,
+pub(super) struct PageConnectionPermit {
+    places: Rc<PageConnectionLimit>,
     number: u64,
 }
 
-impl Places {
+impl PageConnectionLimit {
     pub(super) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, state: RefCell::default() })
     }
 
     /// A place for a connection with this life; none where all are kept. The stranger who makes way is gone once its task has run.
-    pub(super) fn take(self: &Rc<Self>, life: &Life) -> Option<Place> {
+    pub(super) fn acquire(self: &Rc<Self>, life: &PageDeadline) -> Option<PageConnectionPermit> {
         let mut state = self.state.borrow_mut();
         if state.taken >= self.most {
-            let (_, oldest) = state.strangers.pop_front()?;
+            let (_, oldest) = state.untrusted.pop_front()?;
             oldest.end();
         }
         state.taken += 1;
         state.numbers += 1;
         let number = state.numbers;
-        state.strangers.push_back((number, life.clone()));
-        Some(Place { places: Rc::clone(self), number })
+        state.untrusted.push_back((number, life.clone()));
+        Some(PageConnectionPermit { places: Rc::clone(self), number })
     }
 }
 
-impl Place {
+impl PageConnectionPermit {
     /// Keeps it: the link was shown.
-    pub(super) fn keep(&self) {
-        self.places.state.borrow_mut().strangers.retain(|(number, _)| *number != self.number);
+    pub(super) fn mark_trusted(&self) {
+        self.places.state.borrow_mut().untrusted.retain(|(number, _)| *number != self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for PageConnectionPermit {
     fn drop(&mut self) {
-        self.keep();
+        self.mark_trusted();
         self.places.state.borrow_mut().taken -= 1;
     }
 }
@@ -69,17 +69,17 @@ mod tests {
 
     #[test]
     fn strangers_make_way_in_the_order_in_which_they_came_and_those_who_were_let_in_do_not() {
-        let places = Places::new(2);
-        let lives = [(); 4].map(|()| Life::begin());
-        let first = places.take(&lives[0]).unwrap();
-        let second = places.take(&lives[1]).unwrap();
-        first.keep();
-        let third = places.take(&lives[2]).unwrap();
-        assert_eq!(lives.each_ref().map(Life::is_over), [false, true, false, false]);
+        let places = PageConnectionLimit::new(2);
+        let lives = [(); 4].map(|()| PageDeadline::start());
+        let first = places.acquire(&lives[0]).unwrap();
+        let second = places.acquire(&lives[1]).unwrap();
+        first.mark_trusted();
+        let third = places.acquire(&lives[2]).unwrap();
+        assert_eq!(lives.each_ref().map(PageDeadline::is_expired), [false, true, false, false]);
         drop(second);
-        third.keep();
-        assert!(places.take(&lives[3]).is_none(), "both are kept");
+        third.mark_trusted();
+        assert!(places.acquire(&lives[3]).is_none(), "both are kept");
         drop(first);
-        assert!(places.take(&lives[3]).is_some());
+        assert!(places.acquire(&lives[3]).is_some());
     }
 }

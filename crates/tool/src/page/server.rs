@@ -25,10 +25,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Content;
-use super::door::{Door, Refusal, Way};
+use super::PageContent;
+use super::door::{PageAuth, PageRefusal, PageRoute};
 use super::events::{event, stream};
-use super::places::{Place, Places};
+use super::places::{PageConnectionLimit, PageConnectionPermit};
 
 /// Pages open at once; one more is told so.
 const PAGES: usize = 8;
@@ -55,9 +55,9 @@ const BEAT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves until the feed has ended and no open page is left, or the grace is over.
-pub(super) async fn run<C: Content>(
+pub(super) async fn run<C: PageContent>(
     listener: TcpListener,
-    door: Door,
+    door: PageAuth,
     content: C,
     mut feed: Receiver<C::News>,
 ) {
@@ -69,21 +69,21 @@ pub(super) async fn run<C: Content>(
     });
     spawn_local(accept(listener, Rc::clone(&server)));
     while let Some(news) = feed.recv().await {
-        server.content.borrow_mut().take(news);
+        server.content.borrow_mut().update(news);
         server.news.send_replace(());
     }
     // All places free: nobody has a page open.
     let _ = timeout(GRACE, server.pages.acquire_many(PAGES as u32)).await;
 }
 
-async fn accept<C: Content>(listener: TcpListener, server: Rc<Server<C>>) {
-    let places = Places::new(CONNECTIONS);
+async fn accept<C: PageContent>(listener: TcpListener, server: Rc<Server<C>>) {
+    let places = PageConnectionLimit::new(CONNECTIONS);
     loop {
         match listener.accept().await {
             // Without a place for it, it is closed.
             Ok((stream, _)) => {
-                let life = Life::begin();
-                if let Some(place) = places.take(&life) {
+                let life = PageDeadline::start();
+                if let Some(place) = places.acquire(&life) {
                     spawn_local(connection(stream, Rc::clone(&server), life, place));
                     // Who made way goes before the next one comes.
                     yield_now().await;
@@ -96,7 +96,12 @@ async fn accept<C: Content>(listener: TcpListener, server: Rc<Server<C>>) {
 }
 
 /// One request and its answer.
-async fn connection<C: Content>(stream: TcpStream, server: Rc<Server<C>>, life: Life, place: Place) {
+async fn connection<C: PageContent>(
+    stream: TcpStream,
+    server: Rc<Server<C>>,
+    life: PageDeadline,
+    place: PageConnectionPermit,
+) {
     let place = Rc::new(place);
     let mut end = life.0.subscribe();
     let service = service_fn(move |request| {
@@ -108,16 +113,16 @@ async fn connection<C: Content>(stream: TcpStream, server: Rc<Server<C>>, life: 
     tokio::select! {
         // Whoever breaks the protocol or goes away is their own affair.
         _ = http.serve_connection(TokioIo::new(stream), service) => {}
-        () = over(&mut end) => {}
+        () = wait_until_expired(&mut end) => {}
     }
 }
 
 /// Until when a connection lives.
 #[derive(Debug, Clone)]
-pub(super) struct Life(watch::Sender<Instant>);
+pub(super) struct PageDeadline(watch::Sender<Instant>);
 
-impl Life {
-    pub(super) fn begin() -> Self {
+impl PageDeadline {
+    pub(super) fn start() -> Self {
         Self(watch::Sender::new(Instant::now() + LIFE))
     }
 
@@ -126,7 +131,7 @@ impl Life {
     }
 
     #[cfg(test)]
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_expired(&self) -> bool {
         *self.0.borrow() <= Instant::now()
     }
 
@@ -136,7 +141,7 @@ impl Life {
 }
 
 /// Waits for the end of a life that may be renewed meanwhile.
-async fn over(end: &mut watch::Receiver<Instant>) {
+async fn wait_until_expired(end: &mut watch::Receiver<Instant>) {
     loop {
         let at = *end.borrow_and_update();
         if at <= Instant::now() {
@@ -146,48 +151,56 @@ async fn over(end: &mut watch::Receiver<Instant>) {
     }
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type PageResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 struct Server<C> {
-    door: Door,
+    door: PageAuth,
     content: RefCell<C>,
     /// Says that the content has changed.
     news: watch::Sender<()>,
     pages: Arc<Semaphore>,
 }
 
-impl<C: Content> Server<C> {
-    async fn answer(self: Rc<Self>, request: Request<Incoming>, life: Life, place: &Place) -> Answer {
-        let way = self.door.way(&request);
+impl<C: PageContent> Server<C> {
+    async fn answer(
+        self: Rc<Self>,
+        request: Request<Incoming>,
+        life: PageDeadline,
+        place: &PageConnectionPermit,
+    ) -> PageResponse {
+        let way = self.door.authorize(&request);
         if way.is_ok() {
-            place.keep();
+            place.mark_trusted();
         }
         match way {
             Err(refusal) => refused(refusal),
-            Ok(Way::Page) => whole("text/html; charset=utf-8", self.content.borrow().page()),
-            Ok(Way::Report) => self.report(),
-            Ok(Way::Events) => self.events(life),
-            Ok(Way::Control) => self.control(request).await,
+            Ok(PageRoute::Page) => full_response("text/html; charset=utf-8", self.content.borrow().page()),
+            Ok(PageRoute::Report) => self.report(),
+            Ok(PageRoute::Events) => self.events(life),
+            Ok(PageRoute::Control) => self.control(request).await,
         }
     }
 
-    fn report(&self) -> Answer {
+    fn report(&self) -> PageResponse {
         let report = match self.content.borrow().report() {
             Ok(None) => {
-                return said(StatusCode::CONFLICT, "nothing was measured yet: expected a second of it");
+                return text_response(
+                    StatusCode::CONFLICT,
+                    "nothing was measured yet: expected a second of it",
+                );
             }
             report => report.map(Option::unwrap_or_default),
         };
-        let mut answer = whole("text/html; charset=utf-8", report);
+        let mut answer = full_response("text/html; charset=utf-8", report);
         let name = HeaderValue::from_static("attachment; filename=\"seawall-report.html\"");
         answer.headers_mut().insert(CONTENT_DISPOSITION, name);
         answer
     }
 
-    fn events(self: Rc<Self>, life: Life) -> Answer {
+    fn events(self: Rc<Self>, life: PageDeadline) -> PageResponse {
         let Ok(place) = Arc::clone(&self.pages).try_acquire_owned() else {
             let text = format!("there are {PAGES} open pages already: expected one to be closed");
-            return said(StatusCode::SERVICE_UNAVAILABLE, &text);
+            return text_response(StatusCode::SERVICE_UNAVAILABLE, &text);
         };
         let (sender, events) = stream();
         spawn_local(async move {
@@ -198,7 +211,7 @@ impl<C: Content> Server<C> {
     }
 
     /// Tells one page what is new until it is closed.
-    async fn tell(&self, sender: &Sender<Bytes>, life: &Life) {
+    async fn tell(&self, sender: &Sender<Bytes>, life: &PageDeadline) {
         let mut news = self.news.subscribe();
         loop {
             let (told, is_final) = (self.content.borrow().event(), self.content.borrow().is_final());
@@ -219,44 +232,49 @@ impl<C: Content> Server<C> {
         }
     }
 
-    async fn control(&self, request: Request<Incoming>) -> Answer {
+    async fn control(&self, request: Request<Incoming>) -> PageResponse {
         let Ok(body) = Limited::new(request.into_body(), LONGEST_LINE).collect().await else {
             let text = format!("error: a line too long: expected {LONGEST_LINE} bytes at most");
-            return said(StatusCode::PAYLOAD_TOO_LARGE, &text);
+            return text_response(StatusCode::PAYLOAD_TOO_LARGE, &text);
         };
-        let told = self.content.borrow().obey(&String::from_utf8_lossy(&body.to_bytes()));
+        let told = self.content.borrow().run_command(&String::from_utf8_lossy(&body.to_bytes()));
         // Every open page shows what one of them did.
         self.news.send_replace(());
-        said(if told.starts_with("ok ") { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &told)
+        text_response(
+            if told.starts_with("ok ") { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY },
+            &told,
+        )
     }
 }
 
-fn refused(refusal: Refusal) -> Answer {
+fn refused(refusal: PageRefusal) -> PageResponse {
     let text = match refusal {
-        Refusal::Stranger => "this page is for whoever has its link: see the line that begins with \"page:\"",
-        Refusal::Unknown => "there are /, /events, /report.html and /control",
-        Refusal::Method(_) => "not by this method",
+        PageRefusal::Unauthorized => {
+            "this page is for whoever has its link: see the line that begins with \"page:\""
+        }
+        PageRefusal::NotFound => "there are /, /events, /report.html and /control",
+        PageRefusal::Method(_) => "not by this method",
     };
-    let mut answer = said(refusal.status(), text);
-    if let Refusal::Method(method) = refusal {
+    let mut answer = text_response(refusal.status(), text);
+    if let PageRefusal::Method(method) = refusal {
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(method));
     }
     answer
 }
 
 /// A line of text.
-fn said(status: StatusCode, text: &str) -> Answer {
+fn text_response(status: StatusCode, text: &str) -> PageResponse {
     answer(status, "text/plain; charset=utf-8", Full::from(format!("{text}\n")).boxed_unsync())
 }
 
-fn whole(kind: &'static str, text: anyhow::Result<String>) -> Answer {
+fn full_response(kind: &'static str, text: anyhow::Result<String>) -> PageResponse {
     match text {
         Ok(text) => answer(StatusCode::OK, kind, Full::from(text).boxed_unsync()),
-        Err(error) => said(StatusCode::INTERNAL_SERVER_ERROR, &format!("error: {error:#}")),
+        Err(error) => text_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("error: {error:#}")),
     }
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+fn answer(status: StatusCode, kind: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> PageResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();

@@ -12,8 +12,8 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::report::chart::{Charts, Line, Panel, Points, Stroke, of_run};
-use crate::report::input::Input;
+use crate::report::chart::{ChartLine, Charts, Panel, Points, Stroke, run_colour};
+use crate::report::input::InputSource;
 use crate::report::scale::Scale;
 use crate::report::svg;
 
@@ -31,7 +31,7 @@ struct Curve {
 /// One object of a file.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Said {
+enum CurveDocument {
     Search { cliff: Option<Limit>, trials: Vec<Trial>, closed: Option<IgnoredAny> },
     Attack(Summary),
 }
@@ -124,17 +124,17 @@ pub(super) fn is_curve(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// A file that is of neither kind, or holds no trial.
-pub(super) fn render(title: &str, inputs: Vec<Input>) -> anyhow::Result<String> {
+pub(super) fn render(title: &str, inputs: Vec<InputSource>) -> anyhow::Result<String> {
     let curves = inputs.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(svg::draw(title, &charts(&curves)))
 }
 
-fn read(Input { name, reader }: Input) -> anyhow::Result<(String, Curve)> {
+fn read(InputSource { name, reader }: InputSource) -> anyhow::Result<(String, Curve)> {
     let text = limited(reader).with_context(|| format!("cannot read {name}"))?;
     let mut curve = Curve::default();
     for said in serde_json::Deserializer::from_str(&text).into_iter() {
         let said = said.with_context(|| format!("{name} holds neither a search nor summaries of attacks"))?;
-        let is_of_rates = !matches!(said, Said::Search { closed: Some(_), .. });
+        let is_of_rates = !matches!(said, CurveDocument::Search { closed: Some(_), .. });
         ensure!(
             is_of_rates,
             "{name} is of a search for a number of clients (--closed), which offered no rates"
@@ -149,13 +149,13 @@ fn read(Input { name, reader }: Input) -> anyhow::Result<(String, Curve)> {
 }
 
 impl Curve {
-    fn add(&mut self, said: Said) {
+    fn add(&mut self, said: CurveDocument) {
         match said {
-            Said::Search { cliff, trials, .. } => {
+            CurveDocument::Search { cliff, trials, .. } => {
                 self.cliff = self.cliff.or(cliff.and_then(|cliff| cliff.upper));
                 self.trials.extend(trials);
             }
-            Said::Attack(summary) => self.trials.push(summary.into()),
+            CurveDocument::Attack(summary) => self.trials.push(summary.into()),
         }
     }
 }
@@ -191,10 +191,10 @@ fn charts(curves: &[(String, Curve)]) -> Charts {
     Charts { panels: panels.into_iter().flatten().collect(), left_out: Vec::new() }
 }
 
-fn lines(curves: &[(String, Curve)], of: fn(&Trial) -> Option<f64>) -> Vec<Line> {
-    let line = |(at, (name, curve)): (usize, &(String, Curve))| Line {
+fn lines(curves: &[(String, Curve)], of: fn(&Trial) -> Option<f64>) -> Vec<ChartLine> {
+    let line = |(at, (name, curve)): (usize, &(String, Curve))| ChartLine {
         name: name.clone(),
-        colour: of_run(at),
+        colour: run_colour(at),
         stroke: Stroke::Solid,
         points: points(&curve.trials, of),
     };
@@ -215,8 +215,11 @@ fn points(trials: &[Trial], of: fn(&Trial) -> Option<f64>) -> Points {
 mod tests {
     use super::*;
 
-    fn input(name: &str, text: &str) -> Input {
-        Input { name: name.to_owned(), reader: Box::new(std::io::Cursor::new(text.to_owned().into_bytes())) }
+    fn input(name: &str, text: &str) -> InputSource {
+        InputSource {
+            name: name.to_owned(),
+            reader: Box::new(std::io::Cursor::new(text.to_owned().into_bytes())),
+        }
     }
 
     /// As `find` writes it; of it what counts here.

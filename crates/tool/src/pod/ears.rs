@@ -1,7 +1,7 @@
 //! What a pod hears: orders on standard input, silence, and signals.
 //!
 //! Three threads that wait: one for lines, which answers pings by itself and at once, also while a load goes on; one for silence; one for
-//! signals. Trials go to whoever carries them out, everything else to the [`Hand`]. An input that has ended is silence, too: whoever
+//! signals. Trials go to whoever carries them out, everything else to the [`TrialController`]. An input that has ended is silence, too: whoever
 //! gives orders may be back, but in a pod the input does not end when he goes.
 
 use std::io::{BufRead as _, Read as _, stdin};
@@ -12,13 +12,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_fleet::protocol::{Begin, Order, Pong, Told};
+use seawall_fleet::protocol::{BeginTrial, PodCommand, PodReport, Pong};
 use seawall_load::clock::RunClock;
 use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::hand::{End, Hand};
-use super::voice::Voice;
+use super::hand::{PodExitReason, TrialController};
+use super::voice::PodOutput;
 
 /// Longest line: an experiment that asks for everything takes a tenth of it.
 const LONGEST: u64 = 1 << 20;
@@ -27,35 +27,41 @@ const LONGEST: u64 = 1 << 20;
 const LAST_WORDS: Duration = Duration::from_millis(1500);
 
 /// Trials as they are ordered; none when the pod is to end.
-pub(super) struct Ears<W>(Receiver<Option<Begin<W>>>);
+pub(super) struct TrialReceiver<W>(Receiver<Option<BeginTrial<W>>>);
 
-impl<W: DeserializeOwned + Send + 'static> Ears<W> {
+impl<W: DeserializeOwned + Send + 'static> TrialReceiver<W> {
     /// Begins to listen, until the program ends.
     ///
     /// # Errors
     /// The system refuses threads.
-    pub(super) fn open(heartbeat: Duration, hand: &Arc<Hand>, voice: &Arc<Voice>) -> anyhow::Result<Self> {
+    pub(super) fn listen(
+        heartbeat: Duration,
+        hand: &Arc<TrialController>,
+        voice: &Arc<PodOutput>,
+    ) -> anyhow::Result<Self> {
         let ((orders, trials), (heard, sounds)) = (channel(), channel());
-        let ender = Ender { hand: Arc::clone(hand), orders: orders.clone() };
+        let ender = PodShutdown { hand: Arc::clone(hand), orders: orders.clone() };
         let mut signals =
             signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
         let on_signal = ender.clone();
         spawn("signals", move || {
             if let Some(signal) = signals.forever().next() {
-                on_signal.end(End::Signal(signal));
+                on_signal.end(PodExitReason::Signal(signal));
             }
         })?;
         spawn("silence", move || {
             wait_for_silence(&sounds, heartbeat);
-            ender.end(End::Silence);
+            ender.end(PodExitReason::HeartbeatLost);
         })?;
         let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
-        spawn("orders", move || Listener { orders, hand, voice, clock: RunClock::start() }.listen(&heard))?;
+        spawn("orders", move || {
+            CommandListener { orders, hand, voice, clock: RunClock::start() }.listen(&heard)
+        })?;
         Ok(Self(trials))
     }
 
     /// The next trial; none when the pod is to end.
-    pub(super) fn next(&self) -> Option<Begin<W>> {
+    pub(super) fn next(&self) -> Option<BeginTrial<W>> {
         self.0.recv().ok().flatten()
     }
 }
@@ -86,47 +92,47 @@ fn wait(time: Duration) {
 }
 
 /// Ends everything.
-struct Ender<W> {
-    hand: Arc<Hand>,
-    orders: Sender<Option<Begin<W>>>,
+struct PodShutdown<W> {
+    hand: Arc<TrialController>,
+    orders: Sender<Option<BeginTrial<W>>>,
 }
 
-impl<W> Clone for Ender<W> {
+impl<W> Clone for PodShutdown<W> {
     fn clone(&self) -> Self {
         Self { hand: Arc::clone(&self.hand), orders: self.orders.clone() }
     }
 }
 
-impl<W> Ender<W> {
+impl<W> PodShutdown<W> {
     /// Has the trial aborted and told of. A program that stands still does not hold the pod.
-    fn end(&self, why: End) {
+    fn end(&self, why: PodExitReason) {
         self.hand.end(why);
         // Whoever carries trials out may be gone, and the program with him.
         let _ = self.orders.send(None);
         wait(LAST_WORDS);
-        exit(i32::from(code(why)));
+        exit(i32::from(exit_code(why)));
     }
 }
 
 /// The exit code of a pod that ends so.
-pub(super) fn code(why: End) -> u8 {
+pub(super) fn exit_code(why: PodExitReason) -> u8 {
     match why {
-        End::Left => 0,
-        End::Silence => crate::exit::BAD_INPUT,
+        PodExitReason::Requested => 0,
+        PodExitReason::HeartbeatLost => crate::exit::BAD_INPUT,
         // The shell's convention for a program that a signal ended.
-        End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        PodExitReason::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
     }
 }
 
 /// Hears lines.
-struct Listener<W> {
-    orders: Sender<Option<Begin<W>>>,
-    hand: Arc<Hand>,
-    voice: Arc<Voice>,
+struct CommandListener<W> {
+    orders: Sender<Option<BeginTrial<W>>>,
+    hand: Arc<TrialController>,
+    voice: Arc<PodOutput>,
     clock: RunClock,
 }
 
-impl<W: DeserializeOwned> Listener<W> {
+impl<W: DeserializeOwned> CommandListener<W> {
     fn listen(&self, heard: &Sender<()>) {
         let mut input = stdin().lock();
         let mut line = Vec::new();
@@ -137,30 +143,30 @@ impl<W: DeserializeOwned> Listener<W> {
                 // Whoever waits for silence lives as long as the program.
                 Ok(_) => _ = heard.send(()),
             }
-            self.hear(&line);
+            self.handle_line(&line);
         }
     }
 
-    fn hear(&self, line: &[u8]) {
+    fn handle_line(&self, line: &[u8]) {
         match serde_json::from_slice(line) {
-            Ok(Order::Ping(ping)) => {
+            Ok(PodCommand::Ping(ping)) => {
                 let at = self.clock.unix_ns(self.clock.now());
-                self.voice.tell(&Told::<(), ()>::Pong(Pong { ping, at }));
+                self.voice.send(&PodReport::<(), ()>::Pong(Pong { ping, at }));
             }
-            Ok(Order::Begin(begin)) => {
-                self.hand.awaits();
+            Ok(PodCommand::Begin(begin)) => {
+                self.hand.expect_next();
                 // If nobody carries trials out any more, the program is about to end.
                 let _ = self.orders.send(Some(begin));
             }
-            Ok(Order::Steer(steer)) => self.hand.steer(steer),
-            Ok(Order::Stop) => self.hand.stop(),
-            Ok(Order::Leave) => {
-                self.hand.end(End::Left);
+            Ok(PodCommand::Steer(steer)) => self.hand.steer(steer),
+            Ok(PodCommand::Stop) => self.hand.stop(),
+            Ok(PodCommand::Leave) => {
+                self.hand.end(PodExitReason::Requested);
                 let _ = self.orders.send(None);
             }
             // An empty line is a sound, and no order.
             Err(_) if line.trim_ascii().is_empty() => {}
-            Err(error) => self.voice.failed(format!("an order that cannot be read: {error}")),
+            Err(error) => self.voice.send_failure(format!("an order that cannot be read: {error}")),
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use seawall_fleet::protocol::Steer;
+use seawall_fleet::protocol::ControlCommand;
 
 /// What a trial lets others do to it.
-pub(super) trait Grip: Send {
+pub(super) trait TrialHandle: Send {
     /// Steers it; answers with what is to be said of that, if anything is.
-    fn steer(&self, steer: &Steer) -> Option<String>;
+    fn steer(&self, steer: &ControlCommand) -> Option<String>;
 
     /// Ends it: waits for answers the first time, and not the second.
     fn stop(&self);
@@ -19,47 +19,47 @@ pub(super) trait Grip: Send {
 
 /// Why a pod ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PodExitReason {
     /// It was told to.
-    Left,
+    Requested,
     /// Nobody gives it orders any more.
-    Silence,
+    HeartbeatLost,
     /// By this signal.
     Signal(i32),
 }
 
 /// The one hand of a pod.
 #[derive(Default)]
-pub(super) struct Hand(Mutex<Held>);
+pub(super) struct TrialController(Mutex<ControllerState>);
 
 #[derive(Default)]
-struct Held {
-    grip: Option<Box<dyn Grip>>,
+struct ControllerState {
+    handle: Option<Box<dyn TrialHandle>>,
     /// Trials that were ordered and have not begun, and what was ordered of each meanwhile.
-    ahead: VecDeque<Vec<Touch>>,
+    queued: VecDeque<Vec<PendingCommand>>,
     /// What is to be said of the trial under way.
     doubts: Vec<String>,
-    end: Option<End>,
+    end: Option<PodExitReason>,
 }
 
-enum Touch {
-    Steer(Steer),
+enum PendingCommand {
+    Steer(ControlCommand),
     Stop,
 }
 
-impl Hand {
+impl TrialController {
     /// A trial was ordered.
-    pub(super) fn awaits(&self) {
-        self.held().ahead.push_back(Vec::new());
+    pub(super) fn expect_next(&self) {
+        self.lock().queued.push_back(Vec::new());
     }
 
     /// The next trial begins, in which what was ordered since it was is done first.
-    pub(super) fn takes(&self, grip: Box<dyn Grip>) {
-        let mut held = self.held();
-        held.grip = Some(grip);
+    pub(super) fn attach(&self, grip: Box<dyn TrialHandle>) {
+        let mut held = self.lock();
+        held.handle = Some(grip);
         held.doubts.clear();
-        for touch in held.ahead.pop_front().unwrap_or_default() {
-            held.touch(touch);
+        for touch in held.queued.pop_front().unwrap_or_default() {
+            held.apply(touch);
         }
         if held.end.is_some() {
             held.abort();
@@ -67,64 +67,64 @@ impl Hand {
     }
 
     /// The trial is over. To be said before anybody is told so: what is ordered then is of the next one.
-    pub(super) fn lets_go(&self) {
-        self.held().grip = None;
+    pub(super) fn detach(&self) {
+        self.lock().handle = None;
     }
 
     /// The next trial does not begin.
-    pub(super) fn skips(&self) {
-        self.held().ahead.pop_front();
+    pub(super) fn cancel_next(&self) {
+        self.lock().queued.pop_front();
     }
 
     /// Steers it.
-    pub(super) fn steer(&self, steer: Steer) {
-        self.held().touch(Touch::Steer(steer));
+    pub(super) fn steer(&self, steer: ControlCommand) {
+        self.lock().apply(PendingCommand::Steer(steer));
     }
 
     /// Ends the trial, and not the pod.
     pub(super) fn stop(&self) {
-        self.held().touch(Touch::Stop);
+        self.lock().apply(PendingCommand::Stop);
     }
 
     /// Ends everything; the first reason stays.
-    pub(super) fn end(&self, why: End) {
-        let mut held = self.held();
+    pub(super) fn end(&self, why: PodExitReason) {
+        let mut held = self.lock();
         held.end.get_or_insert(why);
         held.abort();
     }
 
     /// Why it ends, if it does.
-    pub(super) fn ended(&self) -> Option<End> {
-        self.held().end
+    pub(super) fn exit_reason(&self) -> Option<PodExitReason> {
+        self.lock().end
     }
 
     /// What is to be said of the trial since this was asked last.
-    pub(super) fn doubts(&self) -> Vec<String> {
-        std::mem::take(&mut self.held().doubts)
+    pub(super) fn take_doubts(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().doubts)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, ControllerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl ControllerState {
     /// What is ordered of no trial is nobody's.
-    fn touch(&mut self, touch: Touch) {
-        let Some(grip) = &self.grip else {
-            if let Some(ahead) = self.ahead.front_mut() {
+    fn apply(&mut self, touch: PendingCommand) {
+        let Some(grip) = &self.handle else {
+            if let Some(ahead) = self.queued.front_mut() {
                 ahead.push(touch);
             }
             return;
         };
         match touch {
-            Touch::Steer(steer) => self.doubts.extend(grip.steer(&steer)),
-            Touch::Stop => grip.stop(),
+            PendingCommand::Steer(steer) => self.doubts.extend(grip.steer(&steer)),
+            PendingCommand::Stop => grip.stop(),
         }
     }
 
     fn abort(&self) {
-        if let Some(grip) = &self.grip {
+        if let Some(grip) = &self.handle {
             grip.abort();
         }
     }
@@ -139,8 +139,8 @@ mod tests {
     /// Notes what is done to it.
     struct Noting(Arc<Mutex<Vec<String>>>);
 
-    impl Grip for Noting {
-        fn steer(&self, steer: &Steer) -> Option<String> {
+    impl TrialHandle for Noting {
+        fn steer(&self, steer: &ControlCommand) -> Option<String> {
             self.0.lock().unwrap().push(steer.line.clone());
             Some("late".into())
         }
@@ -154,54 +154,54 @@ mod tests {
         }
     }
 
-    fn steer(line: &str) -> Steer {
-        Steer { line: line.into(), from: 0 }
+    fn steer(line: &str) -> ControlCommand {
+        ControlCommand { line: line.into(), from: 0 }
     }
 
     #[test]
     fn what_is_ordered_while_a_trial_gets_ready_is_done_when_it_begins() {
-        let (hand, noted) = (Hand::default(), Arc::default());
+        let (hand, noted) = (TrialController::default(), Arc::default());
         hand.steer(steer("of nothing"));
-        hand.awaits();
+        hand.expect_next();
         hand.steer(steer("rate 5"));
         hand.stop();
-        hand.takes(Box::new(Noting(Arc::clone(&noted))));
+        hand.attach(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["rate 5", "stop"]);
-        assert_eq!((hand.doubts(), hand.doubts()), (vec!["late".to_owned()], vec![]));
-        hand.end(End::Silence);
-        hand.end(End::Left);
+        assert_eq!((hand.take_doubts(), hand.take_doubts()), (vec!["late".to_owned()], vec![]));
+        hand.end(PodExitReason::HeartbeatLost);
+        hand.end(PodExitReason::Requested);
         assert_eq!(
-            (noted.lock().unwrap().last().unwrap().as_str(), hand.ended()),
-            ("abort", Some(End::Silence))
+            (noted.lock().unwrap().last().unwrap().as_str(), hand.exit_reason()),
+            ("abort", Some(PodExitReason::HeartbeatLost))
         );
     }
 
     /// It ran until somebody stopped it again.
     #[test]
     fn an_end_that_is_ordered_of_the_next_trial_as_soon_as_the_last_is_over_is_kept_for_it() {
-        let (hand, noted) = (Hand::default(), Arc::default());
-        hand.awaits();
-        hand.takes(Box::new(Noting(Arc::default())));
-        hand.awaits();
-        hand.lets_go();
+        let (hand, noted) = (TrialController::default(), Arc::default());
+        hand.expect_next();
+        hand.attach(Box::new(Noting(Arc::default())));
+        hand.expect_next();
+        hand.detach();
         hand.stop();
-        hand.takes(Box::new(Noting(Arc::clone(&noted))));
+        hand.attach(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["stop"]);
-        hand.lets_go();
-        hand.awaits();
+        hand.detach();
+        hand.expect_next();
         hand.stop();
-        hand.skips();
-        hand.awaits();
-        hand.takes(Box::new(Noting(Arc::clone(&noted))));
+        hand.cancel_next();
+        hand.expect_next();
+        hand.attach(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["stop"], "what did not begin needs no end");
     }
 
     #[test]
     fn a_trial_that_begins_after_the_end_is_over_at_once() {
-        let (hand, noted) = (Hand::default(), Arc::default());
-        hand.awaits();
-        hand.end(End::Signal(15));
-        hand.takes(Box::new(Noting(Arc::clone(&noted))));
+        let (hand, noted) = (TrialController::default(), Arc::default());
+        hand.expect_next();
+        hand.end(PodExitReason::Signal(15));
+        hand.attach(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["abort"]);
     }
 }

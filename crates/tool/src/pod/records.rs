@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use seawall_fleet::protocol::{MOST_RECORDS, Told};
+use seawall_fleet::protocol::{MOST_RECORDS, PodReport};
 
-use super::voice::Voice;
+use super::voice::PodOutput;
 
 /// Bytes of records in a line: in base64 it is no longer than what container runtimes keep in one piece (16 KiB).
 const CHUNK: usize = 11 << 10;
@@ -19,13 +19,13 @@ const CHUNK: usize = 11 << 10;
 pub(super) fn output(
     name: &str,
     index: u64,
-    told: impl FnOnce() -> Lines,
+    told: impl FnOnce() -> RecordLineWriter,
 ) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
     Ok(match name {
         "none" => None,
         "stdout" | "-" => Some(Box::new(told())),
         file => {
-            let file = numbered(file, index);
+            let file = numbered_path(file, index);
             let created = File::create(&file).with_context(|| format!("cannot write {file}"))?;
             Some(Box::new(created))
         }
@@ -33,7 +33,7 @@ pub(super) fn output(
 }
 
 /// The pod's number before the extension, if there is one.
-fn numbered(file: &str, index: u64) -> String {
+fn numbered_path(file: &str, index: u64) -> String {
     let path = Path::new(file);
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
@@ -42,31 +42,31 @@ fn numbered(file: &str, index: u64) -> String {
 }
 
 /// Tells records in lines, up to a bound.
-pub(super) struct Lines {
+pub(super) struct RecordLineWriter {
     trial: u64,
-    voice: Arc<Voice>,
-    told: usize,
-    cut: Arc<AtomicBool>,
+    voice: Arc<PodOutput>,
+    sent_bytes: usize,
+    truncated: Arc<AtomicBool>,
 }
 
-impl Lines {
+impl RecordLineWriter {
     /// Of a trial; sets `cut` if there are more records than are told.
-    pub(super) fn new(trial: u64, voice: &Arc<Voice>, cut: &Arc<AtomicBool>) -> Self {
-        Self { trial, voice: Arc::clone(voice), told: 0, cut: Arc::clone(cut) }
+    pub(super) fn new(trial: u64, voice: &Arc<PodOutput>, cut: &Arc<AtomicBool>) -> Self {
+        Self { trial, voice: Arc::clone(voice), sent_bytes: 0, truncated: Arc::clone(cut) }
     }
 }
 
-impl Write for Lines {
+impl Write for RecordLineWriter {
     /// The engine writes whole records at once, and so whole ones are left out.
     fn write(&mut self, records: &[u8]) -> io::Result<usize> {
-        if self.told + records.len() > MOST_RECORDS || self.cut.load(Ordering::Relaxed) {
-            self.cut.store(true, Ordering::Relaxed);
+        if self.sent_bytes + records.len() > MOST_RECORDS || self.truncated.load(Ordering::Relaxed) {
+            self.truncated.store(true, Ordering::Relaxed);
             return Ok(records.len());
         }
-        self.told += records.len();
+        self.sent_bytes += records.len();
         for chunk in records.chunks(CHUNK) {
             let chunk = BASE64_STANDARD.encode(chunk);
-            self.voice.tell(&Told::<(), ()>::Records { trial: self.trial, chunk });
+            self.voice.send(&PodReport::<(), ()>::Records { trial: self.trial, chunk });
         }
         Ok(records.len())
     }
@@ -83,15 +83,18 @@ mod tests {
     #[test]
     fn a_file_of_results_has_its_pods_number_before_its_extension() {
         let named =
-            ["results.gob", "/a.b/results", "/out/.hidden", "a/b.tar.gz"].map(|name| numbered(name, 3));
+            ["results.gob", "/a.b/results", "/out/.hidden", "a/b.tar.gz"].map(|name| numbered_path(name, 3));
         assert_eq!(named, ["results-3.gob", "/a.b/results-3", "/out/.hidden-3", "a/b.tar-3.gz"]);
     }
 
     #[test]
     fn records_beyond_what_a_pod_may_tell_are_left_out_and_that_is_known() {
         let cut = Arc::default();
-        let mut lines = Lines { told: MOST_RECORDS - 3, ..Lines::new(1, &Arc::default(), &cut) };
+        let mut lines = RecordLineWriter {
+            sent_bytes: MOST_RECORDS - 3,
+            ..RecordLineWriter::new(1, &Arc::default(), &cut)
+        };
         assert_eq!(lines.write(&[0; 4]).unwrap(), 4);
-        assert_eq!((lines.told, cut.load(Ordering::Relaxed)), (MOST_RECORDS - 3, true));
+        assert_eq!((lines.sent_bytes, cut.load(Ordering::Relaxed)), (MOST_RECORDS - 3, true));
     }
 }

@@ -8,26 +8,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{bail, ensure};
-use seawall_fleet::protocol::{Begin, Steer, Told};
-use seawall_lab::ground::Ground as _;
-use seawall_lab::remote::search::{Blocks, Calibrated, Done, Offered, Tried, Work};
-use seawall_lab::remote::{Quota, most_in_flight};
-use seawall_lab::rig::{Part, Rig, Stop};
-use seawall_load::files::Files;
-use seawall_probe::System;
-use seawall_search::seen::{Block, SECOND};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
+use seawall_lab::ground::TargetDriver as _;
+use seawall_lab::remote::search::{
+    BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
+};
+use seawall_lab::remote::{QuotaWatch, most_in_flight};
+use seawall_lab::rig::{LoadPart, LocalDriver, StopSwitch};
+use seawall_load::files::InputFiles;
+use seawall_probe::LocalFiles;
+use seawall_search::seen::{BLOCKS_PER_SECOND, BlockCounts};
 
-use super::ears::Ears;
-use super::hand::{Grip, Hand};
-use super::voice::Voice;
-use super::{Place, ready, serve};
-use crate::find::{Args, ground, plan};
+use super::ears::TrialReceiver;
+use super::hand::{TrialController, TrialHandle};
+use super::voice::PodOutput;
+use super::{PodPosition, ready, serve};
+use crate::find::{FindArgs, ground, plan};
 
 /// Blocks that are told together: what ends an offer is looked at in as many.
 const TOGETHER: usize = 3;
 
 /// Gets ready, and carries out what is ordered until the end.
-pub(super) fn run(mut args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    mut args: FindArgs,
+    cpus: usize,
+    place: PodPosition,
+    voice: &Arc<PodOutput>,
+) -> anyhow::Result<ExitCode> {
     args.check()?;
     ensure!(args.compare.is_empty(), "--compare sends nothing, and pods have nothing to do with it");
     if args.closed {
@@ -38,98 +45,108 @@ pub(super) fn run(mut args: Args, cpus: usize, place: Place, voice: &Arc<Voice>)
         "-targets: on standard input a pod hears orders, and targets must be in a file"
     );
     (args.from, args.metrics, args.cgroup) = (None, None, Vec::new());
-    let (_, mut kit) = plan::plan(&args, cpus, &Files::default())?;
-    kit.travel.connections = kit.travel.connections.min(most_in_flight(&System).unwrap_or(usize::MAX));
-    let hand = Arc::new(Hand::default());
-    let ears = Ears::<Work>::open(place.heartbeat, &hand, voice)?;
-    let teller = Arc::new(Mutex::new(Teller::new(voice)));
+    let (_, mut kit) = plan::plan(&args, cpus, &InputFiles::default())?;
+    kit.travel.connections = kit.travel.connections.min(most_in_flight(&LocalFiles).unwrap_or(usize::MAX));
+    let hand = Arc::new(TrialController::default());
+    let ears = TrialReceiver::<SearchTask>::listen(place.heartbeat, &hand, voice)?;
+    let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));
     let observer = Arc::clone(&teller);
     let (rig, _) = ground::rig(kit)?;
-    let mut rig = rig.observed(Box::new(move |_, blocks| {
+    let mut rig = rig.with_observer(Box::new(move |_, blocks| {
         observer.lock().unwrap_or_else(PoisonError::into_inner).add(blocks, TOGETHER);
     }));
     rig.prepare().map_err(anyhow::Error::msg)?;
-    voice.tell(&Told::<(), ()>::Ready(ready(place, 0)));
+    voice.send(&PodReport::<(), ()>::Ready(ready(place, 0)));
     Ok(serve(&ears, place, (&hand, voice), |begin| {
         let enough = Arc::new(AtomicBool::new(false));
-        hand.takes(Box::new(Ending { enough: Arc::clone(&enough), stop: rig.stop() }));
-        let part = Part { start_at: begin.at, place: begin.slice, load: begin.trial, enough };
+        hand.attach(Box::new(FindHandle { enough: Arc::clone(&enough), stop: rig.stop() }));
+        let part = LoadPart { start_at: begin.at, place: begin.slice, load_number: begin.trial, enough };
         let result = carry_out(&mut rig, begin, &part, &teller);
-        hand.lets_go();
-        voice.tell(&Told::<(), Done>::Done { trial: begin.trial, result });
+        hand.detach();
+        voice.send(&PodReport::<(), SearchTaskResult>::Done { trial: begin.trial, result });
         Ok(())
     }))
 }
 
-fn carry_out(rig: &mut Rig, begin: &Begin<Work>, part: &Part, teller: &Mutex<Teller>) -> Done {
+fn carry_out(
+    rig: &mut LocalDriver,
+    begin: &BeginTrial<SearchTask>,
+    part: &LoadPart,
+    teller: &Mutex<BlockReporter>,
+) -> SearchTaskResult {
     let teller = || teller.lock().unwrap_or_else(PoisonError::into_inner);
     match &begin.work {
-        Work::Offer(offer) => {
+        SearchTask::Offer(offer) => {
             teller().begin(begin);
-            let (mut seen, total) = rig.carry_out_part(offer, part);
+            let (mut seen, total) = rig.run_trial_part(offer, part);
             // Those that were not told with others.
             teller().add(&std::mem::take(&mut seen.blocks), 1);
-            Done::Offer(Box::new(Offered::new(seen, total)))
+            SearchTaskResult::Offer(Box::new(TrialPartResult::new(seen, total)))
         }
-        Work::Experiment(experiment) => {
+        SearchTask::Experiment(experiment) => {
             teller().begin(begin);
-            Done::Experiment(Tried(rig.watch_part(experiment, part)))
+            SearchTaskResult::Experiment(ExperimentPartResult(rig.run_experiment_part(experiment, part)))
         }
-        Work::Calibrate => {
+        SearchTask::Calibrate => {
             let calibration = rig.calibrate();
-            Done::Calibrated(Calibrated::new(calibration, rig.most_clients()))
+            SearchTaskResult::Calibrated(CalibrationResult::new(calibration, rig.max_clients()))
         }
-        Work::HangUp => {
-            rig.hang_up();
-            Done::HungUp
+        SearchTask::HangUp => {
+            rig.close_connections();
+            SearchTaskResult::HungUp
         }
     }
 }
 
 /// Tells blocks as they are complete.
-struct Teller {
+struct BlockReporter {
     trial: u64,
     /// Blocks of it that were told.
-    told: usize,
-    quota: Quota<System>,
-    voice: Arc<Voice>,
+    sent_blocks: usize,
+    quota: QuotaWatch<LocalFiles>,
+    voice: Arc<PodOutput>,
 }
 
-impl Teller {
-    fn new(voice: &Arc<Voice>) -> Self {
-        let quota = Quota::watch(System, std::process::id());
-        Self { trial: 0, told: 0, quota, voice: Arc::clone(voice) }
+impl BlockReporter {
+    fn new(voice: &Arc<PodOutput>) -> Self {
+        let quota = QuotaWatch::watch(LocalFiles, std::process::id());
+        Self { trial: 0, sent_blocks: 0, quota, voice: Arc::clone(voice) }
     }
 
     /// A load begins when it is ordered to, or not at all: of one that comes too late that is said at its end.
-    fn begin(&mut self, begin: &Begin<Work>) {
-        (self.trial, self.told) = (begin.trial, 0);
+    fn begin(&mut self, begin: &BeginTrial<SearchTask>) {
+        (self.trial, self.sent_blocks) = (begin.trial, 0);
         // What it was stopped for before is not this load's.
-        let _ = self.quota.stopped();
-        self.voice.tell(&Told::<(), ()>::Begun { trial: begin.trial, at: begin.at });
+        let _ = self.quota.describe_throttling();
+        self.voice.send(&PodReport::<(), ()>::Begun { trial: begin.trial, at: begin.at });
     }
 
     /// All blocks so far, of which those are told that were not yet, if there are so many of them.
-    fn add(&mut self, blocks: &[Block], together: usize) {
-        let new = blocks.get(self.told..).unwrap_or_default();
+    fn add(&mut self, blocks: &[BlockCounts], together: usize) {
+        let new = blocks.get(self.sent_blocks..).unwrap_or_default();
         if new.len() < together {
             return;
         }
-        let is_another_second = self.told / SECOND != blocks.len() / SECOND;
-        let doubts = is_another_second.then(|| self.quota.stopped()).flatten().into_iter().collect();
-        self.told = blocks.len();
-        self.voice.tell(&Told::<_, ()>::Part { trial: self.trial, part: Blocks(new.to_vec()), doubts });
+        let is_another_second = self.sent_blocks / BLOCKS_PER_SECOND != blocks.len() / BLOCKS_PER_SECOND;
+        let doubts =
+            is_another_second.then(|| self.quota.describe_throttling()).flatten().into_iter().collect();
+        self.sent_blocks = blocks.len();
+        self.voice.send(&PodReport::<_, ()>::Part {
+            trial: self.trial,
+            part: BlockList(new.to_vec()),
+            doubts,
+        });
     }
 }
 
 /// The hand on an offer.
-struct Ending {
+struct FindHandle {
     enough: Arc<AtomicBool>,
-    stop: Stop,
+    stop: StopSwitch,
 }
 
-impl Grip for Ending {
-    fn steer(&self, steer: &Steer) -> Option<String> {
+impl TrialHandle for FindHandle {
+    fn steer(&self, steer: &ControlCommand) -> Option<String> {
         Some(format!("did not obey {:?}: the rate of an offer does not change", steer.line))
     }
 
@@ -139,6 +156,6 @@ impl Grip for Ending {
     }
 
     fn abort(&self) {
-        self.stop.now();
+        self.stop.stop();
     }
 }

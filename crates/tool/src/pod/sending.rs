@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_fleet::protocol::{Begin, LOG_BYTES_PER_SECOND, Steer, Told};
-use seawall_lab::carry::{Carriage, Step};
-use seawall_lab::remote::load::Part;
-use seawall_lab::remote::{Quota, most_in_flight};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, LOG_BYTES_PER_SECOND, PodReport};
+use seawall_lab::carry::{RunningTrial, TrialProgress};
+use seawall_lab::remote::load::LoadPartResult;
+use seawall_lab::remote::{QuotaWatch, most_in_flight};
 use seawall_lab::selfcheck;
 use seawall_load::clock::SECOND;
 use seawall_load::control::Control;
-use seawall_load::engine::{Load, Plan, Results, Session};
-use seawall_load::fault::Fault;
-use seawall_load::files::Files;
-use seawall_load::interval::{Brief, Interval};
-use seawall_load::schedule::{Arrivals, Slice};
-use seawall_probe::System;
+use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunPlan};
+use seawall_load::fault::RequestFault;
+use seawall_load::files::InputFiles;
+use seawall_load::interval::{CompactInterval, IntervalStats};
+use seawall_load::schedule::{ArrivalModel, ScheduleSlice};
+use seawall_probe::LocalFiles;
 
-use super::ears::Ears;
-use super::hand::{Grip, Hand};
-use super::records::{self, Lines};
+use super::ears::TrialReceiver;
+use super::hand::{TrialController, TrialHandle};
+use super::records::{self, RecordLineWriter};
 use super::share::share;
-use super::voice::Voice;
-use super::{Place, ready, serve};
-use crate::attack::helm::Command;
-use crate::attack::{Args, plan};
+use super::voice::PodOutput;
+use super::{PodPosition, ready, serve};
+use crate::attack::helm::ControlSocketCommand;
+use crate::attack::{AttackArgs, plan};
 
 /// Connections that are warm when an open loop begins: more show soon enough whether they are needed.
 const WARM: usize = 8;
@@ -46,39 +46,45 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const AROUND: usize = 256;
 
 /// Gets ready, and carries out what is ordered until the end.
-pub(super) fn run(args: Args, cpus: usize, place: Place, voice: &Arc<Voice>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    args: AttackArgs,
+    cpus: usize,
+    place: PodPosition,
+    voice: &Arc<PodOutput>,
+) -> anyhow::Result<ExitCode> {
     check(&args)?;
     let clients = whole(&args);
     let mut args = args;
     take_share(&mut args, (place.index % place.of, place.of));
-    let mut plan = plan::plan(&args, cpus, &Files::default(), 1)?;
-    let memory = most_in_flight(&System).unwrap_or(usize::MAX);
+    let mut plan = plan::plan(&args, cpus, &InputFiles::default(), 1)?;
+    let memory = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
     if args.concurrency.is_some_and(|clients| clients > memory as u64) {
         bail!(
             "{memory} clients fit into a pod's memory, and its share are more: more --pods, or more --memory"
         );
     }
-    plan.load.in_flight.most = plan.load.in_flight.most.min(memory);
-    plan.setup.travel.connections = plan.setup.travel.connections.min(memory);
+    plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
+    plan.setup.transport.connections = plan.setup.transport.connections.min(memory);
     let warm = warm(&plan, place.of);
-    let hand = Arc::new(Hand::default());
-    let ears = Ears::<()>::open(place.heartbeat, &hand, voice)?;
-    let room = plan::most_clients()?.max(plan.load.in_flight.most).min(memory);
+    let hand = Arc::new(TrialController::default());
+    let ears = TrialReceiver::<()>::listen(place.heartbeat, &hand, voice)?;
+    let room = plan::most_clients()?.max(plan.load.in_flight.limit).min(memory);
     let (setup, mut load) = plan.split();
     // For answers kept as evidence and for metrics of each target there is no room in what a pod tells.
-    (load.cadence, load.by_outcome, load.evidence) = (CADENCE, false, 0);
+    (load.interval, load.by_outcome, load.samples_per_outcome) = (CADENCE, false, 0);
     let threads = setup.threads;
-    let session = Session::open(setup)?;
+    let session = LoadSession::open(setup)?;
     let voice = Arc::clone(voice);
-    let mut sender = Sender { args, session, load, clients, room, threads, place, hand, voice };
+    let mut sender =
+        AttackWorker { args, session, load, clients, max_clients: room, threads, place, hand, voice };
     let connections = sender.session.warm(warm)?;
-    sender.voice.tell(&Told::<(), ()>::Ready(ready(place, connections)));
+    sender.voice.send(&PodReport::<(), ()>::Ready(ready(place, connections)));
     let (hand, voice) = (Arc::clone(&sender.hand), Arc::clone(&sender.voice));
     Ok(serve(&ears, place, (&hand, &voice), |begin| sender.carry_out(begin)))
 }
 
 /// What whoever gives orders decides.
-fn check(args: &Args) -> anyhow::Result<()> {
+fn check(args: &AttackArgs) -> anyhow::Result<()> {
     if !args.slice.is_whole() || args.start_at.is_some() {
         bail!("--slice and --start-at are what pods are told: the load is divided among them");
     }
@@ -89,77 +95,77 @@ fn check(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Clients or workers of the whole; none where there is no bound.
-fn whole(args: &Args) -> Option<u64> {
+fn whole(args: &AttackArgs) -> Option<u64> {
     args.concurrency.or((args.max_workers != u64::MAX).then_some(args.max_workers))
 }
 
-fn take_share(args: &mut Args, slice: (u64, u64)) {
+fn take_share(args: &mut AttackArgs, slice: (u64, u64)) {
     args.max_workers = share(args.max_workers, slice);
     args.concurrency = args.concurrency.map(|clients| share(clients, slice));
 }
 
 /// Connections to have before the first hit of one of so many slices: one for each client, else no more than are hits in a second.
-fn warm(plan: &Plan, of: u64) -> usize {
-    let most = plan.load.in_flight.most;
+fn warm(plan: &RunPlan, of: u64) -> usize {
+    let most = plan.load.in_flight.limit;
     match &plan.load.arrivals {
-        _ if !plan.setup.travel.keep_alive => 0,
-        Arrivals::Closed => most,
-        Arrivals::Open(schedule) => most.min(WARM).min((schedule.peak() / of as f64).ceil() as usize),
+        _ if !plan.setup.transport.keep_alive => 0,
+        ArrivalModel::Closed => most,
+        ArrivalModel::Open(schedule) => most.min(WARM).min((schedule.peak() / of as f64).ceil() as usize),
     }
 }
 
 /// What sends.
-struct Sender {
-    args: Args,
-    session: Session,
-    load: Load,
+struct AttackWorker {
+    args: AttackArgs,
+    session: LoadSession,
+    load: LoadSpec,
     /// Clients or workers of the whole.
     clients: Option<u64>,
     /// Most clients that this machine can have.
-    room: usize,
+    max_clients: usize,
     threads: usize,
-    place: Place,
-    hand: Arc<Hand>,
-    voice: Arc<Voice>,
+    place: PodPosition,
+    hand: Arc<TrialController>,
+    voice: Arc<PodOutput>,
 }
 
-impl Sender {
-    fn carry_out(&mut self, begin: &Begin<()>) -> anyhow::Result<()> {
+impl AttackWorker {
+    fn carry_out(&mut self, begin: &BeginTrial<()>) -> anyhow::Result<()> {
         let cut = Arc::default();
         let (load, results) = (self.load_of(begin)?, self.results(begin.trial, &cut)?);
-        let Self { session, hand, voice, room, threads, .. } = self;
+        let Self { session, hand, voice, max_clients: room, threads, .. } = self;
         let trial = session.trial(&load, results).context("the load cannot begin then")?;
-        let mut carriage = Carriage::new(trial, load.warm_up);
-        let grip = Steering { control: carriage.steer(), slice: begin.slice, room: *room };
-        hand.takes(Box::new(grip));
-        voice.tell(&Told::<(), ()>::Begun { trial: begin.trial, at: carriage.began_unix_ns() });
-        let mut teller = Teller::new(begin.trial, hand, voice);
+        let mut carriage = RunningTrial::new(trial, load.warm_up);
+        let grip = AttackHandle { control: carriage.control(), slice: begin.slice, max_clients: *room };
+        hand.attach(Box::new(grip));
+        voice.send(&PodReport::<(), ()>::Begun { trial: begin.trial, at: carriage.began_unix_ns() });
+        let mut teller = IntervalReporter::new(begin.trial, hand, voice);
         teller.watch(&mut carriage, *threads);
-        let mut result = Part::from(carriage.finish(None));
+        let mut result = LoadPartResult::from(carriage.finish(None));
         if cut.load(Ordering::Relaxed) {
             result.mistakes.push(TOO_MANY.into());
         }
-        hand.lets_go();
-        voice.tell(&Told::<(), Part>::Done { trial: begin.trial, result });
+        hand.detach();
+        voice.send(&PodReport::<(), LoadPartResult>::Done { trial: begin.trial, result });
         Ok(())
     }
 
     /// The load in this pod's share.
-    fn load_of(&self, begin: &Begin<()>) -> anyhow::Result<Load> {
+    fn load_of(&self, begin: &BeginTrial<()>) -> anyhow::Result<LoadSpec> {
         let (index, of) = begin.slice;
         let mut load = self.load.clone();
-        (load.slice, load.start_at) = (Slice::new(index, of)?, Some(begin.at));
+        (load.slice, load.start_at) = (ScheduleSlice::new(index, of)?, Some(begin.at));
         if let Some(clients) = self.clients {
             let share = usize::try_from(share(clients, begin.slice)).unwrap_or(usize::MAX);
-            load.in_flight.most = share.min(self.room);
+            load.in_flight.limit = share.min(self.max_clients);
         }
         Ok(load)
     }
 
-    fn results(&self, trial: u64, cut: &Arc<AtomicBool>) -> anyhow::Result<Option<Results>> {
-        let lines = || Lines::new(trial, &self.voice, cut);
+    fn results(&self, trial: u64, cut: &Arc<AtomicBool>) -> anyhow::Result<Option<ResultsOutput>> {
+        let lines = || RecordLineWriter::new(trial, &self.voice, cut);
         let output = records::output(&self.args.output, self.place.index, lines)?;
-        Ok(output.map(|output| plan::recorded(&self.args, output)))
+        Ok(output.map(|output| plan::results_to(&self.args, output)))
     }
 }
 
@@ -167,63 +173,63 @@ const TOO_MANY: &str = "there are more records than the 4 MiB that a pod tells: 
                         and -output in it, or do without: -output=none, and --intervals for all figures";
 
 /// Tells of a trial, second by second.
-struct Teller {
+struct IntervalReporter {
     trial: u64,
     /// What was not told yet, because there was no room for it.
-    pending: Option<Interval>,
+    pending: Option<IntervalStats>,
     doubts: Vec<String>,
     /// Failures of which an example was told: another second says nothing new.
-    known: [bool; Fault::KINDS],
-    quota: Quota<System>,
+    known: [bool; RequestFault::KINDS],
+    quota: QuotaWatch<LocalFiles>,
     /// Requests in flight for which there is memory.
-    memory: usize,
-    hand: Arc<Hand>,
-    voice: Arc<Voice>,
+    max_in_flight: usize,
+    hand: Arc<TrialController>,
+    voice: Arc<PodOutput>,
 }
 
-impl Teller {
-    fn new(trial: u64, hand: &Arc<Hand>, voice: &Arc<Voice>) -> Self {
-        let quota = Quota::watch(System, std::process::id());
-        let memory = most_in_flight(&System).unwrap_or(usize::MAX);
+impl IntervalReporter {
+    fn new(trial: u64, hand: &Arc<TrialController>, voice: &Arc<PodOutput>) -> Self {
+        let quota = QuotaWatch::watch(LocalFiles, std::process::id());
+        let max_in_flight = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
         let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
         Self {
             trial,
             pending: None,
             doubts: Vec::new(),
-            known: [false; Fault::KINDS],
+            known: [false; RequestFault::KINDS],
             quota,
-            memory,
+            max_in_flight,
             hand,
             voice,
         }
     }
 
     /// Until everything is told that is told in parts.
-    fn watch(&mut self, carriage: &mut Carriage<'_>, threads: usize) {
+    fn watch(&mut self, carriage: &mut RunningTrial<'_>, threads: usize) {
         loop {
             match carriage.wait(PATIENCE) {
-                Step::Interval => self.add(carriage.interval(), threads),
-                Step::Nothing => {}
-                Step::Over => break,
+                TrialProgress::Interval => self.add(carriage.interval(), threads),
+                TrialProgress::Pending => {}
+                TrialProgress::Finished => break,
             }
         }
         self.tell(usize::MAX);
     }
 
-    fn add(&mut self, interval: &Interval, threads: usize) {
+    fn add(&mut self, interval: &IntervalStats, threads: usize) {
         self.doubts.extend(selfcheck::of_stretch(interval, threads));
-        self.doubts.extend(self.quota.stopped());
-        if interval.stats.in_flight_peak >= self.memory as u64 {
-            let most = self.memory;
+        self.doubts.extend(self.quota.describe_throttling());
+        if interval.stats.in_flight_peak >= self.max_in_flight as u64 {
+            let most = self.max_in_flight;
             self.doubts.push(format!(
                 "{most} requests were in flight, as many as its memory holds: more waited (--memory)"
             ));
         }
-        self.doubts.extend(self.hand.doubts());
-        let mut pending = self.pending.take().unwrap_or(Interval {
+        self.doubts.extend(self.hand.take_doubts());
+        let mut pending = self.pending.take().unwrap_or(IntervalStats {
             from: interval.from,
             to: interval.from,
-            ..Interval::default()
+            ..IntervalStats::default()
         });
         let follows = pending.extend(interval);
         debug_assert!(follows.is_ok(), "intervals of one trial follow each other");
@@ -238,28 +244,30 @@ impl Teller {
         let of_doubts: usize = self.doubts.iter().map(|doubt| doubt.len() + 3).sum();
         let known = self.known.iter().zip(&mut pending.stats.examples);
         known.filter(|(known, _)| **known).for_each(|(_, example)| *example = None);
-        let Some(part) = Brief::within(&pending, bytes.saturating_sub(AROUND + of_doubts)) else {
+        let Some(part) =
+            CompactInterval::compacted_to_fit(&pending, bytes.saturating_sub(AROUND + of_doubts))
+        else {
             self.pending = Some(pending);
             return;
         };
         let told = self.known.iter_mut().zip(&pending.stats.examples);
         told.for_each(|(known, example)| *known |= example.is_some());
         let doubts = std::mem::take(&mut self.doubts);
-        self.voice.tell(&Told::<_, ()>::Part { trial: self.trial, part, doubts });
+        self.voice.send(&PodReport::<_, ()>::Part { trial: self.trial, part, doubts });
     }
 }
 
 /// The hand on a load.
-struct Steering {
+struct AttackHandle {
     control: Control,
     slice: (u64, u64),
     /// Most clients that this machine can have.
-    room: usize,
+    max_clients: usize,
 }
 
-impl Grip for Steering {
-    fn steer(&self, steer: &Steer) -> Option<String> {
-        let Steer { line, from } = steer;
+impl TrialHandle for AttackHandle {
+    fn steer(&self, steer: &ControlCommand) -> Option<String> {
+        let ControlCommand { line, from } = steer;
         let late = self.control.late_by(*from);
         let done = line.parse().and_then(|command| self.carry_out(command, *from));
         match done {
@@ -279,37 +287,37 @@ impl Grip for Steering {
     }
 }
 
-impl Steering {
+impl AttackHandle {
     /// What was done, if it matters when.
-    fn carry_out(&self, command: Command, from: u64) -> Result<Option<&'static str>, String> {
+    fn carry_out(&self, command: ControlSocketCommand, from: u64) -> Result<Option<&'static str>, String> {
         let control = &self.control;
         match command {
-            Command::Rate(rate) => {
+            ControlSocketCommand::Rate(rate) => {
                 let changed = control.set_rate_from(from, rate);
                 changed
                     .then_some(Some("changed its rate"))
                     .ok_or_else(|| "nothing is sent at a rate any more".into())
             }
-            Command::Pause => {
+            ControlSocketCommand::Pause => {
                 control.pause_from(from);
                 Ok(Some("paused"))
             }
-            Command::Resume => {
+            ControlSocketCommand::Resume => {
                 control.resume_from(from);
                 Ok(Some("went on"))
             }
-            Command::Concurrency(clients) => self.set_clients(clients),
-            Command::Stop => {
+            ControlSocketCommand::Concurrency(clients) => self.set_clients(clients),
+            ControlSocketCommand::Stop => {
                 self.stop();
                 Ok(None)
             }
-            Command::Status => Ok(None),
+            ControlSocketCommand::Status => Ok(None),
         }
     }
 
     fn set_clients(&self, whole: NonZero<usize>) -> Result<Option<&'static str>, String> {
         let clients = usize::try_from(share(whole.get() as u64, self.slice)).unwrap_or(usize::MAX);
-        let clients = NonZero::new(clients.min(self.room)).unwrap_or(NonZero::<usize>::MIN);
+        let clients = NonZero::new(clients.min(self.max_clients)).unwrap_or(NonZero::<usize>::MIN);
         let changed = self.control.set_concurrency(clients);
         changed.then_some(None).ok_or_else(|| "an open loop has no clients".into())
     }

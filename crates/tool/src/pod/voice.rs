@@ -2,16 +2,16 @@
 
 use std::io::{Write as _, stdout};
 
-use seawall_fleet::protocol::Told;
+use seawall_fleet::protocol::PodReport;
 use serde::Serialize;
 
 /// Writes lines, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Voice;
+pub(super) struct PodOutput;
 
-impl Voice {
+impl PodOutput {
     /// Tells something. That nobody hears it any more is no error of what is told: the silence of orders ends a pod.
-    pub(super) fn tell<P: Serialize, R: Serialize>(&self, told: &Told<P, R>) {
+    pub(super) fn send<P: Serialize, R: Serialize>(&self, told: &PodReport<P, R>) {
         let Ok(mut line) = serde_json::to_vec(told) else { return };
         line.push(b'\n');
         // The lock of standard output keeps lines apart.
@@ -20,7 +20,7 @@ impl Voice {
     }
 
     /// Tells that something cannot be done, and why.
-    pub(super) fn failed(&self, why: String) {
-        self.tell(&Told::<(), ()>::Failed(why));
+    pub(super) fn send_failure(&self, why: String) {
+        self.send(&PodReport::<(), ()>::Failed(why));
     }
 }

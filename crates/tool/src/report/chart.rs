@@ -6,14 +6,14 @@
 use serde::Serialize;
 
 use super::scale::Scale;
-use super::series::Series;
+use super::series::RunSeries;
 
 /// All charts of a report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Charts {
     pub(crate) panels: Vec<Panel>,
-    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<OmittedLine>,
 }
 
 /// One chart: its axes and its lines, of which it has at least one.
@@ -30,7 +30,7 @@ pub(crate) struct Panel {
     pub(crate) y: Scale,
     /// Where on `x` fewer than four answers remain, if that is on it, and what is written there.
     pub(crate) few: Option<(f64, &'static str)>,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ChartLine>,
 }
 
 /// Where, and how much; nothing where it is not known.
@@ -38,7 +38,7 @@ pub(crate) type Points = Vec<(f64, Option<f64>)>;
 
 /// One line of a chart.
 #[derive(Debug, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     /// Empty where it belongs to one that has a name and the same colour.
     pub(crate) name: String,
     /// One of [`COLOURS`].
@@ -62,7 +62,7 @@ pub(crate) enum Stroke {
 
 /// What there is no line of.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct LeftOut {
+pub(crate) struct OmittedLine {
     pub(crate) name: String,
     pub(crate) why: &'static str,
 }
@@ -71,7 +71,7 @@ pub(crate) struct LeftOut {
 pub(crate) const COLOURS: [&str; 10] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "plain"];
 
 /// The colour of a run beside others, in charts and tables.
-pub(crate) fn of_run(at: usize) -> &'static str {
+pub(crate) fn run_colour(at: usize) -> &'static str {
     const RUNS: usize = 8;
     COLOURS[at % RUNS]
 }
@@ -85,10 +85,10 @@ const NOT_SENT: &str = "No real send is known. Results do not hold it: attack --
                         results to see it here.";
 
 /// The charts of these runs: one run shows its quantiles and outcomes, several show one line each.
-pub(crate) fn charts(runs: &[Series]) -> Charts {
-    let drafts: Vec<Draft> = match runs {
-        [run] => alone(run).into(),
-        _ => beside(runs).into(),
+pub(crate) fn charts(runs: &[RunSeries]) -> Charts {
+    let drafts: Vec<PanelDraft> = match runs {
+        [run] => single_run(run).into(),
+        _ => several_runs(runs).into(),
     };
     let mut charts = Charts { panels: Vec::new(), left_out: Vec::new() };
     for draft in drafts {
@@ -98,23 +98,23 @@ pub(crate) fn charts(runs: &[Series]) -> Charts {
 }
 
 /// A chart before it is known which of its lines there are.
-struct Draft {
+struct PanelDraft {
     name: &'static str,
-    kind: Kind,
-    lines: Vec<Line>,
+    kind: PanelKind,
+    lines: Vec<ChartLine>,
     /// Why a line would be missing, in the order of the lines.
     why: Vec<&'static str>,
 }
 
 /// What a chart has for axes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PanelKind {
     /// Response times by the count of nines.
     Curve,
     Times,
     Lag,
     Rates,
-    Flying,
+    InFlight,
 }
 
 const FASTER: &str = "share of requests that were faster";
@@ -124,29 +124,30 @@ const FLYING: &str = "In flight over time";
 const LAG: &str = "Lag of the generator (sent minus due), 99 %";
 
 /// The charts of one run.
-fn alone(run: &Series) -> [Draft; 5] {
+fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
     use Stroke::{Dashed, Solid, Thin};
-    let line = |name: &str, colour, points| Line { name: name.to_owned(), colour, stroke: Solid, points };
+    let line =
+        |name: &str, colour, points| ChartLine { name: name.to_owned(), colour, stroke: Solid, points };
     let [not_due, not_sent] = if run.closed { [NOTHING_DUE; 2] } else { [NOT_DUE, NOT_SENT] };
     let service =
-        Line { stroke: Dashed, ..line("99 % from the real send", "plain", logged(run, &run.service)) };
+        ChartLine { stroke: Dashed, ..line("99 % from the real send", "plain", logged(run, &run.service)) };
     [
-        Draft::new(CURVE, Kind::Curve, NO_TIMES, vec![line("all requests", "c1", curve(run))]),
-        Draft::new(
+        PanelDraft::new(CURVE, PanelKind::Curve, NO_TIMES, vec![line("all requests", "c1", curve(run))]),
+        PanelDraft::new(
             "Response time over time",
-            Kind::Times,
+            PanelKind::Times,
             NO_TIMES,
             vec![
-                Line { stroke: Thin, ..line("largest", "c5", times(run, &run.max)) },
+                ChartLine { stroke: Thin, ..line("largest", "c5", times(run, &run.max)) },
                 line("99 %", "c2", times(run, &run.p99)),
                 line("90 %", "c6", times(run, &run.p90)),
                 line("median", "c1", times(run, &run.p50)),
             ],
         )
-        .and(service, NOT_SENT),
-        Draft::new(
+        .with_line(service, NOT_SENT),
+        PanelDraft::new(
             RATE,
-            Kind::Rates,
+            PanelKind::Rates,
             NOTHING_OVER_TIME,
             vec![
                 line("achieved", "c1", counts(run, &run.achieved)),
@@ -154,47 +155,50 @@ fn alone(run: &Series) -> [Draft; 5] {
                 line("errors", "bad", counts(run, &run.bad)),
             ],
         )
-        .and(Line { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered)) }, not_due),
-        Draft::new(
+        .with_line(
+            ChartLine { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered)) },
+            not_due,
+        ),
+        PanelDraft::new(
             FLYING,
-            Kind::Flying,
+            PanelKind::InFlight,
             NOTHING_OVER_TIME,
             vec![line("in flight", "c4", counts(run, &run.inflight))],
         ),
-        Draft::new(LAG, Kind::Lag, not_sent, vec![line("lag", "c7", logged(run, &run.lag))]),
+        PanelDraft::new(LAG, PanelKind::Lag, not_sent, vec![line("lag", "c7", logged(run, &run.lag))]),
     ]
 }
 
 /// The charts of several runs, in which each has a line.
-fn beside(runs: &[Series]) -> [Draft; 9] {
-    let draft = |name, kind, why, points: fn(&Series) -> Points| {
-        let line = |(at, run): (usize, &Series)| {
-            let (name, colour) = (run.name.clone(), of_run(at));
-            Line { name, colour, stroke: Stroke::Solid, points: points(run) }
+fn several_runs(runs: &[RunSeries]) -> [PanelDraft; 9] {
+    let draft = |name, kind, why, points: fn(&RunSeries) -> Points| {
+        let line = |(at, run): (usize, &RunSeries)| {
+            let (name, colour) = (run.name.clone(), run_colour(at));
+            ChartLine { name, colour, stroke: Stroke::Solid, points: points(run) }
         };
-        Draft::new(name, kind, why, runs.iter().enumerate().map(line).collect())
+        PanelDraft::new(name, kind, why, runs.iter().enumerate().map(line).collect())
     };
-    let rate = |name, points| draft(name, Kind::Rates, NOTHING_OVER_TIME, points);
+    let rate = |name, points| draft(name, PanelKind::Rates, NOTHING_OVER_TIME, points);
     [
-        draft(CURVE, Kind::Curve, NO_TIMES, curve),
-        draft("Median response time over time", Kind::Times, NO_TIMES, |run| times(run, &run.p50)),
-        draft("99 % response time over time", Kind::Times, NO_TIMES, |run| times(run, &run.p99)),
-        draft("Offered rate over time", Kind::Rates, NOT_DUE, |run| counts(run, &run.offered)),
+        draft(CURVE, PanelKind::Curve, NO_TIMES, curve),
+        draft("Median response time over time", PanelKind::Times, NO_TIMES, |run| times(run, &run.p50)),
+        draft("99 % response time over time", PanelKind::Times, NO_TIMES, |run| times(run, &run.p99)),
+        draft("Offered rate over time", PanelKind::Rates, NOT_DUE, |run| counts(run, &run.offered)),
         rate("Achieved rate over time", |run| counts(run, &run.achieved)),
         rate("Good answers over time", |run| counts(run, &run.good)),
         rate("Errors over time", |run| counts(run, &run.bad)),
-        draft(FLYING, Kind::Flying, NOTHING_OVER_TIME, |run| counts(run, &run.inflight)),
-        draft(LAG, Kind::Lag, NOT_SENT, |run| logged(run, &run.lag)),
+        draft(FLYING, PanelKind::InFlight, NOTHING_OVER_TIME, |run| counts(run, &run.inflight)),
+        draft(LAG, PanelKind::Lag, NOT_SENT, |run| logged(run, &run.lag)),
     ]
 }
 
-impl Draft {
-    fn new(name: &'static str, kind: Kind, why: &'static str, lines: Vec<Line>) -> Self {
+impl PanelDraft {
+    fn new(name: &'static str, kind: PanelKind, why: &'static str, lines: Vec<ChartLine>) -> Self {
         let why = vec![why; lines.len()];
         Self { name, kind, lines, why }
     }
 
-    fn and(mut self, line: Line, why: &'static str) -> Self {
+    fn with_line(mut self, line: ChartLine, why: &'static str) -> Self {
         self.lines.push(line);
         self.why.push(why);
         self
@@ -203,10 +207,10 @@ impl Draft {
 
 impl Charts {
     /// A line each for those who shared a run's load.
-    pub(crate) fn add_rates(&mut self, of: &[(String, Points)], runs: &[Series]) {
-        let lines = of.iter().enumerate().map(|(at, (name, points))| Line {
+    pub(crate) fn add_rates(&mut self, of: &[(String, Points)], runs: &[RunSeries]) {
+        let lines = of.iter().enumerate().map(|(at, (name, points))| ChartLine {
             name: name.clone(),
-            colour: of_run(at),
+            colour: run_colour(at),
             stroke: Stroke::Solid,
             points: points.clone(),
         });
@@ -214,38 +218,41 @@ impl Charts {
         // Behind the rate that is their sum; without it nothing was counted.
         let sum = self.panels.iter().position(|panel| panel.name == RATE);
         if let Some(at) = sum.filter(|_| !lines.is_empty()) {
-            self.panels.insert(at + 1, Panel::new("Achieved rate by pod", Kind::Rates, lines, runs));
+            self.panels.insert(at + 1, Panel::new("Achieved rate by pod", PanelKind::Rates, lines, runs));
         }
     }
 
     /// Keeps of a draft what there is to see, and says what there is not.
-    fn take(&mut self, draft: Draft, runs: &[Series]) {
-        let Draft { name, kind, lines, why } = draft;
+    fn take(&mut self, draft: PanelDraft, runs: &[RunSeries]) {
+        let PanelDraft { name, kind, lines, why } = draft;
         let (shown, empty): (Vec<_>, Vec<_>) =
             lines.into_iter().zip(why).partition(|(line, _)| line.is_seen(kind.is_of_times()));
         if shown.is_empty() {
-            let why = empty.first().map(|(_, why)| LeftOut { name: name.to_owned(), why });
+            let why = empty.first().map(|(_, why)| OmittedLine { name: name.to_owned(), why });
             self.left_out.extend(why);
             return;
         }
-        let without = |(line, why): (Line, _)| LeftOut { name: format!("{name}: {}", line.name), why };
+        let without =
+            |(line, why): (ChartLine, _)| OmittedLine { name: format!("{name}: {}", line.name), why };
         self.left_out.extend(empty.into_iter().map(without));
         self.panels.push(Panel::new(name, kind, shown.into_iter().map(|(line, _)| line).collect(), runs));
     }
 }
 
 impl Panel {
-    fn new(name: &'static str, kind: Kind, lines: Vec<Line>, runs: &[Series]) -> Self {
+    fn new(name: &'static str, kind: PanelKind, lines: Vec<ChartLine>, runs: &[RunSeries]) -> Self {
         let (unit, suffix) = kind.unit();
         let values = lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1));
         let y = if kind.is_of_times() { Scale::times(values) } else { Scale::counts(values) };
         let (x, below) = match kind {
-            Kind::Curve => (Scale::nines(last(runs, |run| run.curve.last().map(|at| at.0))), FASTER),
+            PanelKind::Curve => (Scale::nines(last(runs, |run| run.curve.last().map(|at| at.0))), FASTER),
             _ if runs.len() == 1 => (clock(runs), "time since the start"),
             _ => (clock(runs), "time since the start of each run"),
         };
         let few = match runs {
-            [run] if kind == Kind::Curve && x.share(run.few) < 1.0 => Some((run.few, "fewer than 4 answers")),
+            [run] if kind == PanelKind::Curve && x.share(run.few) < 1.0 => {
+                Some((run.few, "fewer than 4 answers"))
+            }
             _ => None,
         };
         Self { name, unit, suffix, below, few, x, y, lines }
@@ -253,15 +260,15 @@ impl Panel {
 }
 
 /// One axis for every chart over time, for a page shows the same part of all of them.
-fn clock(runs: &[Series]) -> Scale {
+fn clock(runs: &[RunSeries]) -> Scale {
     Scale::clock(last(runs, |run| run.t.last().copied()))
 }
 
-fn last(runs: &[Series], of: fn(&Series) -> Option<f64>) -> f64 {
+fn last(runs: &[RunSeries], of: fn(&RunSeries) -> Option<f64>) -> f64 {
     runs.iter().filter_map(of).fold(0.0, f64::max)
 }
 
-impl Kind {
+impl PanelKind {
     fn is_of_times(self) -> bool {
         matches!(self, Self::Curve | Self::Times | Self::Lag)
     }
@@ -272,32 +279,32 @@ impl Kind {
             Self::Curve | Self::Times => ("response time", ""),
             Self::Lag => ("lag", ""),
             Self::Rates => ("requests per second", " /s"),
-            Self::Flying => ("requests in flight", ""),
+            Self::InFlight => ("requests in flight", ""),
         }
     }
 }
 
-impl Line {
+impl ChartLine {
     /// Whether any point of it has a place on its axis: a logarithm has none for zero.
     fn is_seen(&self, is_of_times: bool) -> bool {
         self.points.iter().any(|(_, value)| value.is_some_and(|value| !is_of_times || value > 0.0))
     }
 }
 
-fn curve(run: &Series) -> Points {
+fn curve(run: &RunSeries) -> Points {
     run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect()
 }
 
-fn times(run: &Series, values: &[Option<i64>]) -> Points {
+fn times(run: &RunSeries, values: &[Option<i64>]) -> Points {
     run.t.iter().copied().zip(values.iter().map(|value| value.map(|ns| ns as f64))).collect()
 }
 
-fn counts(run: &Series, values: &[Option<f64>]) -> Points {
+fn counts(run: &RunSeries, values: &[Option<f64>]) -> Points {
     run.t.iter().copied().zip(values.iter().copied()).collect()
 }
 
 /// Logged once a second, whatever the width of the points: the line goes on over those without a value.
-fn logged(run: &Series, values: &[Option<i64>]) -> Points {
+fn logged(run: &RunSeries, values: &[Option<i64>]) -> Points {
     times(run, values).into_iter().filter(|(_, value)| value.is_some()).collect()
 }
 

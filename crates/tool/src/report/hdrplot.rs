@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use seawall_load::spread::Spread;
+use seawall_load::spread::Distribution;
 
 use crate::go::aligned;
 
 /// The whole report.
-pub(crate) fn render(values: &Spread) -> String {
+pub(crate) fn render(values: &Distribution) -> String {
     let mut rows = "Value(ms)\tPercentile\tTotalCount\t1/(1-Percentile)\n".to_owned();
     for q in QUANTILES {
         let value = values.quantile(q);

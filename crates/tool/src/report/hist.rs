@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 
-use seawall_load::spread::Spread;
+use seawall_load::spread::Distribution;
 
-use crate::go::{Duration, aligned};
+use crate::go::{GoDuration, aligned};
 
 /// Lower bounds; the last bucket is open.
 #[derive(Debug, Clone)]
-pub(crate) struct Buckets(Vec<Duration>);
+pub(crate) struct Buckets(Vec<GoDuration>);
 
 impl FromStr for Buckets {
     type Err = anyhow::Error;
@@ -21,10 +21,10 @@ impl FromStr for Buckets {
         let expected = "expected lower bounds in brackets, such as [0,1ms,10ms]";
         let inner = inner.with_context(|| format!("bad buckets {text:?}: {expected}"))?;
         let bounds = inner.split(',').map(|bound| bound.trim().parse());
-        let mut bounds = bounds.collect::<anyhow::Result<Vec<Duration>>>()?;
+        let mut bounds = bounds.collect::<anyhow::Result<Vec<GoDuration>>>()?;
         // Everything below the first bound needs a bucket too.
         if bounds.first().is_some_and(|first| first.0 > 0) {
-            bounds.insert(0, Duration(0));
+            bounds.insert(0, GoDuration(0));
         }
         Ok(Self(bounds))
     }
@@ -32,13 +32,13 @@ impl FromStr for Buckets {
 
 /// Counts per bucket.
 #[derive(Debug, Clone)]
-pub(crate) struct Histogram {
-    bounds: Vec<Duration>,
+pub(crate) struct BucketCounts {
+    bounds: Vec<GoDuration>,
     counts: Vec<u64>,
     total: u64,
 }
 
-impl Histogram {
+impl BucketCounts {
     /// Nothing counted yet.
     pub(crate) fn new(buckets: Buckets) -> Self {
         let counts = vec![0; buckets.0.len()];
@@ -51,7 +51,7 @@ impl Histogram {
     }
 
     /// Of a distribution, each value as large as quantiles say: at most 0.1 % above the true one.
-    pub(crate) fn of(buckets: Buckets, times: &Spread) -> Self {
+    pub(crate) fn of(buckets: Buckets, times: &Distribution) -> Self {
         let mut histogram = Self::new(buckets);
         for (most, count) in times.buckets() {
             histogram.add_many(i64::try_from(most).unwrap_or(i64::MAX), count);
@@ -60,7 +60,7 @@ impl Histogram {
     }
 
     fn add_many(&mut self, latency_ns: i64, count: u64) {
-        let fits = |bounds: &[Duration]| (bounds[0].0..bounds[1].0).contains(&latency_ns);
+        let fits = |bounds: &[GoDuration]| (bounds[0].0..bounds[1].0).contains(&latency_ns);
         let at = self.bounds.windows(2).position(fits).unwrap_or(self.bounds.len() - 1);
         self.counts[at] = self.counts[at].saturating_add(count);
         self.total = self.total.saturating_add(count);
@@ -71,7 +71,7 @@ impl Histogram {
         let mut rows = "Bucket\t\t#\t%\tHistogram\n".to_owned();
         for (at, count) in self.counts.iter().enumerate().filter(|_| self.total > 0) {
             let ratio = *count as f64 / self.total as f64;
-            let upper = self.bounds.get(at + 1).map_or_else(|| "+Inf".to_owned(), Duration::to_string);
+            let upper = self.bounds.get(at + 1).map_or_else(|| "+Inf".to_owned(), GoDuration::to_string);
             let bar = "#".repeat((ratio * 75.0) as usize);
             // Formatting into memory cannot fail.
             let _ = writeln!(rows, "[{},\t{upper}]\t{count}\t{:.2}%\t{bar}", self.bounds[at], ratio * 100.0);

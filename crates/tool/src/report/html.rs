@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::chart::{self, Charts};
-use super::pods::Table;
+use super::pods::PodTable;
 use super::runs::Runs;
-use super::series::Series;
+use super::series::RunSeries;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -30,12 +30,12 @@ pub(crate) const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inli
 /// What a report's page shows.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Data<'a> {
+pub(crate) struct ReportPageData<'a> {
     title: &'a str,
     subtitle: String,
     /// What the figures leave out, if anything.
     note: Option<&'a str>,
-    runs: &'a [Series],
+    runs: &'a [RunSeries],
     /// Of each run in tables.
     colours: Vec<&'static str>,
     charts: Charts,
@@ -44,7 +44,7 @@ pub(crate) struct Data<'a> {
     words: &'a [(&'a str, &'a str)],
     /// Of a load that pods have shared.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pods: Option<Table>,
+    pods: Option<PodTable>,
     /// Of a run that goes on: how it stands, and what can be done about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Value>,
@@ -55,31 +55,31 @@ pub(crate) fn render(
     title: &str,
     subtitle: String,
     note: Option<&str>,
-    runs: &[Series],
+    runs: &[RunSeries],
     words: &[(&str, &str)],
 ) -> anyhow::Result<String> {
-    page(title, &Data::of(title, subtitle, note, runs, words))
+    page(title, &ReportPageData::of(title, subtitle, note, runs, words))
 }
 
-impl<'a> Data<'a> {
+impl<'a> ReportPageData<'a> {
     /// Of runs, the first of which the others are compared with.
     pub(crate) fn of(
         title: &'a str,
         subtitle: String,
         note: Option<&'a str>,
-        runs: &'a [Series],
+        runs: &'a [RunSeries],
         words: &'a [(&'a str, &'a str)],
     ) -> Self {
         let first = runs.first().map(|first| first.figures.rates);
-        let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
+        let is_other = |run: &RunSeries| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
         let other_load = runs.iter().map(is_other).collect();
         let charts = chart::charts(runs);
-        let colours = (0..runs.len()).map(chart::of_run).collect();
+        let colours = (0..runs.len()).map(chart::run_colour).collect();
         Self { title, subtitle, note, runs, colours, charts, other_load, words, pods: None, live: None }
     }
 
     /// Of a load that these pods have shared.
-    pub(crate) fn pods(mut self, pods: Option<Table>) -> Self {
+    pub(crate) fn with_pods(mut self, pods: Option<PodTable>) -> Self {
         if let Some(pods) = &pods {
             self.charts.add_rates(&pods.rates, self.runs);
         }
@@ -87,7 +87,7 @@ impl<'a> Data<'a> {
     }
 
     /// Of a run that goes on, or was followed to its end.
-    pub(crate) fn live(self, live: Value) -> Self {
+    pub(crate) fn with_live(self, live: Value) -> Self {
         Self { live: Some(live), ..self }
     }
 }
@@ -103,17 +103,17 @@ pub(crate) fn search_page(title: &str, data: &impl Serialize) -> anyhow::Result<
 }
 
 /// The page of a run that goes on, for a server that has more to say.
-pub(crate) fn live_page(data: &Data<'_>) -> anyhow::Result<String> {
+pub(crate) fn live_page(data: &ReportPageData<'_>) -> anyhow::Result<String> {
     fill_in((LIVE_POLICY, LIVE_SCRIPT), data.title, data)
 }
 
 /// As it may stand in a script element, which ends at the first "</script" whatever it holds.
-pub(crate) fn for_script(data: &impl Serialize) -> anyhow::Result<String> {
+pub(crate) fn script_json(data: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string(data)?.replace('<', "\\u003c"))
 }
 
 fn fill_in((policy, live): (&str, &str), title: &str, data: &impl Serialize) -> anyhow::Result<String> {
-    let data = for_script(data)?;
+    let data = script_json(data)?;
     Ok(fill([
         ("{{policy}}", policy),
         ("{{title}}", &escaped(title)),

@@ -12,28 +12,28 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use seawall_load::record::Record;
-use seawall_load::results::{Merge, hdr};
+use seawall_load::results::{RecordMerge, hdr};
 
 use super::intervals;
 
 /// Something that results are added to.
-pub(crate) trait Sink: Send + 'static {
+pub(crate) trait RecordSink: Send + 'static {
     /// Adds one result of the input with this index.
     fn add(&mut self, source: usize, record: &Record);
 }
 
 /// Any number of inputs as one.
-pub(crate) type Inputs = Merge<Box<dyn BufRead + Send>>;
+pub(crate) type MergedInputs = RecordMerge<Box<dyn BufRead + Send>>;
 
 /// An opened input. It is opened once and read through one buffer: a pipe has nothing for whoever looks a second time.
-pub(crate) struct Input {
+pub(crate) struct InputSource {
     /// Its name for messages.
     pub(crate) name: String,
     /// All of it, what was looked at included.
     pub(crate) reader: Box<dyn BufRead + Send>,
 }
 
-impl Input {
+impl InputSource {
     /// `stdin` and `-` stand for standard input, as in vegeta.
     fn open(file: &str) -> anyhow::Result<Self> {
         if is_stdin(file) {
@@ -50,27 +50,27 @@ impl Input {
 }
 
 /// Opens files, or standard input if there are none.
-pub(crate) fn open(files: &[String]) -> anyhow::Result<Vec<Input>> {
+pub(crate) fn open(files: &[String]) -> anyhow::Result<Vec<InputSource>> {
     if files.is_empty() {
-        return Ok(vec![Input::open("stdin")?]);
+        return Ok(vec![InputSource::open("stdin")?]);
     }
-    files.iter().map(|file| Input::open(file)).collect()
+    files.iter().map(|file| InputSource::open(file)).collect()
 }
 
 /// Inputs by what they hold.
 #[derive(Default)]
-pub(crate) struct Sorted {
+pub(crate) struct ClassifiedInputs {
     /// Results, or nothing that is known.
-    pub(crate) results: Vec<Input>,
+    pub(crate) results: Vec<InputSource>,
     /// HDR logs.
-    pub(crate) logs: Vec<Input>,
+    pub(crate) logs: Vec<InputSource>,
     /// What `attack --intervals` writes.
-    pub(crate) intervals: Vec<Input>,
+    pub(crate) intervals: Vec<InputSource>,
 }
 
-impl Sorted {
+impl ClassifiedInputs {
     /// Looks at how each begins.
-    pub(crate) fn of(inputs: Vec<Input>) -> anyhow::Result<Self> {
+    pub(crate) fn of(inputs: Vec<InputSource>) -> anyhow::Result<Self> {
         let mut sorted = Self::default();
         for mut input in inputs {
             let head = input.head()?;
@@ -95,9 +95,9 @@ impl Sorted {
 
 /// Refuses anything else beside intervals: the same requests would be counted twice, or some in part.
 pub(crate) fn only_intervals(
-    intervals: &[Input],
-    results: &mut [Input],
-    logs: &[Input],
+    intervals: &[InputSource],
+    results: &mut [InputSource],
+    logs: &[InputSource],
 ) -> anyhow::Result<()> {
     let (other, held) = match (results, logs) {
         ([result, ..], _) => {
@@ -113,9 +113,9 @@ pub(crate) fn only_intervals(
 }
 
 /// Inputs that hold results, as one.
-pub(crate) fn merged(inputs: impl IntoIterator<Item = Input>) -> Inputs {
-    let mut merged = Merge::new();
-    for Input { name, reader } in inputs {
+pub(crate) fn merged(inputs: impl IntoIterator<Item = InputSource>) -> MergedInputs {
+    let mut merged = RecordMerge::new();
+    for InputSource { name, reader } in inputs {
         merged.add(&name, reader);
     }
     merged
@@ -136,15 +136,15 @@ fn buffered(input: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
 
 /// A reader at work.
 #[derive(Debug)]
-pub(crate) struct Reading<S> {
+pub(crate) struct InputReader<S> {
     sum: Arc<Mutex<S>>,
-    events: Receiver<Event>,
-    patient: bool,
+    events: Receiver<ReaderEvent>,
+    waits_for_end: bool,
 }
 
 /// What the waiting thread is told.
 #[derive(Debug)]
-enum Event {
+enum ReaderEvent {
     /// All inputs ended; what was wrong with them.
     Finished(Vec<String>),
     Interrupt,
@@ -152,7 +152,7 @@ enum Event {
 
 /// Why waiting ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum WakeReason {
     /// All has been read; what was wrong with the inputs.
     Finished(Vec<String>),
     /// The user wants to see what there is.
@@ -161,35 +161,35 @@ pub(crate) enum Wake {
     Tick,
 }
 
-impl<S: Sink> Reading<S> {
+impl<S: RecordSink> InputReader<S> {
     /// Starts reading. `patient`: the first Ctrl-C waits for the end of the input, because the program at the other end
     /// of the pipe got it too and still has answers to come.
-    pub(crate) fn start(inputs: Inputs, sum: S, patient: bool) -> io::Result<Self> {
+    pub(crate) fn start(inputs: MergedInputs, sum: S, patient: bool) -> io::Result<Self> {
         let (sender, events) = channel();
         let sum = Arc::new(Mutex::new(sum));
         forward_interrupts(sender.clone())?;
         let shared = Arc::clone(&sum);
         std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
-            let mut last_word = LastWord { sender, problems: vec!["the reader failed".to_owned()] };
+            let mut last_word = FinishGuard { sender, problems: vec!["the reader failed".to_owned()] };
             last_word.problems = read_all(inputs, &shared);
         })?;
-        Ok(Self { sum, events, patient })
+        Ok(Self { sum, events, waits_for_end: patient })
     }
 
     /// Waits for the end, for Ctrl-C, or for the interval if there is one.
-    pub(crate) fn wait(&mut self, every: Option<Duration>) -> Wake {
+    pub(crate) fn wait(&mut self, every: Option<Duration>) -> WakeReason {
         let event = match every {
             Some(interval) => self.events.recv_timeout(interval),
             None => self.events.recv().map_err(RecvTimeoutError::from),
         };
         match event {
-            Ok(Event::Finished(problems)) => Wake::Finished(problems),
-            Ok(Event::Interrupt) if self.patient => {
-                self.patient = false;
+            Ok(ReaderEvent::Finished(problems)) => WakeReason::Finished(problems),
+            Ok(ReaderEvent::Interrupt) if self.waits_for_end => {
+                self.waits_for_end = false;
                 self.wait(every)
             }
-            Ok(Event::Interrupt) | Err(RecvTimeoutError::Disconnected) => Wake::Interrupted,
-            Err(RecvTimeoutError::Timeout) => Wake::Tick,
+            Ok(ReaderEvent::Interrupt) | Err(RecvTimeoutError::Disconnected) => WakeReason::Interrupted,
+            Err(RecvTimeoutError::Timeout) => WakeReason::Tick,
         }
     }
 
@@ -199,7 +199,7 @@ impl<S: Sink> Reading<S> {
     }
 }
 
-fn read_all(mut inputs: Inputs, sum: &Mutex<impl Sink>) -> Vec<String> {
+fn read_all(mut inputs: MergedInputs, sum: &Mutex<impl RecordSink>) -> Vec<String> {
     while let Some((source, record)) = inputs.next_record() {
         sum.lock().unwrap_or_else(PoisonError::into_inner).add(source, record);
     }
@@ -207,24 +207,24 @@ fn read_all(mut inputs: Inputs, sum: &Mutex<impl Sink>) -> Vec<String> {
 }
 
 /// Tells the waiting thread that reading is over, even if it ended in a panic.
-struct LastWord {
-    sender: Sender<Event>,
+struct FinishGuard {
+    sender: Sender<ReaderEvent>,
     problems: Vec<String>,
 }
 
-impl Drop for LastWord {
+impl Drop for FinishGuard {
     fn drop(&mut self) {
         // Nobody waits any more once the report is out.
-        let _ = self.sender.send(Event::Finished(std::mem::take(&mut self.problems)));
+        let _ = self.sender.send(ReaderEvent::Finished(std::mem::take(&mut self.problems)));
     }
 }
 
-fn forward_interrupts(sender: Sender<Event>) -> io::Result<()> {
+fn forward_interrupts(sender: Sender<ReaderEvent>) -> io::Result<()> {
     let (mut woken, waker) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, waker)?;
     std::thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
         let mut byte = [0];
-        while woken.read_exact(&mut byte).is_ok() && sender.send(Event::Interrupt).is_ok() {}
+        while woken.read_exact(&mut byte).is_ok() && sender.send(ReaderEvent::Interrupt).is_ok() {}
     })?;
     Ok(())
 }

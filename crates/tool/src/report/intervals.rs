@@ -13,25 +13,25 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::Reason;
+use seawall_lab::verdict::VerdictReason;
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::SCHEMA;
-use seawall_load::engine::Outcome;
-use seawall_load::interval::{Interval, Merge};
-use seawall_load::stats::Stats;
+use seawall_load::engine::RunOutcome;
+use seawall_load::interval::{IntervalStats, IntervalsMerge};
+use seawall_load::stats::LoadStats;
 use seawall_load::summary::Summary;
 use serde::Serialize;
 use serde_json::Value;
 
-use self::drawn::Rows;
+use self::drawn::IntervalRows;
 pub(crate) use self::generator::is_intervals;
-use self::generator::{Configuration, Generator, Header};
-use super::hist::{Buckets, Histogram};
-use super::input::Input;
+use self::generator::{GeneratorConfig, GeneratorFile, IntervalsHeader};
+use super::hist::{BucketCounts, Buckets};
+use super::input::InputSource;
 use super::output::Output;
-use super::series::{POINTS, Series};
-use super::{Args, KEPT, Kind, hdrplot, html, tell, words};
-use crate::attack::intervals::End;
+use super::series::{POINTS, RunSeries};
+use super::{KEPT, ReportArgs, ReportKind, hdrplot, html, warn_and_exit_code, words};
+use crate::attack::intervals::IntervalsFooter;
 use crate::attack::summary;
 
 /// Said to whoever wants single results of a file that has none.
@@ -42,32 +42,37 @@ pub(crate) fn refuse(name: &str, wanted: &str) -> anyhow::Error {
 }
 
 /// Adds files up and reports them.
-pub(super) fn run(kind: &Kind, args: &Args, inputs: Vec<Input>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    kind: &ReportKind,
+    args: &ReportArgs,
+    inputs: Vec<InputSource>,
+) -> anyhow::Result<ExitCode> {
     if let (Some(input), true) = (inputs.first(), args.every.0 > 0) {
         bail!("-every is for results as they come in, and {} holds intervals", input.name);
     }
-    let generators = inputs.into_iter().map(Generator::open).collect::<anyhow::Result<Vec<_>>>()?;
-    let runs = together(generators);
+    let generators = inputs.into_iter().map(GeneratorFile::open).collect::<anyhow::Result<Vec<_>>>()?;
+    let runs = group_by_run(generators);
     runs.iter().try_for_each(|run| plans::belong_together(run))?;
-    let runs: Vec<_> = runs.into_iter().map(|run| Run::sum(run, matches!(kind, Kind::Html))).collect();
+    let runs: Vec<_> =
+        runs.into_iter().map(|run| IntervalsRun::sum(run, matches!(kind, ReportKind::Html))).collect();
     let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
     if runs.iter().all(|run| run.outcome.total.done == 0) && !problems.is_empty() {
         bail!(problems.join("; "));
     }
     let report = match kind {
-        Kind::Html => page(&runs)?,
-        _ => alone(&runs)?.render(kind, args)?,
+        ReportKind::Html => page(&runs)?,
+        _ => only_run(&runs)?.render(kind, args)?,
     };
     Output::open(&args.output)?.write(&report, false)?;
     let kept = problems.iter().map(|problem| format!("{problem}; {KEPT}"));
-    Ok(tell(kept.chain(runs.iter().flat_map(|run| run.missing.iter().cloned()))))
+    Ok(warn_and_exit_code(kept.chain(runs.iter().flat_map(|run| run.missing.iter().cloned()))))
 }
 
 /// The generators of each run, in the order of the files.
-fn together(generators: Vec<Generator>) -> Vec<Vec<Generator>> {
-    let mut runs: Vec<Vec<Generator>> = Vec::new();
+fn group_by_run(generators: Vec<GeneratorFile>) -> Vec<Vec<GeneratorFile>> {
+    let mut runs: Vec<Vec<GeneratorFile>> = Vec::new();
     for generator in generators {
-        let is_its = |run: &&mut Vec<Generator>| run[0].header.start == generator.header.start;
+        let is_its = |run: &&mut Vec<GeneratorFile>| run[0].header.start == generator.header.start;
         match runs.iter_mut().find(is_its) {
             Some(run) => run.push(generator),
             None => runs.push(vec![generator]),
@@ -77,7 +82,7 @@ fn together(generators: Vec<Generator>) -> Vec<Vec<Generator>> {
 }
 
 /// The only run, where one report is of one.
-fn alone(runs: &[Run]) -> anyhow::Result<&Run> {
+fn only_run(runs: &[IntervalsRun]) -> anyhow::Result<&IntervalsRun> {
     let [run, others @ ..] = runs else { bail!("no intervals") };
     let Some(other) = others.first() else { return Ok(run) };
     let [at, begins] = [run, other].map(|run| run.start.as_deref().unwrap_or("an instant without a name"));
@@ -90,7 +95,7 @@ fn alone(runs: &[Run]) -> anyhow::Result<&Run> {
 }
 
 /// What the generators of a run came to.
-struct Run {
+struct IntervalsRun {
     /// The first one's.
     file: String,
     /// The attack's, or else the file's.
@@ -100,10 +105,10 @@ struct Run {
     warm_up: Nanos,
     /// The first line of each file.
     generators: Vec<Value>,
-    outcome: Outcome,
-    reasons: Vec<Reason>,
+    outcome: RunOutcome,
+    reasons: Vec<VerdictReason>,
     /// What is drawn; empty if nothing is to be.
-    rows: Rows,
+    rows: IntervalRows,
     /// What is wrong with the files.
     problems: Vec<String>,
     /// Which of the run's files are not here.
@@ -112,7 +117,7 @@ struct Run {
 
 /// A run for programs.
 #[derive(Serialize)]
-struct Report<'a> {
+struct IntervalsReport<'a> {
     schema: u32,
     start: Option<&'a str>,
     generators: &'a [Value],
@@ -124,11 +129,11 @@ struct Report<'a> {
     buckets: Option<Value>,
 }
 
-impl Run {
+impl IntervalsRun {
     /// Of one generator or more.
-    fn sum(mut generators: Vec<Generator>, drawn: bool) -> Self {
-        let (mut whole, mut rows) = (Interval::default(), Rows::new(POINTS));
-        let added = Merge::new(generators.iter_mut()).try_for_each(|interval| {
+    fn sum(mut generators: Vec<GeneratorFile>, drawn: bool) -> Self {
+        let (mut whole, mut rows) = (IntervalStats::default(), IntervalRows::new(POINTS));
+        let added = IntervalsMerge::new(generators.iter_mut()).try_for_each(|interval| {
             let interval = interval?;
             if drawn {
                 rows.add(&interval, None);
@@ -142,7 +147,8 @@ impl Run {
         let missing = slices::missing(&parts);
         let reasons = reasons(&generators);
         let outcome = outcome(&generators, whole.stats);
-        let Header { start, configuration: Configuration { name, warm_up, .. }, .. } = &generators[0].header;
+        let IntervalsHeader { start, configuration: GeneratorConfig { name, warm_up, .. }, .. } =
+            &generators[0].header;
         let file = generators[0].name.clone();
         Self {
             name: if name.is_empty() { file.clone() } else { name.clone() },
@@ -158,29 +164,29 @@ impl Run {
         }
     }
 
-    fn render(&self, kind: &Kind, args: &Args) -> anyhow::Result<String> {
-        let times = || self.outcome.total.all().response;
+    fn render(&self, kind: &ReportKind, args: &ReportArgs) -> anyhow::Result<String> {
+        let times = || self.outcome.total.all_times().response;
         Ok(match kind {
-            Kind::Text | Kind::Summary => {
+            ReportKind::Text | ReportKind::Summary => {
                 let summary = Summary::new(&self.outcome);
-                summary::text(&Judgement::told(self.reasons.clone()), &summary)
+                summary::text(&Judgement::from_reasons(self.reasons.clone()), &summary)
             }
-            Kind::Json => self.json(args)?,
-            Kind::Hist(buckets) => Histogram::of(buckets.clone(), times().spread()).render(),
-            Kind::HdrPlot => hdrplot::render(times().spread()),
-            Kind::Html => page(std::slice::from_ref(self))?,
+            ReportKind::Json => self.json(args)?,
+            ReportKind::Hist(buckets) => BucketCounts::of(buckets.clone(), times().distribution()).render(),
+            ReportKind::HdrPlot => hdrplot::render(times().distribution()),
+            ReportKind::Html => page(std::slice::from_ref(self))?,
         })
     }
 
-    fn json(&self, args: &Args) -> anyhow::Result<String> {
-        let times = self.outcome.total.all().response;
-        let counts = |buckets: &Buckets| Histogram::of(buckets.clone(), times.spread()).json();
+    fn json(&self, args: &ReportArgs) -> anyhow::Result<String> {
+        let times = self.outcome.total.all_times().response;
+        let counts = |buckets: &Buckets| BucketCounts::of(buckets.clone(), times.distribution()).json();
         let buckets = args.buckets.as_ref().map(|buckets| serde_json::from_str(&counts(buckets)));
-        let report = Report {
+        let report = IntervalsReport {
             schema: SCHEMA,
             start: self.start.as_deref(),
             generators: &self.generators,
-            judgement: &Judgement::told(self.reasons.clone()),
+            judgement: &Judgement::from_reasons(self.reasons.clone()),
             summary: &Summary::new(&self.outcome),
             buckets: buckets.transpose()?,
         };
@@ -189,30 +195,33 @@ impl Run {
 }
 
 /// What speaks against any of the generators, and against which.
-fn reasons(generators: &[Generator]) -> Vec<Reason> {
-    let of = |generator: &Generator| {
+fn reasons(generators: &[GeneratorFile]) -> Vec<VerdictReason> {
+    let of = |generator: &GeneratorFile| {
         let file = if generators.len() > 1 { format!("{}: ", generator.name) } else { String::new() };
-        let named = move |reason: Reason| Reason { measured: file.clone() + &reason.measured, ..reason };
+        let named = move |reason: VerdictReason| VerdictReason {
+            measured: file.clone() + &reason.measured,
+            ..reason
+        };
         generator.end().findings.into_iter().map(named)
     };
     generators.iter().flat_map(of).collect()
 }
 
 /// What a run came to.
-fn outcome(generators: &[Generator], total: Stats) -> Outcome {
-    let ends: Vec<_> = generators.iter().map(Generator::end).collect();
+fn outcome(generators: &[GeneratorFile], total: LoadStats) -> RunOutcome {
+    let ends: Vec<_> = generators.iter().map(GeneratorFile::end).collect();
     let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.scheduled?)));
-    let longest = |of: fn(&End) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
-    Outcome {
+    let longest = |of: fn(&IntervalsFooter) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
+    RunOutcome {
         scheduled,
-        began_unix_ns: generators.first().map_or(0, Generator::began_unix_ns),
+        began_unix_ns: generators.first().map_or(0, GeneratorFile::began_unix_ns),
         elapsed: longest(|end| end.elapsed),
         threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
-        ..Outcome::of(total, longest(|end| end.duration))
+        ..RunOutcome::from_stats(total, longest(|end| end.duration))
     }
 }
 
-fn page(runs: &[Run]) -> anyhow::Result<String> {
+fn page(runs: &[IntervalsRun]) -> anyhow::Result<String> {
     let series: Vec<_> = runs.iter().enumerate().map(|(at, run)| series(run, &name(runs, at))).collect();
     let of = if let [run] = runs {
         let many = if run.generators.len() == 1 { "" } else { "s" };
@@ -225,13 +234,13 @@ fn page(runs: &[Run]) -> anyhow::Result<String> {
     html::render("Load report", started + &of, None, &series, &words::of_intervals())
 }
 
-fn series(run: &Run, name: &str) -> Series {
+fn series(run: &IntervalsRun, name: &str) -> RunSeries {
     let figures = (&run.outcome, &Summary::new(&run.outcome));
     drawn::series(name.to_owned(), figures, &run.rows, run.warm_up)
 }
 
 /// What a run is called; what others before it are called gets a number.
-fn name(runs: &[Run], at: usize) -> String {
+fn name(runs: &[IntervalsRun], at: usize) -> String {
     let name = &runs[at].name;
     match runs[..at].iter().filter(|before| before.name == *name).count() {
         0 => name.clone(),

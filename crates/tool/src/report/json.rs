@@ -2,22 +2,22 @@
 
 use std::fmt::Write;
 
-use seawall_load::record::Timestamp;
+use seawall_load::record::ZonedTimestamp;
 use seawall_load::results::rfc3339::Rfc3339;
 
-use super::hist::Histogram;
+use super::hist::BucketCounts;
 use super::text::codes;
 use super::totals::Totals;
 
 /// The whole report.
-pub(crate) fn render(totals: &Totals, buckets: Option<&Histogram>) -> String {
+pub(crate) fn render(totals: &Totals, buckets: Option<&BucketCounts>) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
     let _ = object(&mut out, totals, buckets);
     out
 }
 
-fn object(out: &mut String, totals: &Totals, buckets: Option<&Histogram>) -> std::fmt::Result {
+fn object(out: &mut String, totals: &Totals, buckets: Option<&BucketCounts>) -> std::fmt::Result {
     latencies(out, totals)?;
     if let Some(histogram) = buckets {
         write!(out, ",\"buckets\":{}", histogram.json())?;
@@ -47,17 +47,17 @@ fn latencies(out: &mut String, totals: &Totals) -> std::fmt::Result {
 }
 
 /// Years that RFC 3339 does not have come out as Go's zero time; vegeta prints no report at all then.
-fn instant(at: Timestamp) -> String {
+fn instant(at: ZonedTimestamp) -> String {
     shown(at).unwrap_or_else(|| "0001-01-01T00:00:00Z".to_owned())
 }
 
-fn shown(at: Timestamp) -> Option<String> {
+fn shown(at: ZonedTimestamp) -> Option<String> {
     Rfc3339::new(at).map(|text| text.to_string())
 }
 
 /// An instant to the second, for people, if RFC 3339 has a form for it.
-pub(super) fn second(at: Timestamp) -> Option<String> {
-    shown(Timestamp::from_unix(at.unix_seconds(), 0, at.zone())?)
+pub(super) fn second(at: ZonedTimestamp) -> Option<String> {
+    shown(ZonedTimestamp::from_unix(at.unix_seconds(), 0, at.zone())?)
 }
 
 /// The shortest digits that return the same number; powers of ten below 1e-6 and from 1e21.

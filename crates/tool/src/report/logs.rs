@@ -9,21 +9,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use seawall_load::results::hdr;
-use seawall_load::spread::Spread;
+use seawall_load::spread::Distribution;
 
-use super::input::Input;
+use super::input::InputSource;
 use super::output::Output;
 use super::runs::Runs;
-use super::{Args, Kind, complain, hdrplot};
-use crate::go::{Duration, aligned};
+use super::{ReportArgs, ReportKind, hdrplot, report_problems};
+use crate::go::{GoDuration, aligned};
 
 /// Said to whoever wants more of logs alone than they hold: no rate, no status and no error is in them.
 pub(crate) const TIMES_ALONE: &str = "an HDR log holds times and nothing else: use `seawall report` with -type=text or -type=hdrplot, or give the run's results beside it";
 
 /// Adds to each run what the logs say about its time; names what is wrong with them.
-pub(crate) fn add_to(runs: &mut Runs, logs: Vec<Input>) -> Vec<String> {
+pub(crate) fn add_to(runs: &mut Runs, logs: Vec<InputSource>) -> Vec<String> {
     let mut problems = Vec::new();
-    for Input { name, mut reader } in logs {
+    for InputSource { name, mut reader } in logs {
         let mut strangers = 0;
         let read = hdr::read(&mut reader, |logged| {
             strangers += u64::from(!runs.add_logged(&logged));
@@ -38,36 +38,36 @@ pub(crate) fn add_to(runs: &mut Runs, logs: Vec<Input>) -> Vec<String> {
 }
 
 /// Adds logs up and reports them alone.
-pub(super) fn run(kind: &Kind, args: &Args, logs: Vec<Input>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(kind: &ReportKind, args: &ReportArgs, logs: Vec<InputSource>) -> anyhow::Result<ExitCode> {
     let (mut sums, mut problems) = (Vec::new(), Vec::new());
-    for Input { name, mut reader } in logs {
+    for InputSource { name, mut reader } in logs {
         if let Err(damage) = hdr::add_log(&mut reader, &mut sums) {
             problems.push(format!("{name}: {damage}"));
         }
     }
     let report = match kind {
-        Kind::Text | Kind::Summary => table(&sums),
-        Kind::HdrPlot => hdrplot::render(responses(&sums)?),
+        ReportKind::Text | ReportKind::Summary => table(&sums),
+        ReportKind::HdrPlot => hdrplot::render(responses(&sums)?),
         _ => bail!(TIMES_ALONE),
     };
     Output::open(&args.output)?.write(&report, false)?;
-    Ok(complain(&problems))
+    Ok(report_problems(&problems))
 }
 
 /// Of several tags the response times; of one, that one.
-fn responses(sums: &[(String, Spread)]) -> anyhow::Result<&Spread> {
+fn responses(sums: &[(String, Distribution)]) -> anyhow::Result<&Distribution> {
     let named = sums.iter().find(|(tag, _)| tag == "response");
     let chosen = named.or_else(|| sums.first().filter(|_| sums.len() == 1));
     chosen.map(|(_, values)| values).context("no histogram tagged \"response\" in these logs")
 }
 
-fn table(sums: &[(String, Spread)]) -> String {
+fn table(sums: &[(String, Distribution)]) -> String {
     let mut rows = "Histogram\tvalues\tmin\tmean\t50\t90\t95\t99\t99.9\tmax\n".to_owned();
     for (tag, values) in sums {
         let tag = if tag.is_empty() { "(no tag)" } else { tag };
         let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999].map(|q| values.quantile(q));
         let times = [values.min(), values.mean()].into_iter().chain(quantiles).chain([values.max()]);
-        let times = times.map(|ns| Duration(ns).rounded().to_string()).collect::<Vec<_>>().join("\t");
+        let times = times.map(|ns| GoDuration(ns).rounded().to_string()).collect::<Vec<_>>().join("\t");
         // Formatting into memory cannot fail.
         let _ = writeln!(rows, "{tag}\t{}\t{times}", values.count());
     }

@@ -10,13 +10,13 @@ use super::chart::Points;
 /// All pods. Of many not all rows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Table {
+pub(crate) struct PodTable {
     /// How many there are.
     pub(crate) count: usize,
     /// What is wrong now, a sentence each.
     pub(crate) alarms: Vec<String>,
     /// Those with problems first.
-    pub(crate) rows: Vec<Line>,
+    pub(crate) rows: Vec<PodTableRow>,
     /// From where to where a share of the load is missing, in seconds on the axis of charts over time.
     pub(crate) gaps: Vec<(f64, f64)>,
     /// Requests that ended in a second, by pod; a chart has them.
@@ -27,7 +27,7 @@ pub(crate) struct Table {
 /// A pod; times in nanoseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Line {
+pub(crate) struct PodTableRow {
     pub(crate) index: usize,
     pub(crate) name: String,
     /// running, late, gone or over.

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use seawall_load::record::Record;
-use seawall_load::stats::After;
+use seawall_load::stats::AfterSchedule;
 use serde::Serialize;
 
-use super::runs::Run;
-use super::totals::{Totals, never_sent};
+use super::runs::RunResults;
+use super::totals::{Totals, is_never_sent};
 
 /// Seconds. Within less, requests are as far apart as their sender took to get round to them, which is no rate; a run in
 /// which all were due at once has none at all and shows plain counts, as in vegeta.
@@ -28,17 +28,17 @@ pub(crate) struct Rates {
     /// Good answers per second.
     pub(crate) good: f64,
     /// What is in no rate.
-    pub(crate) after: After,
+    pub(crate) after: AfterSchedule,
 }
 
 impl Rates {
     /// Of a run.
-    pub(crate) fn of(run: &Run) -> Self {
+    pub(crate) fn of(run: &RunResults) -> Self {
         let (totals, due) = (&run.totals, due_seconds(&run.totals));
-        let all = After { ended: totals.requests - totals.unsent, good: totals.successes };
+        let all = AfterSchedule { ended: totals.requests - totals.unsent, good: totals.successes };
         if due == 0.0 {
             let [offered, achieved, good] = [totals.requests, all.ended, all.good].map(|count| count as f64);
-            return Self { offered, achieved, good, after: After::default() };
+            return Self { offered, achieved, good, after: AfterSchedule::default() };
         }
         let seconds = schedule_seconds(totals);
         let inside = run.ends.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
@@ -46,7 +46,7 @@ impl Rates {
             offered: totals.requests.saturating_sub(1) as f64 / due,
             achieved: inside.ended as f64 / seconds,
             good: inside.good as f64 / seconds,
-            after: After { ended: all.ended - inside.ended, good: all.good - inside.good },
+            after: AfterSchedule { ended: all.ended - inside.ended, good: all.good - inside.good },
         }
     }
 }
@@ -79,22 +79,22 @@ const MOST: usize = 4096;
 
 /// When requests ended, in memory that does not grow with the run: counts in intervals that become wider with it.
 #[derive(Debug, Clone)]
-pub(crate) struct Ends {
+pub(crate) struct CompletionTimes {
     width_ns: i128,
-    counts: BTreeMap<i128, After>,
+    counts: BTreeMap<i128, AfterSchedule>,
     last_ns: i128,
 }
 
-impl Default for Ends {
+impl Default for CompletionTimes {
     fn default() -> Self {
         Self { width_ns: 1, counts: BTreeMap::new(), last_ns: i128::MIN }
     }
 }
 
-impl Ends {
+impl CompletionTimes {
     /// Adds a result.
     pub(crate) fn add(&mut self, record: &Record) {
-        if never_sent(record) {
+        if is_never_sent(record) {
             return;
         }
         let end = record.end_unix_ns();
@@ -118,12 +118,12 @@ impl Ends {
 
     /// How many ended by an instant: exactly as long as there are few, then as if ends were spread evenly over the
     /// interval that it falls into, or over its part before the last of all.
-    fn until(&self, at_ns: i128) -> After {
+    fn until(&self, at_ns: i128) -> AfterSchedule {
         let last = at_ns.div_euclid(self.width_ns);
         let start = last * self.width_ns;
         let covered = self.width_ns.min(self.last_ns.saturating_sub(start) + 1).max(1);
         let share = ((at_ns - start + 1) as f64 / covered as f64).min(1.0);
-        let mut sum = After::default();
+        let mut sum = AfterSchedule::default();
         for (&at, count) in self.counts.range(..=last) {
             let part = |count: u64| if at < last { count } else { (count as f64 * share).round() as u64 };
             sum.ended += part(count.ended);
@@ -135,10 +135,10 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::record::{Timestamp, Zone};
+    use seawall_load::record::{Zone, ZonedTimestamp};
 
     use super::*;
-    use crate::report::input::Sink;
+    use crate::report::input::RecordSink;
     use crate::report::runs::Runs;
 
     const MILLI: i64 = 1_000_000;
@@ -148,7 +148,7 @@ mod tests {
         let mut runs = Runs::new(&[]);
         for i in 0..requests {
             let timestamp =
-                Timestamp::from_unix_ns(1_735_787_045_000_000_000 + i * every_ms * MILLI, Zone::Utc);
+                ZonedTimestamp::from_unix_ns(1_735_787_045_000_000_000 + i * every_ms * MILLI, Zone::Utc);
             let record =
                 Record { code: 200, latency_ns: latency_ms(i) * MILLI, timestamp, ..Record::default() };
             runs.add(0, &record);
@@ -161,7 +161,7 @@ mod tests {
     fn what_was_answered_after_the_schedule_is_in_no_rate() {
         let Rates { offered, achieved, good, after } = rates(200, 25, |i| (i + 1) * 50 - i * 25);
         assert_eq!((offered, achieved, good), (40.0, 20.0, 20.0));
-        assert_eq!(after, After { ended: 100, good: 100 });
+        assert_eq!(after, AfterSchedule { ended: 100, good: 100 });
     }
 
     #[test]

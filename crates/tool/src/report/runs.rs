@@ -6,13 +6,13 @@
 use std::collections::{HashMap, HashSet};
 
 use seawall_load::record::Record;
-use seawall_load::results::hdr::Logged;
-use seawall_load::spread::Spread;
+use seawall_load::results::hdr::HdrLogEntry;
+use seawall_load::spread::Distribution;
 use seawall_load::timeline::Timeline;
 
-use super::input::{Input, Sink};
-use super::rates::Ends;
-use super::totals::{Totals, never_sent};
+use super::input::{InputSource, RecordSink};
+use super::rates::CompletionTimes;
+use super::totals::{Totals, is_never_sent};
 
 /// More runs than this are of no use in one picture; results of further ones are added up as one.
 const MAX_RUNS: usize = 12;
@@ -28,30 +28,30 @@ const OTHERS: &str = "all others";
 pub(crate) struct Runs {
     /// Names of the inputs, for runs without a name of their own.
     inputs: Vec<String>,
-    runs: Vec<Run>,
+    runs: Vec<RunResults>,
     last: usize,
 }
 
 /// One run.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct RunResults {
     source: usize,
     attack: String,
     pub(crate) totals: Totals,
     pub(crate) timeline: Timeline,
-    pub(crate) ends: Ends,
+    pub(crate) ends: CompletionTimes,
     pub(crate) targets: Targets,
 }
 
 impl Runs {
     /// None yet.
-    pub(crate) fn new(inputs: &[Input]) -> Self {
+    pub(crate) fn new(inputs: &[InputSource]) -> Self {
         let inputs = inputs.iter().map(|input| input.name.clone()).collect();
         Self { inputs, runs: Vec::new(), last: 0 }
     }
 
     /// The runs and their names, which differ from each other: what two would share gets a number.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Run)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &RunResults)> {
         let mut taken = HashSet::new();
         self.runs.iter().map(move |run| {
             let name = self.name(run);
@@ -62,7 +62,7 @@ impl Runs {
     }
 
     /// Adds what an HDR log says to the run that went on then; `false` if none did, or the log's tag is not known.
-    pub(crate) fn add_logged(&mut self, logged: &Logged) -> bool {
+    pub(crate) fn add_logged(&mut self, logged: &HdrLogEntry) -> bool {
         let at = (logged.start * 1e9) as i128;
         let Some(run) = self.runs.iter_mut().find(|run| run.goes_on(at)) else { return false };
         let row = run.timeline.row_mut(at);
@@ -75,7 +75,7 @@ impl Runs {
         true
     }
 
-    fn name(&self, run: &Run) -> String {
+    fn name(&self, run: &RunResults) -> String {
         let input = self.inputs.get(run.source).map_or("results", String::as_str);
         let twins = self.runs.iter().filter(|other| other.attack == run.attack).count();
         match (run.attack.as_str(), twins) {
@@ -86,8 +86,8 @@ impl Runs {
         }
     }
 
-    fn run_mut(&mut self, source: usize, attack: &str) -> &mut Run {
-        let is_it = |run: &Run| run.source == source && run.attack == attack;
+    fn run_mut(&mut self, source: usize, attack: &str) -> &mut RunResults {
+        let is_it = |run: &RunResults| run.source == source && run.attack == attack;
         // Results of one run mostly follow each other.
         if !self.runs.get(self.last).is_some_and(is_it) {
             self.last = self.runs.iter().position(is_it).unwrap_or_else(|| self.start(source, attack));
@@ -101,19 +101,19 @@ impl Runs {
         }
         let (source, attack) =
             if self.runs.len() == MAX_RUNS { (usize::MAX, OTHERS) } else { (source, attack) };
-        self.runs.push(Run {
+        self.runs.push(RunResults {
             source,
             attack: attack.to_owned(),
             totals: Totals::default(),
             timeline: Timeline::default(),
-            ends: Ends::default(),
+            ends: CompletionTimes::default(),
             targets: Targets::default(),
         });
         self.runs.len() - 1
     }
 }
 
-impl Run {
+impl RunResults {
     /// True from a second before the first request was due to a second after the last answer: a log's intervals are
     /// not the run's.
     fn goes_on(&self, at_ns: i128) -> bool {
@@ -123,13 +123,13 @@ impl Run {
     }
 }
 
-impl Sink for Runs {
+impl RecordSink for Runs {
     fn add(&mut self, source: usize, record: &Record) {
         let run = self.run_mut(source, &record.attack);
         run.totals.add(record);
         run.timeline.add(record);
         run.ends.add(record);
-        if never_sent(record) {
+        if is_never_sent(record) {
             // Where its failure is counted, so that one can be taken from the other.
             run.timeline.row_mut(record.end_unix_ns()).dropped += 1;
         }
@@ -140,22 +140,22 @@ impl Sink for Runs {
 /// Counts and latencies per method and URL.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    targets: Vec<Target>,
+    targets: Vec<TargetTotals>,
     places: HashMap<(String, String), usize>,
     last: usize,
 }
 
 /// One method and URL.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct TargetTotals {
     method: String,
     url: String,
     pub(crate) requests: u64,
     pub(crate) successes: u64,
-    pub(crate) latency: Spread,
+    pub(crate) latency: Distribution,
 }
 
-impl Target {
+impl TargetTotals {
     /// `GET http://…`.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.method, self.url).trim().to_owned()
@@ -164,12 +164,12 @@ impl Target {
 
 impl Targets {
     /// In the order of their first result.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TargetTotals> {
         self.targets.iter()
     }
 
     fn add(&mut self, record: &Record) {
-        let is_it = |target: &Target| target.url == record.url && target.method == record.method;
+        let is_it = |target: &TargetTotals| target.url == record.url && target.method == record.method;
         if !self.targets.get(self.last).is_some_and(is_it) {
             self.last = self.place(&record.method, &record.url);
         }
@@ -193,8 +193,8 @@ impl Targets {
             self.places.insert(key.clone(), self.targets.len());
             key
         };
-        let latency = Spread::default();
-        self.targets.push(Target { method, url, requests: 0, successes: 0, latency });
+        let latency = Distribution::default();
+        self.targets.push(TargetTotals { method, url, requests: 0, successes: 0, latency });
         self.targets.len() - 1
     }
 }

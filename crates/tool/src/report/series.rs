@@ -1,11 +1,11 @@
 //! Runs as numbers ready to be drawn: what the HTML page and the SVG pictures share.
 
-use seawall_load::spread::Spread;
-use seawall_load::timeline::{Row, Timeline};
+use seawall_load::spread::Distribution;
+use seawall_load::timeline::{Timeline, TimelineRow};
 use serde::Serialize;
 
 use super::rates::{Rates, SHORTEST, schedule_seconds};
-use super::runs::{Run, Target};
+use super::runs::{RunResults, TargetTotals};
 use super::totals::Totals;
 
 /// More points than this cannot be told apart on a screen.
@@ -22,12 +22,12 @@ pub(crate) const FEW: f64 = 4.0;
 /// One run. What is drawn of it a page is told as [`super::chart::Charts`].
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Series {
+pub(crate) struct RunSeries {
     pub(crate) name: String,
     /// Whether it is known that nothing was due at a rate.
     #[serde(skip)]
     pub(crate) closed: bool,
-    pub(crate) figures: Figures,
+    pub(crate) figures: RunFigures,
     pub(crate) codes: Vec<(u16, u64)>,
     /// Texts with counts; a last one without a count says what was left out.
     pub(crate) errors: Vec<(String, Option<u64>)>,
@@ -68,7 +68,7 @@ pub(crate) struct Series {
 /// One number each about a whole run; nanoseconds unless said otherwise.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Figures {
+pub(crate) struct RunFigures {
     pub(crate) requests: u64,
     /// Those that have a response time: percentiles are of them.
     pub(crate) timed: u64,
@@ -104,9 +104,9 @@ pub(crate) struct TargetFigures {
     pub(crate) max: i64,
 }
 
-impl Figures {
+impl RunFigures {
     /// From the sums.
-    pub(crate) fn new(run: &Run) -> Self {
+    pub(crate) fn new(run: &RunResults) -> Self {
         let totals = &run.totals;
         let quantile = |q| totals.quantile(q).0;
         Self {
@@ -114,7 +114,7 @@ impl Figures {
             timed: totals.requests,
             seconds: totals.duration().seconds(),
             rates: Rates::of(run),
-            after_seconds: (totals.whole().seconds() - schedule_seconds(totals)).max(0.0),
+            after_seconds: (totals.duration_with_wait().seconds() - schedule_seconds(totals)).max(0.0),
             success: totals.success(),
             min: totals.latency.min(),
             mean: totals.mean().0,
@@ -131,7 +131,7 @@ impl Figures {
 }
 
 impl TargetFigures {
-    pub(crate) fn new(target: &Target) -> Self {
+    pub(crate) fn new(target: &TargetTotals) -> Self {
         Self {
             name: target.name(),
             requests: target.requests,
@@ -143,15 +143,15 @@ impl TargetFigures {
     }
 }
 
-impl Series {
+impl RunSeries {
     /// Draws nothing; computes everything that is drawn.
-    pub(crate) fn new(name: String, run: &Run, most_points: usize) -> Self {
+    pub(crate) fn new(name: String, run: &RunResults, most_points: usize) -> Self {
         let timeline = readable(&run.timeline, most_points);
-        let time = Time::new(&timeline, &run.totals);
-        let rows: Vec<Option<&Row>> = timeline.rows().collect();
+        let time = TimeAxis::new(&timeline, &run.totals);
+        let rows: Vec<Option<&TimelineRow>> = timeline.rows().collect();
         let offering = rows.iter().rposition(|row| row.is_some_and(|row| row.offered > 0)).unwrap_or(0);
-        let rate = |at: usize, count: fn(&Row) -> u64| time.rate(at, rows[at].map_or(0, count));
-        let due = |at: usize, count: fn(&Row) -> u64| {
+        let rate = |at: usize, count: fn(&TimelineRow) -> u64| time.rate(at, rows[at].map_or(0, count));
+        let due = |at: usize, count: fn(&TimelineRow) -> u64| {
             (at <= offering).then(|| time.due_rate(at, rows[at].map_or(0, count)))
         };
         let all = 0..rows.len();
@@ -164,7 +164,7 @@ impl Series {
             name,
             // Results do not say.
             closed: false,
-            figures: Figures::new(run),
+            figures: RunFigures::new(run),
             codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
             errors: errors(&run.totals),
             targets: run.targets.iter().map(TargetFigures::new).collect(),
@@ -187,9 +187,10 @@ impl Series {
 }
 
 /// The 99 % of something that not every row knows.
-fn tails(rows: &[Option<&Row>], of: fn(&Row) -> &Spread) -> Vec<Option<i64>> {
-    let tail =
-        |row: &Row| Some(of(row)).filter(|spread| spread.count() > 0).map(|spread| spread.quantile(0.99));
+fn tails(rows: &[Option<&TimelineRow>], of: fn(&TimelineRow) -> &Distribution) -> Vec<Option<i64>> {
+    let tail = |row: &TimelineRow| {
+        Some(of(row)).filter(|spread| spread.count() > 0).map(|spread| spread.quantile(0.99))
+    };
     rows.iter().map(|row| row.and_then(tail)).collect()
 }
 
@@ -215,7 +216,7 @@ fn readable(timeline: &Timeline, most_points: usize) -> Timeline {
 }
 
 /// Response times at quantiles that are evenly spaced in nines, up to the last one that the count supports.
-pub(super) fn curve(times: &Spread, count: u64) -> Vec<(f64, i64)> {
+pub(super) fn curve(times: &Distribution, count: u64) -> Vec<(f64, i64)> {
     const STEPS: u32 = 240;
     let end = (count.max(1) as f64).log10();
     let mut curve: Vec<_> = (0..=STEPS)
@@ -230,21 +231,21 @@ pub(super) fn curve(times: &Spread, count: u64) -> Vec<(f64, i64)> {
 /// Instants of rows against the run's own start and end. The first and the last row are covered in part only: a rate
 /// is per second of what is covered, and none is told where that is less than half of a row, or of a run shorter than
 /// a row.
-struct Time {
+struct TimeAxis {
     width: f64,
     start: f64,
     length: f64,
     due_length: f64,
 }
 
-impl Time {
+impl TimeAxis {
     fn new(timeline: &Timeline, totals: &Totals) -> Self {
         let start = timeline.start_unix_ns().unwrap_or(0) - totals.earliest().unix_ns();
         let due_length = schedule_seconds(totals);
         Self {
             width: timeline.width_seconds(),
             start: start as f64 / 1e9,
-            length: totals.whole().seconds().max(due_length),
+            length: totals.duration_with_wait().seconds().max(due_length),
             due_length,
         }
     }
@@ -284,23 +285,23 @@ impl Time {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::fault::Fault;
-    use seawall_load::record::{Record, Timestamp, Zone};
+    use seawall_load::fault::RequestFault;
+    use seawall_load::record::{Record, Zone, ZonedTimestamp};
 
     use super::*;
-    use crate::report::input::Sink;
+    use crate::report::input::RecordSink;
     use crate::report::runs::Runs;
 
     /// Requests due so many nanoseconds after a time that a row straddles, answered after 1 ms.
-    fn drawn(due_ns: &[i64]) -> Series {
+    fn drawn(due_ns: &[i64]) -> RunSeries {
         const JUST_BEFORE_A_ROW_ENDS: i64 = 1_735_787_045_124_600_000;
         let mut runs = Runs::new(&[]);
         for due in due_ns {
-            let timestamp = Timestamp::from_unix_ns(JUST_BEFORE_A_ROW_ENDS + due, Zone::Utc);
+            let timestamp = ZonedTimestamp::from_unix_ns(JUST_BEFORE_A_ROW_ENDS + due, Zone::Utc);
             runs.add(0, &Record { code: 200, latency_ns: 1_000_000, timestamp, ..Record::default() });
         }
         let (name, run) = runs.named().next().unwrap();
-        Series::new(name, run, POINTS)
+        RunSeries::new(name, run, POINTS)
     }
 
     fn most(values: &[Option<f64>]) -> f64 {
@@ -325,16 +326,16 @@ mod tests {
         let mut runs = Runs::new(&[]);
         let start = 1_735_787_045_000_000_000;
         for i in 0..4000 {
-            let timestamp = Timestamp::from_unix_ns(start + i * 500_000, Zone::Utc);
+            let timestamp = ZonedTimestamp::from_unix_ns(start + i * 500_000, Zone::Utc);
             let (code, error) = match i % 4 {
                 0 | 2 => (200, String::new()),
                 1 => (503, "503 Service Unavailable".to_owned()),
-                _ => (0, Fault::Dropped.to_string()),
+                _ => (0, RequestFault::Dropped.to_string()),
             };
             runs.add(0, &Record { code, error, latency_ns: 1, timestamp, ..Record::default() });
         }
         let (name, run) = runs.named().next().unwrap();
-        let series = Series::new(name, run, POINTS);
+        let series = RunSeries::new(name, run, POINTS);
         let Rates { offered, achieved, good, .. } = series.figures.rates;
         let rates = [offered, achieved, good, most(&series.achieved)];
         for (rate, expected) in rates.into_iter().zip([2000.0, 1500.0, 1000.0, 1500.0]) {

@@ -4,16 +4,16 @@
 
 use std::fmt::{self, Write};
 
-use seawall_core::terminal_safe::is_command;
+use seawall_core::terminal_safe::is_unsafe;
 
 use super::json::second;
 use super::rates::Rates;
-use super::runs::{Run, Runs, Target};
+use super::runs::{RunResults, Runs, TargetTotals};
 use super::series::FEW;
 use super::totals::Totals;
 use super::words::OF_RESULTS;
-use crate::go::{Duration, aligned};
-use crate::times::brief;
+use crate::go::{GoDuration, aligned};
+use crate::times::brief_time;
 
 /// More lines of one kind than this push the rest off the screen; what is left out is counted.
 const MOST_LINES: usize = 10;
@@ -39,7 +39,7 @@ pub(crate) fn render(runs: &Runs) -> String {
     out
 }
 
-fn block(out: &mut String, run: &Run) -> fmt::Result {
+fn block(out: &mut String, run: &RunResults) -> fmt::Result {
     let totals = &run.totals;
     headline(out, run)?;
     out.push_str(&aligned(&rates(run)));
@@ -52,18 +52,18 @@ fn block(out: &mut String, run: &Run) -> fmt::Result {
     Ok(())
 }
 
-fn headline(out: &mut String, run: &Run) -> fmt::Result {
+fn headline(out: &mut String, run: &RunResults) -> fmt::Result {
     let totals = &run.totals;
     let start = second(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
     let attack = shown(totals.duration());
     writeln!(out, "{} requests due in {attack}{start}", thousands(totals.requests))?;
-    match run.targets.iter().map(Target::name).collect::<Vec<_>>().as_slice() {
+    match run.targets.iter().map(TargetTotals::name).collect::<Vec<_>>().as_slice() {
         [only] => writeln!(out, "{only}"),
         many => writeln!(out, "{} targets", many.len()),
     }
 }
 
-fn rates(run: &Run) -> String {
+fn rates(run: &RunResults) -> String {
     let totals = &run.totals;
     let mut rows = "\nRate\n".to_owned();
     let Rates { offered, achieved, good, after } = Rates::of(run);
@@ -94,10 +94,10 @@ fn rates(run: &Run) -> String {
 fn latencies(totals: &Totals) -> String {
     let mut rows =
         "\nResponse time, from when a request was due to its last byte, failures included\n".to_owned();
-    let mut row = |name: &str, value: Duration, meaning: &str| {
+    let mut row = |name: &str, value: GoDuration, meaning: &str| {
         let _ = writeln!(rows, "  {name}\t{}\t{meaning}", shown(value));
     };
-    row("smallest", Duration(totals.latency.min()), "");
+    row("smallest", GoDuration(totals.latency.min()), "");
     row("mean", totals.mean(), "says little where times vary: see the percentiles");
     row("50 %", totals.quantile(0.5), "half of the requests took no longer");
     for (q, name) in [(0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
@@ -139,10 +139,10 @@ fn errors(out: &mut String, totals: &Totals) -> fmt::Result {
     totals.errors.remainder().map_or(Ok(()), |note| writeln!(out, "  {note}"))
 }
 
-fn targets(run: &Run) -> String {
+fn targets(run: &RunResults) -> String {
     let mut rows = "\nTargets\n  \trequests\tgood\t50 %\t99 %\tlargest\n".to_owned();
     for target in run.targets.iter().take(MOST_LINES) {
-        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| shown(Duration(target.latency.quantile(q))));
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| shown(GoDuration(target.latency.quantile(q))));
         let _ = writeln!(
             rows,
             "  {}\t{}\t{}\t{p50}\t{p99}\t{max}",
@@ -162,8 +162,8 @@ fn left_out(out: &mut String, all: usize, what: &str) {
 }
 
 /// A clock that was set back makes less than no time.
-fn shown(time: Duration) -> String {
-    brief(u64::try_from(time.0).unwrap_or(0))
+fn shown(time: GoDuration) -> String {
+    brief_time(u64::try_from(time.0).unwrap_or(0))
 }
 
 /// Cut, not rounded, so that 100 % means all.
@@ -190,7 +190,7 @@ fn thousands(count: u64) -> String {
 
 /// What a server sends must not move the cursor or recolour the terminal, nor break the columns.
 fn printable(text: &str) -> String {
-    text.chars().map(|letter| if is_command(letter) { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|letter| if is_unsafe(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 
 use std::fmt::{self, Write};
 
-use super::chart::{Charts, Line, Panel, Stroke, charts};
-use super::series::Series;
+use super::chart::{ChartLine, Charts, Panel, Stroke, charts};
+use super::series::RunSeries;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
@@ -27,7 +27,7 @@ const KEY: f64 = 40.0;
 const LETTER: f64 = 6.8;
 
 /// The whole picture.
-pub(crate) fn render(title: &str, runs: &[Series]) -> String {
+pub(crate) fn render(title: &str, runs: &[RunSeries]) -> String {
     draw(title, &charts(runs))
 }
 
@@ -163,7 +163,7 @@ impl Panel {
     }
 
     /// A line breaks where a value is missing; a value alone between gaps is a dot.
-    fn path(&self, out: &mut String, line: &Line) -> fmt::Result {
+    fn path(&self, out: &mut String, line: &ChartLine) -> fmt::Result {
         let class = line.class();
         for stretch in line.points.split(|(_, y)| !y.is_some_and(|y| self.y.has(y))) {
             let mut places = stretch.iter().filter_map(|(x, y)| y.map(|y| self.place(*x, y)));
@@ -183,14 +183,14 @@ impl Panel {
     }
 
     /// Those that the legend names.
-    fn named(&self) -> impl Iterator<Item = &Line> {
+    fn named(&self) -> impl Iterator<Item = &ChartLine> {
         self.lines.iter().filter(|line| !line.name.is_empty())
     }
 
     /// Where each line's key stands in the legend: its row, and how far from the left. The last rows of very many lines are left out.
     fn keys(&self) -> Vec<(usize, f64, String)> {
         let (mut row, mut x) = (0, LEFT);
-        let place = |line: &Line| {
+        let place = |line: &ChartLine| {
             let name = shortened(&line.name);
             let width = KEY + name.chars().count() as f64 * LETTER;
             if x > LEFT && x + width > WIDTH {
@@ -232,7 +232,7 @@ impl Panel {
     }
 }
 
-impl Line {
+impl ChartLine {
     fn class(&self) -> String {
         let stroke = match self.stroke {
             // No report has points that nothing joins: a line of one point is one.

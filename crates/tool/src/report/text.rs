@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::totals::Totals;
-use crate::go::{Duration, aligned};
+use crate::go::{GoDuration, aligned};
 
 /// The whole report.
 pub(crate) fn render(totals: &Totals) -> String {
@@ -16,7 +16,7 @@ pub(crate) fn render(totals: &Totals) -> String {
 fn rows_of(out: &mut String, totals: &Totals) -> std::fmt::Result {
     let (rate, throughput) = (totals.rate(), totals.throughput());
     writeln!(out, "Requests\t[total, rate, throughput]\t{}, {rate:.2}, {throughput:.2}", totals.requests)?;
-    let times = joined(&[totals.whole(), totals.duration(), totals.wait()]);
+    let times = joined(&[totals.duration_with_wait(), totals.duration(), totals.wait()]);
     writeln!(out, "Duration\t[total, attack, wait]\t{times}")?;
     writeln!(out, "Latencies\t[min, mean, 50, 90, 95, 99, max]\t{}", latencies(totals))?;
     for (name, total) in [("Bytes In", totals.bytes_in), ("Bytes Out", totals.bytes_out)] {
@@ -37,7 +37,7 @@ fn latencies(totals: &Totals) -> String {
     joined(&[totals.min(), totals.mean(), p50, p90, p95, p99, totals.max()])
 }
 
-fn joined(durations: &[Duration]) -> String {
+fn joined(durations: &[GoDuration]) -> String {
     durations.iter().map(|duration| duration.rounded().to_string()).collect::<Vec<_>>().join(", ")
 }
 

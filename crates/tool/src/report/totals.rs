@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-use seawall_load::fault::Fault;
-use seawall_load::record::{Record, Timestamp};
-use seawall_load::spread::{Precision, Spread};
+use seawall_load::fault::RequestFault;
+use seawall_load::record::{Record, ZonedTimestamp};
+use seawall_load::spread::{Distribution, Precision};
 
-use crate::go::Duration;
+use crate::go::GoDuration;
 
 /// How many different error texts are told apart. Texts can hold ports and addresses, so their number follows the
 /// number of requests; the rest is counted together.
@@ -23,32 +23,32 @@ const MAX_TEXTS: usize = 1000;
 pub(crate) struct Totals {
     pub(crate) requests: u64,
     pub(crate) successes: u64,
-    /// Requests that [`never_sent`] knows.
+    /// Requests that [`is_never_sent`] knows.
     pub(crate) unsent: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    pub(crate) latency: Spread,
+    pub(crate) latency: Distribution,
     pub(crate) codes: BTreeMap<u16, u64>,
-    pub(crate) errors: Errors,
-    earliest: Timestamp,
-    latest: Timestamp,
+    pub(crate) errors: ErrorCounts,
+    earliest: ZonedTimestamp,
+    latest: ZonedTimestamp,
     end_ns: i128,
-    end: Timestamp,
+    end: ZonedTimestamp,
     smallest: i64,
 }
 
 impl Default for Totals {
     fn default() -> Self {
-        let unset = Timestamp::default();
+        let unset = ZonedTimestamp::default();
         Self {
             requests: 0,
             successes: 0,
             unsent: 0,
             bytes_in: 0,
             bytes_out: 0,
-            latency: Spread::new(Precision::Three),
+            latency: Distribution::new(Precision::Three),
             codes: BTreeMap::new(),
-            errors: Errors::default(),
+            errors: ErrorCounts::default(),
             earliest: unset,
             latest: unset,
             end_ns: unset.unix_ns(),
@@ -63,7 +63,7 @@ impl Totals {
     pub(crate) fn add(&mut self, record: &Record) {
         self.requests += 1;
         self.successes += u64::from(record.is_success());
-        self.unsent += u64::from(never_sent(record));
+        self.unsent += u64::from(is_never_sent(record));
         self.bytes_in = self.bytes_in.wrapping_add(record.bytes_in);
         self.bytes_out = self.bytes_out.wrapping_add(record.bytes_out);
         self.latency.record(record.latency_ns);
@@ -78,7 +78,7 @@ impl Totals {
     /// Go's zero time means "not set yet", as in vegeta.
     fn stretch(&mut self, record: &Record) {
         let at = record.timestamp.unix_ns();
-        if self.earliest == Timestamp::default() || at < self.earliest.unix_ns() {
+        if self.earliest == ZonedTimestamp::default() || at < self.earliest.unix_ns() {
             self.earliest = record.timestamp;
         }
         if at > self.latest.unix_ns() {
@@ -92,53 +92,53 @@ impl Totals {
     }
 
     /// The first request's instant.
-    pub(crate) fn earliest(&self) -> Timestamp {
+    pub(crate) fn earliest(&self) -> ZonedTimestamp {
         self.earliest
     }
 
     /// The last request's instant.
-    pub(crate) fn latest(&self) -> Timestamp {
+    pub(crate) fn latest(&self) -> ZonedTimestamp {
         self.latest
     }
 
     /// The instant of the last answer.
-    pub(crate) fn end(&self) -> Timestamp {
+    pub(crate) fn end(&self) -> ZonedTimestamp {
         self.end
     }
 
     /// Smallest latency other than 0, as vegeta has it.
-    pub(crate) fn min(&self) -> Duration {
-        Duration(self.smallest)
+    pub(crate) fn min(&self) -> GoDuration {
+        GoDuration(self.smallest)
     }
 
     /// Largest latency, never below 0.
-    pub(crate) fn max(&self) -> Duration {
-        Duration(self.latency.max().max(0))
+    pub(crate) fn max(&self) -> GoDuration {
+        GoDuration(self.latency.max().max(0))
     }
 
     /// Mean latency.
-    pub(crate) fn mean(&self) -> Duration {
-        Duration(self.latency.mean())
+    pub(crate) fn mean(&self) -> GoDuration {
+        GoDuration(self.latency.mean())
     }
 
     /// A quantile of latency.
-    pub(crate) fn quantile(&self, q: f64) -> Duration {
-        Duration(self.latency.quantile(q))
+    pub(crate) fn quantile(&self, q: f64) -> GoDuration {
+        GoDuration(self.latency.quantile(q))
     }
 
     /// From the first request to the last.
-    pub(crate) fn duration(&self) -> Duration {
+    pub(crate) fn duration(&self) -> GoDuration {
         between(self.earliest.unix_ns(), self.latest.unix_ns())
     }
 
     /// From the last request to the last answer.
-    pub(crate) fn wait(&self) -> Duration {
+    pub(crate) fn wait(&self) -> GoDuration {
         between(self.latest.unix_ns(), self.end_ns)
     }
 
     /// Attack and wait together.
-    pub(crate) fn whole(&self) -> Duration {
-        Duration(self.duration().0.saturating_add(self.wait().0))
+    pub(crate) fn duration_with_wait(&self) -> GoDuration {
+        GoDuration(self.duration().0.saturating_add(self.wait().0))
     }
 
     /// Requests per second of [`Self::duration`]; the plain count if that is 0.
@@ -146,9 +146,9 @@ impl Totals {
         per_second(self.requests, self.duration(), self.duration())
     }
 
-    /// Successes per second of [`Self::whole`]; the plain count if [`Self::duration`] is 0.
+    /// Successes per second of [`Self::duration_with_wait`]; the plain count if [`Self::duration`] is 0.
     pub(crate) fn throughput(&self) -> f64 {
-        per_second(self.successes, self.duration(), self.whole())
+        per_second(self.successes, self.duration(), self.duration_with_wait())
     }
 
     /// Successes among all requests, 0 to 1.
@@ -163,39 +163,40 @@ impl Totals {
 }
 
 /// True for a request that our generator gave up before it sent it. A record has nothing but the text to tell.
-pub(super) fn never_sent(record: &Record) -> bool {
-    static TEXTS: LazyLock<[String; 3]> =
-        LazyLock::new(|| [Fault::Shed, Fault::Dropped, Fault::Template].map(|fault| fault.to_string()));
+pub(super) fn is_never_sent(record: &Record) -> bool {
+    static TEXTS: LazyLock<[String; 3]> = LazyLock::new(|| {
+        [RequestFault::Shed, RequestFault::Dropped, RequestFault::Template].map(|fault| fault.to_string())
+    });
     record.code == 0 && TEXTS.contains(&record.error)
 }
 
-fn later(timestamp: Timestamp, ns: i64) -> Timestamp {
+fn later(timestamp: ZonedTimestamp, ns: i64) -> ZonedTimestamp {
     let end = timestamp.unix_ns() + i128::from(ns);
     let seconds = i64::try_from(end.div_euclid(1_000_000_000)).ok();
     let nanos = u32::try_from(end.rem_euclid(1_000_000_000)).ok();
     let moved = seconds
         .zip(nanos)
-        .and_then(|(seconds, nanos)| Timestamp::from_unix(seconds, nanos, timestamp.zone()));
+        .and_then(|(seconds, nanos)| ZonedTimestamp::from_unix(seconds, nanos, timestamp.zone()));
     moved.unwrap_or(timestamp)
 }
 
-fn between(from: i128, to: i128) -> Duration {
-    Duration(i64::try_from(to - from).unwrap_or(if to > from { i64::MAX } else { i64::MIN }))
+fn between(from: i128, to: i128) -> GoDuration {
+    GoDuration(i64::try_from(to - from).unwrap_or(if to > from { i64::MAX } else { i64::MIN }))
 }
 
-fn per_second(count: u64, if_any: Duration, time: Duration) -> f64 {
+fn per_second(count: u64, if_any: GoDuration, time: GoDuration) -> f64 {
     if if_any.0 > 0 { count as f64 / time.seconds() } else { count as f64 }
 }
 
 /// Error texts in the order of their first appearance, with their counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Errors {
+pub(crate) struct ErrorCounts {
     texts: Vec<(String, u64)>,
     places: HashMap<String, usize>,
     others: u64,
 }
 
-impl Errors {
+impl ErrorCounts {
     fn add(&mut self, text: &str) {
         if text.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! What each number means, said once for `--help`, the summary and the page.
 
 /// Term and meaning.
-pub(crate) const WORDS: &[(&str, &str)] = &[
+pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     (
         "response time",
         "From the instant a request was due to the last byte of its answer, or to its failure. A late generator or a queue in front of the server cannot hide in it.",
@@ -83,19 +83,19 @@ const OF_A_RUN: &[(&str, &str)] = &[
     ),
 ];
 
-type Word = (&'static str, &'static str);
+type GlossaryEntry = (&'static str, &'static str);
 
 /// Term and meaning, of a page that is made of intervals.
-pub(crate) fn of_intervals() -> Vec<Word> {
-    WORDS.iter().map(|&word| own(word, OF_INTERVALS)).collect()
+pub(crate) fn of_intervals() -> Vec<GlossaryEntry> {
+    GLOSSARY.iter().map(|&word| preferred_entry(word, OF_INTERVALS)).collect()
 }
 
 /// Term and meaning, of the page of a run that goes on, or was followed to its end.
-pub(crate) fn of_a_run() -> Vec<Word> {
-    of_intervals().into_iter().map(|word| own(word, OF_A_RUN)).collect()
+pub(crate) fn of_a_run() -> Vec<GlossaryEntry> {
+    of_intervals().into_iter().map(|word| preferred_entry(word, OF_A_RUN)).collect()
 }
 
 /// What is said of this term there, or else here.
-fn own(word: Word, there: &[Word]) -> Word {
+fn preferred_entry(word: GlossaryEntry, there: &[GlossaryEntry]) -> GlossaryEntry {
     there.iter().find(|(term, _)| *term == word.0).copied().unwrap_or(word)
 }

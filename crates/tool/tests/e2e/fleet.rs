@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use seawall_load::interval::Interval;
-use seawall_load::stats::Stats;
+use seawall_load::interval::IntervalStats;
+use seawall_load::stats::LoadStats;
 use seawall_testkit::counter::Counter;
 use seawall_testkit::node::{ADDRESS, Node, made};
 use seawall_testkit::objects::NAMESPACE;
@@ -155,12 +155,12 @@ fn figures_of_many_pods_are_the_sum_of_what_each_wrote() {
 
 /// Good answers; count, 99th hundredth and largest of the response times of all of them.
 fn sum(totals: &[Value]) -> (u64, u64, u64, u64) {
-    let mut sum = Stats::default();
+    let mut sum = LoadStats::default();
     for total in totals {
-        let total: Interval = serde_json::from_value(total.clone()).unwrap();
+        let total: IntervalStats = serde_json::from_value(total.clone()).unwrap();
         sum.add(&total.stats);
     }
-    let response = sum.all().response;
+    let response = sum.all_times().response;
     (sum.good(), response.count(), response.quantile(0.99), response.max())
 }
 

@@ -6,52 +6,54 @@
 use std::fs::File;
 use std::io::Read;
 
-use seawall_cgroup::{Home, Quota, Version, memory_limit};
+use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, memory_limit};
 
 /// More than any of these files has: a node with thousands of mounts has a `mountinfo` of about a MiB.
 const LONGEST: u64 = 4 << 20;
 
 /// The limits found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Machine {
+pub(crate) struct DetectedMachine {
     /// Bytes of memory before the kernel kills.
     pub(crate) memory: Option<u64>,
     /// Cores of CPU quota: 0.5 for Kubernetes' `500m`.
     pub(crate) cores: Option<f64>,
 }
 
-impl Machine {
+impl DetectedMachine {
     /// This process's.
-    pub(crate) fn here() -> Self {
+    pub(crate) fn detect() -> Self {
         Self::of(&read)
     }
 
     fn of(read: &dyn Fn(&str) -> Option<String>) -> Self {
         let texts = read("/proc/self/cgroup").zip(read("/proc/self/mountinfo"));
-        let home = |controller| texts.as_ref().and_then(|(own, mounts)| Home::find(own, mounts, controller));
+        let home = |controller| {
+            texts.as_ref().and_then(|(own, mounts)| ProcessCgroup::find(own, mounts, controller))
+        };
         let memory = home("memory").and_then(|home| {
             let name = match home.version {
-                Version::One => "memory.limit_in_bytes",
-                Version::Two => "memory.max",
+                CgroupVersion::V1 => "memory.limit_in_bytes",
+                CgroupVersion::V2 => "memory.max",
             };
-            home.levels().filter_map(|level| memory_limit(&read(&format!("{level}/{name}"))?)?).min()
+            home.ancestors().filter_map(|level| memory_limit(&read(&format!("{level}/{name}"))?)?).min()
         });
         let cores = home("cpu").and_then(|home| {
-            home.levels().filter_map(|level| cores(read, home.version, level)).reduce(f64::min)
+            home.ancestors().filter_map(|level| cores(read, home.version, level)).reduce(f64::min)
         });
         Self { memory, cores }
     }
 }
 
-fn cores(read: &dyn Fn(&str) -> Option<String>, version: Version, level: &str) -> Option<f64> {
+fn cores(read: &dyn Fn(&str) -> Option<String>, version: CgroupVersion, level: &str) -> Option<f64> {
     let file = |name: &str| read(&format!("{level}/{name}"));
     let quota = match version {
-        Version::One => Quota::parse_one(&file("cpu.cfs_quota_us")?, &file("cpu.cfs_period_us")?),
-        Version::Two => Quota::parse_two(&file("cpu.max")?),
+        CgroupVersion::V1 => CpuQuota::parse_v1(&file("cpu.cfs_quota_us")?, &file("cpu.cfs_period_us")?),
+        CgroupVersion::V2 => CpuQuota::parse_v2(&file("cpu.max")?),
     };
     match quota? {
-        Quota::Cores(cores) => Some(cores),
-        Quota::Unlimited => None,
+        CpuQuota::Cores(cores) => Some(cores),
+        CpuQuota::Unlimited => None,
     }
 }
 
@@ -65,8 +67,10 @@ fn read(path: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn machine(files: &[(&str, &str)]) -> Machine {
-        Machine::of(&|path| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned()))
+    fn machine(files: &[(&str, &str)]) -> DetectedMachine {
+        DetectedMachine::of(&|path| {
+            files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
+        })
     }
 
     #[test]
@@ -79,7 +83,7 @@ mod tests {
             ("/sys/fs/cgroup/pod7/c1/cpu.max", "50000 100000\n"),
             ("/sys/fs/cgroup/pod7/cpu.max", "200000 100000\n"),
         ]);
-        assert_eq!(found, Machine { memory: Some(26_214_400), cores: Some(0.5) });
+        assert_eq!(found, DetectedMachine { memory: Some(26_214_400), cores: Some(0.5) });
     }
 
     #[test]
@@ -98,15 +102,15 @@ mod tests {
             ("/cg/cpu/cpu.cfs_quota_us", "-1\n"),
             ("/cg/cpu/cpu.cfs_period_us", "100000\n"),
         ]);
-        assert_eq!(found, Machine { memory: Some(26_214_400), cores: Some(0.03) });
+        assert_eq!(found, DetectedMachine { memory: Some(26_214_400), cores: Some(0.03) });
     }
 
     #[test]
     fn what_cannot_be_read_is_no_limit() {
-        assert_eq!(machine(&[]), Machine::default());
+        assert_eq!(machine(&[]), DetectedMachine::default());
         assert_eq!(
             machine(&[("/proc/self/cgroup", "nonsense"), ("/proc/self/mountinfo", "")]),
-            Machine::default()
+            DetectedMachine::default()
         );
     }
 }

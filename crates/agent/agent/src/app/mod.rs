@@ -17,42 +17,44 @@ use std::time::Duration;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
-use seawall_clouds::pod::PodCaller;
-use seawall_clouds::readiness_request::Probe;
-use seawall_clouds::{Clouds, CloudsInForce, Tools};
-use seawall_cluster::Cluster;
+use seawall_clouds::pod::PodEntry;
+use seawall_clouds::readiness_request::ReadinessRequest;
+use seawall_clouds::{Clouds, CurrentClouds, DialectResources};
+use seawall_cluster::ClusterClient;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::shutdown::{self, Alive, AllGone, Stop, Stopper};
-use seawall_server::connection_counter::Cap;
-use seawall_server::connection_table::Timeouts;
+use seawall_core::shutdown::{self, StopSignal, Stopper, ThreadGuard, ThreadWaitGroup};
+use seawall_server::connection_table::ConnectionTimeouts;
 use seawall_server::listen;
-use seawall_server::listen::shards::Lanes;
-use seawall_server::listen::{Lane, Listeners};
-use seawall_server::thread::{Allowance, Bounds, Change, Changes, Shared, Speak, Thread};
-use seawall_server::thread_metrics::Traffic;
-use seawall_server::upstream::long_polls::LongPolls;
-use seawall_server::upstream::permits::Places;
+use seawall_server::listen::shards::ListenerShards;
+use seawall_server::listen::{ListenerShard, Listeners};
+use seawall_server::permit_counter::PermitCounter;
+use seawall_server::thread::{
+    BuildDialectsFn, ClientLimits, ServerContext, ThreadLimits, ThreadUpdate, TrafficThread, UpdateReceiver,
+};
+use seawall_server::thread_metrics::ThreadMetrics;
+use seawall_server::upstream::long_polls::LongPollLimit;
+use seawall_server::upstream::permits::UpstreamPermits;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
-use self::machine_limits::Machine;
-use self::resource_limits::Room;
-use self::signals::{Asked, Signals};
-use crate::config::{Config, Identity};
-use crate::log::{Log, Loudness};
-use crate::reload::{Loaded, Reach, Reloader};
+use self::machine_limits::DetectedMachine;
+use self::resource_limits::ResourceLimits;
+use self::signals::{AgentSignals, SignalAction};
+use crate::config::{AgentConfig, IdentityConfig};
+use crate::log::{AgentLog, LogLevelHandle};
+use crate::reload::{LoadedConfig, ReloadTargets, Reloader};
 use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
-use seawall_identity::entitlement_swap::{Order, Orders};
-use seawall_identity::redirect::Capture;
-use seawall_identity::resolver::ProbeAddress;
-use seawall_identity::strategy::{ClusterThread, Strategy, Who};
-use seawall_observe::admin::{Admin, Doors, Sources};
-use seawall_observe::metrics::requests::Requests;
-use seawall_observe::metrics::write::{self, scrape};
-use seawall_observe::metrics::{broker, cluster, lifetime_floors, redirect};
-use seawall_observe::pod_scan::Found;
+use seawall_identity::entitlement_swap::{SwapCommand, SwapCommands};
+use seawall_identity::pod_resolver::ProbeAddress;
+use seawall_identity::redirect::RedirectHandle;
+use seawall_identity::service::{ClusterThread, IdentityService, IdentityStrategy};
+use seawall_observe::admin::{AdminListeners, AdminServer, AdminSources};
+use seawall_observe::metrics::requests::RequestMetrics;
+use seawall_observe::metrics::write::{self, collector_from_fn};
+use seawall_observe::metrics::{broker, cluster, min_lifetime, redirect};
+use seawall_observe::pod_scan::PodCountGauge;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 
@@ -63,62 +65,67 @@ const DESCRIPTORS: u64 = 65_536;
 ///
 /// # Errors
 /// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
-pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Result<()> {
+pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> anyhow::Result<()> {
     let config = &loaded.config;
-    let strategy = Strategy::load(&config.identity, &config.clouds)?;
+    let strategy = IdentityStrategy::load(&config.identity, &config.clouds)?;
     let threads = config.threads.count();
-    let room = Room::within(&Machine::here(), listen::make_room(DESCRIPTORS)?, config);
+    let room = ResourceLimits::within(
+        &DetectedMachine::detect(),
+        listen::raise_open_files_limit(DESCRIPTORS)?,
+        config,
+    );
     let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
-    let listeners = listen::bind(&addresses, threads, room.lanes)?;
+    let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
     let control = control_runtime()?;
     // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
-    let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
-    let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
+    let signals = control.block_on(async { AgentSignals::new() }).context("cannot listen for signals")?;
+    let doors = control.block_on(AdminListeners::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
     let capture = capture(config, &listeners, &clock)?;
-    let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
-    let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
-    sandbox::enter(kept).context("cannot give up privileges")?;
-    config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
+    let strategy = strategy.with_kernel_records(capture.as_deref().map(RedirectHandle::records));
+    let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| RedirectHandle::required_capabilities());
+    sandbox::harden_process(kept).context("cannot give up privileges")?;
+    config.seccomp.install(config.syscall_profile()).context("cannot have system calls refused")?;
 
     let identity = strategy.name();
-    let (stopper, stop) = shutdown::switch();
+    let (stopper, stop) = shutdown::stop_channel();
     let (orders, obeyed) = mpsc::channel(1);
-    let (parts, hearing) = Parts::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
-    let routes = parts.clouds.now().routes();
-    let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
+    let (parts, hearing) =
+        AgentContext::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
+    let routes = parts.clouds.load().routes();
+    let metrics: Vec<_> = (0..threads).map(|_| Arc::new(ThreadMetrics::new(&routes))).collect();
     let mut registry = Registry::default();
-    parts.look(&control, &mut registry);
+    parts.spawn_pod_scans(&control, &mut registry);
     let probes = parts.probes(config, &listeners.addresses);
     let admin = parts.admin(registry, config.seccomp, &metrics, log, probes);
     let capture = parts.watch_capture(&control, &stopper, &stop);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
-    control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
+    control.spawn(open(parts.capture.clone(), parts.identity.cluster.clone(), admin.clone(), stop.clone()));
 
-    let (alive, all_gone) = shutdown::threads(threads, &stopper);
+    let (alive, all_gone) = shutdown::thread_guards(threads, &stopper);
     let (tell, changes): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
-    let speaking = parts.speaking(config, &stop);
-    let own = listeners.of_thread.into_iter().zip(metrics).zip(alive).zip(changes);
+    let speaking = parts.dialect_setup(config, &stop);
+    let own = listeners.by_thread.into_iter().zip(metrics).zip(alive).zip(changes);
     let traffic = own
         .enumerate()
         .map(|(n, (((own, metrics), alive), changes))| {
-            let speaks = speaking.by(config, &parts.clouds.now());
-            parts.traffic_thread(n, own, speaks, metrics, Hears { stop: stop.clone(), changes }, alive)
+            let speaks = speaking.dialects_for(config, &parts.clouds.load());
+            parts.traffic_thread(n, own, speaks, metrics, ThreadInputs { stop: stop.clone(), changes }, alive)
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let look = Arc::<Notify>::default();
-    let reach = parts.reach(orders, tell, speaking, loudness, &control);
+    let reach = parts.reload_targets(orders, tell, speaking, loudness, &control);
     control.spawn(Reloader::new(loaded, reach).run(look.clone(), stop.clone()));
     drop(parts);
-    let stopping = Stopping { stopper, stop, capture: capture.clone() };
+    let stopping = AgentShutdown { stopper, stop, capture: capture.clone() };
     let ended = control.block_on(control_thread(admin, doors, signals, look, stopping, all_gone));
-    leave(control);
+    shut_down_runtime(control);
     ended?;
     for thread in traffic {
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
     }
     hearing.map(ClusterThread::end).transpose()?;
-    capture.map_or(Ok(()), |capture| capture.ended())?;
+    capture.map_or(Ok(()), |capture| capture.check_exit())?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -128,12 +135,12 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
 ///
 /// # Errors
 /// Every mistake in the identity file; a file that cannot be read or used.
-pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
+pub(crate) fn check(config: &AgentConfig) -> anyhow::Result<Vec<String>> {
     let control = control_runtime()?;
     let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle());
-    let clouds = clouds.map(|clouds| clouds.remarks());
-    let identity =
-        Strategy::load(&config.identity, &config.clouds).and_then(|strategy| strategy.check(&control));
+    let clouds = clouds.map(|clouds| clouds.warnings());
+    let identity = IdentityStrategy::load(&config.identity, &config.clouds)
+        .and_then(|strategy| strategy.check(&control));
     match (clouds, identity) {
         (Err(one), Err(other)) => Err(anyhow::anyhow!("{one:#}\n{other:#}")),
         (clouds, identity) => identity.and(clouds),
@@ -141,41 +148,55 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
 }
 
 /// Opens the redirect, in `kernel` identity.
-fn capture(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<Option<Arc<Capture>>> {
-    let Identity::Kernel(section) = &config.identity else { return Ok(None) };
-    Ok(Some(Arc::new(Capture::open(section, spoken(config, bound), |port| bound.at(port), clock)?)))
+fn capture(
+    config: &AgentConfig,
+    bound: &Listeners,
+    clock: &Clock,
+) -> anyhow::Result<Option<Arc<RedirectHandle>>> {
+    let IdentityConfig::Kernel(section) = &config.identity else { return Ok(None) };
+    Ok(Some(Arc::new(RedirectHandle::open(
+        section,
+        spoken(config, bound),
+        |port| bound.socket_on_port(port),
+        clock,
+    )?)))
 }
 
 /// Where the agent listens, and what it speaks there.
 fn spoken<'a>(
-    config: &'a Config,
+    config: &'a AgentConfig,
     bound: &'a Listeners,
 ) -> impl Iterator<Item = (SocketAddr, &'a [DialectName])> {
     bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
 }
 
 /// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.
-async fn open(capture: Option<Arc<Capture>>, cluster: Option<Arc<Cluster>>, admin: Arc<Admin>, stop: Stop) {
+async fn open(
+    capture: Option<Arc<RedirectHandle>>,
+    cluster: Option<Arc<ClusterClient>>,
+    admin: Arc<AdminServer>,
+    stop: StopSignal,
+) {
     const PAUSE: Duration = Duration::from_millis(500);
     // Nobody waits for it where nothing is opened.
     if capture.is_none() && cluster.is_none() {
         return;
     }
-    while admin.answers().await.is_err() {
+    while admin.check_serving().await.is_err() {
         tokio::time::sleep(PAUSE).await;
     }
     if let Some(capture) = &capture {
-        capture.take_over(&stop).await;
+        capture.claim_target(&stop).await;
     }
     // Beside each other: an API server that refuses to have the taint taken off must not keep this agent from succeeding one that died.
     let untaint = async {
         if let Some(cluster) = cluster {
-            cluster.open_node().await;
+            cluster.remove_startup_taint().await;
         }
     };
     let keep = async {
         if let Some(capture) = capture {
-            capture.keep(stop).await;
+            capture.monitor_target(stop).await;
         }
     };
     tokio::join!(untaint, keep);
@@ -192,20 +213,26 @@ fn control_runtime() -> anyhow::Result<Runtime> {
 
 /// Ends a runtime without waiting for its blocking threads: dropping it would wait for a name look-up, which takes half a
 /// minute where no name server answers.
-fn leave(runtime: Runtime) {
+fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_background();
 }
 
 fn announce(
-    config: &Config,
+    config: &AgentConfig,
     identity: &str,
     listeners: &[SocketAddr],
     admin: SocketAddr,
     threads: usize,
-    room: &Room,
+    room: &ResourceLimits,
 ) {
     let clouds: Vec<&str> = config.clouds.names().into_iter().map(CloudName::as_str).collect();
-    let Room { connections, connections_per_caller, held, forwards, .. } = *room;
+    let ResourceLimits {
+        connections,
+        connections_per_caller,
+        buffered_bytes: held,
+        upstream_requests: forwards,
+        ..
+    } = *room;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), ?clouds, identity, ?listeners, %admin, threads,
         connections, connections_per_caller, held_bytes = held, forwards, "serving"
@@ -215,84 +242,84 @@ fn announce(
 /// Serves the admin port until a signal (or the end of a traffic thread), then waits for the drain. A second signal
 /// does not wait.
 async fn control_thread(
-    admin: Arc<Admin>,
-    doors: Doors,
-    mut signals: Signals,
+    admin: Arc<AdminServer>,
+    doors: AdminListeners,
+    mut signals: AgentSignals,
     look: Arc<Notify>,
-    Stopping { stopper, mut stop, capture }: Stopping,
-    mut all_gone: AllGone,
+    AgentShutdown { stopper, mut stop, capture }: AgentShutdown,
+    mut all_gone: ThreadWaitGroup,
 ) -> anyhow::Result<()> {
     admin.serve_at(doors, &stop);
     loop {
         tokio::select! {
             asked = signals.next() => match asked {
-                Asked::Look => look.notify_one(),
-                Asked::End(signal) => break tracing::info!(signal, "stopping"),
+                SignalAction::Reload => look.notify_one(),
+                SignalAction::Terminate(signal) => break tracing::info!(signal, "stopping"),
             },
-            () = stop.begun() => break tracing::error!("the agent ends by itself; stopping"),
+            () = stop.wait() => break tracing::error!("the agent ends by itself; stopping"),
         }
     }
-    if capture.is_some_and(|capture| capture.is_succeeded()) {
-        stopper.stop_succeeded();
+    if capture.is_some_and(|capture| capture.is_replaced()) {
+        stopper.stop_as_replaced();
     } else {
         stopper.stop();
     }
     tokio::select! {
         () = all_gone.wait() => Ok(()),
-        signal = signals.end() => anyhow::bail!("cut short by a second signal ({signal})"),
+        signal = signals.next_termination() => anyhow::bail!("cut short by a second signal ({signal})"),
     }
 }
 
 /// How the agent is stopped, and what says whether another one has taken over by then.
-struct Stopping {
+struct AgentShutdown {
     stopper: Stopper,
-    stop: Stop,
-    capture: Option<Arc<Capture>>,
+    stop: StopSignal,
+    capture: Option<Arc<RedirectHandle>>,
 }
 
 /// What is built once and shared.
-struct Parts {
+struct AgentContext {
     clock: Clock,
-    who: Arc<Who>,
-    capture: Option<Arc<Capture>>,
-    clouds: Arc<CloudsInForce>,
-    bulletin: Arc<reload::Bulletin>,
+    identity: Arc<IdentityService>,
+    capture: Option<Arc<RedirectHandle>>,
+    clouds: Arc<CurrentClouds>,
+    reload_status: Arc<reload::ReloadStatus>,
     probe: ProbeAddress,
-    open: Arc<Cap>,
-    long_polls: Arc<Cap>,
-    strangers: Arc<Cap>,
-    forwards: Arc<Places>,
-    room: Room,
+    open: Arc<PermitCounter>,
+    long_polls: Arc<PermitCounter>,
+    strangers: Arc<PermitCounter>,
+    forwards: Arc<UpstreamPermits>,
+    room: ResourceLimits,
     threads: usize,
 }
 
-impl Parts {
+impl AgentContext {
     #[expect(clippy::too_many_arguments, reason = "what is made before rights are given up, once")]
     fn new(
-        loaded: &Loaded,
-        room: Room,
-        strategy: Strategy,
-        capture: Option<Arc<Capture>>,
+        loaded: &LoadedConfig,
+        room: ResourceLimits,
+        strategy: IdentityStrategy,
+        capture: Option<Arc<RedirectHandle>>,
         clock: Clock,
         control: &Runtime,
         stopper: &Stopper,
-        orders: Orders,
+        orders: SwapCommands,
     ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
         let probe = ProbeAddress::default();
         let clouds = Arc::new(Clouds::start(&loaded.config.clouds, &clock, control.handle())?);
-        let clouds = Arc::new(CloudsInForce::new(clouds));
+        let clouds = Arc::new(CurrentClouds::new(clouds));
         let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper, orders)?;
         let parts = Self {
-            bulletin: Arc::new(reload::Bulletin::new(loaded.digest, clock.wall())),
+            reload_status: Arc::new(reload::ReloadStatus::new(loaded.digest, clock.wall())),
             clock,
-            who: Arc::new(who),
+            identity: Arc::new(who),
             capture,
             clouds,
             probe,
             open: Arc::default(),
             long_polls: Arc::default(),
             strangers: Arc::default(),
-            forwards: Places::new(room.forwards),
+            forwards: UpstreamPermits::new(room.upstream_requests),
             room,
             threads: loaded.config.threads.count(),
         };
@@ -300,7 +327,12 @@ impl Parts {
     }
 
     /// Has somebody look after the redirect until the stop has begun.
-    fn watch_capture(&self, control: &Runtime, stopper: &Stopper, stop: &Stop) -> Option<Arc<Capture>> {
+    fn watch_capture(
+        &self,
+        control: &Runtime,
+        stopper: &Stopper,
+        stop: &StopSignal,
+    ) -> Option<Arc<RedirectHandle>> {
         let capture = self.capture.clone()?;
         let (watched, stopper, stop) = (capture.clone(), stopper.clone(), stop.clone());
         control.spawn(async move { watched.watch(stopper, stop).await });
@@ -308,24 +340,24 @@ impl Parts {
     }
 
     /// What is written at a scrape.
-    fn register(&self, registry: &mut Registry, metrics: &[Arc<Traffic>], log: &Log) {
+    fn register(&self, registry: &mut Registry, metrics: &[Arc<ThreadMetrics>], log: &AgentLog) {
         let log = log.clone();
         let help = "Log lines that were dropped because nobody read the log";
-        registry.register_collector(scrape(move |out| {
-            write::counter(out, "seawall_log_lines_lost", help, log.lost())
+        registry.register_collector(collector_from_fn(move |out| {
+            write::counter(out, "seawall_log_lines_lost", help, log.lost_lines())
         }));
-        let bulletin = self.bulletin.clone();
-        registry.register_collector(scrape(move |out| bulletin.write(out)));
-        let requests = Requests::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
-        registry.register_collector(scrape(move |out| requests.write(out)));
+        let bulletin = self.reload_status.clone();
+        registry.register_collector(collector_from_fn(move |out| bulletin.write(out)));
+        let requests = RequestMetrics::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
+        registry.register_collector(collector_from_fn(move |out| requests.write(out)));
         broker::register(&self.clouds, registry, &self.clock);
-        if let Some(cluster) = self.who.cluster.clone() {
-            registry.register_collector(scrape(move |out| cluster::write(&cluster, out)));
+        if let Some(cluster) = self.identity.cluster.clone() {
+            registry.register_collector(collector_from_fn(move |out| cluster::write(&cluster, out)));
         }
-        let who = self.who.clone();
-        registry.register_collector(scrape(move |out| lifetime_floors::write(&who, out)));
+        let who = self.identity.clone();
+        registry.register_collector(collector_from_fn(move |out| min_lifetime::write(&who, out)));
         if let Some(capture) = self.capture.clone() {
-            registry.register_collector(scrape(move |out| redirect::write(&capture, out)));
+            registry.register_collector(collector_from_fn(move |out| redirect::write(&capture, out)));
         }
     }
 
@@ -333,68 +365,72 @@ impl Parts {
         &self,
         mut registry: Registry,
         seccomp: Seccomp,
-        metrics: &[Arc<Traffic>],
-        log: &Log,
-        listeners: Vec<(SocketAddr, Vec<Probe>)>,
-    ) -> Arc<Admin> {
+        metrics: &[Arc<ThreadMetrics>],
+        log: &AgentLog,
+        listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
+    ) -> Arc<AdminServer> {
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
-        let callers = self.who.callers.clone();
+        let callers = self.identity.resolver.clone();
         self.register(&mut registry, metrics, log);
-        let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
+        let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
-        let (told, configuration) = (self.bulletin.clone(), self.bulletin.clone());
-        let sources = Sources {
+        let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
+        let sources = AdminSources {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
-            obstacle: Box::new(move || obstacle.obstacle()),
-            detour: Box::new(move || detour.as_ref()?.obstacle()),
-            remarks: Box::new(move || {
-                let mut lines = who.remarks();
+            unready_reason: Box::new(move || obstacle.unready_reason()),
+            unreachable_reason: Box::new(move || detour.as_ref()?.unready_reason()),
+            warnings: Box::new(move || {
+                let mut lines = who.warnings();
                 lines.extend(told.remark());
-                lines.extend(clouds.now().remarks());
+                lines.extend(clouds.load().warnings());
                 lines.extend(seccomp.remark());
-                lines.extend(capture.as_ref().and_then(|capture| capture.remark()));
+                lines.extend(capture.as_ref().and_then(|capture| capture.warning()));
                 lines
             }),
-            pods: Box::new(move || pods_page::pods(&configuration.describe(), &callers, clock.now())),
+            pods: Box::new(move || pods_page::pods_json(&configuration.describe(), &callers, clock.now())),
         };
-        Arc::new(Admin::new(sources, own_clock))
+        Arc::new(AdminServer::new(sources, own_clock))
     }
 
     /// Looks on the control thread for pods that fetch over and over, and for credentials that are not renewed.
-    fn look(&self, control: &Runtime, registry: &mut Registry) {
+    fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
-        let mut found = |metric| Found::registered(registry, metric);
+        let mut found = |metric| PodCountGauge::registered(registry, metric);
         let thrash =
-            excessive_fetch::Seen::new(clouds.clone(), clock.clone(), found(excessive_fetch::METRIC));
-        let outage =
-            stale_credentials::Seen::new(clouds.clone(), clock.clone(), found(stale_credentials::METRIC));
-        control.spawn(pod_scan::run(thrash, self.who.callers.clone(), clock.clone()));
-        control.spawn(pod_scan::run(outage, self.who.callers.clone(), clock.clone()));
+            excessive_fetch::FetchMonitor::new(clouds.clone(), clock.clone(), found(excessive_fetch::METRIC));
+        let outage = stale_credentials::RenewalMonitor::new(
+            clouds.clone(),
+            clock.clone(),
+            found(stale_credentials::METRIC),
+        );
+        control.spawn(pod_scan::run(thrash, self.identity.resolver.clone(), clock.clone()));
+        control.spawn(pod_scan::run(outage, self.identity.resolver.clone(), clock.clone()));
     }
 
     fn traffic_thread(
         &self,
         number: usize,
-        listeners: Vec<Lane>,
-        (speak, allowance): (Speak<PodCaller>, Allowance),
-        metrics: Arc<Traffic>,
-        Hears { stop, changes }: Hears,
-        alive: Alive,
+        listeners: Vec<ListenerShard>,
+        (speak, allowance): (BuildDialectsFn<PodEntry>, ClientLimits),
+        metrics: Arc<ThreadMetrics>,
+        ThreadInputs { stop, changes }: ThreadInputs,
+        alive: ThreadGuard,
     ) -> anyhow::Result<JoinHandle<()>> {
-        let shared = Shared {
+        let shared = ServerContext {
             clock: self.clock.clone(),
-            callers: self.who.callers.clone(),
-            open: self.open.clone(),
+            resolver: self.identity.resolver.clone(),
+            open_connections: self.open.clone(),
             strangers: self.strangers.clone(),
-            bounds: bounds(self.threads, &self.room),
+            limits: bounds(self.threads, &self.room),
         };
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         // Made on the thread itself: what a connection holds never crosses threads.
         let serve = move || async move {
-            let (lanes, speaks) = (Lanes::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
-            let thread = Thread::new(shared, speaks, allowance, metrics, stop, number as u64)?;
+            let (lanes, speaks) =
+                (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
+            let thread = TrafficThread::new(shared, speaks, allowance, metrics, stop, number as u64)?;
             thread.run(lanes, changes).await
         };
         let body = move || {
@@ -402,7 +438,7 @@ impl Parts {
             if let Err(error) = runtime.block_on(serve()) {
                 tracing::error!(%error, "a traffic thread cannot serve");
             }
-            leave(runtime);
+            shut_down_runtime(runtime);
         };
         std::thread::Builder::new()
             .name(format!("traffic-{number}"))
@@ -411,40 +447,44 @@ impl Parts {
     }
 
     /// How readiness asks at each bound address.
-    fn probes(&self, config: &Config, addresses: &[SocketAddr]) -> Vec<(SocketAddr, Vec<Probe>)> {
-        let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.now());
+    fn probes(
+        &self,
+        config: &AgentConfig,
+        addresses: &[SocketAddr],
+    ) -> Vec<(SocketAddr, Vec<ReadinessRequest>)> {
+        let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.load());
         each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
     }
 
     /// What makes dialects on traffic threads, by whichever configuration.
-    fn speaking(&self, config: &Config, stop: &Stop) -> SpeakingHere {
-        SpeakingHere {
+    fn dialect_setup(&self, config: &AgentConfig, stop: &StopSignal) -> AgentDialectSettings {
+        AgentDialectSettings {
             spoken: config.listen.iter().map(|listen| listen.dialects.clone()).collect(),
             long_polls: self.long_polls.clone(),
             places: self.forwards.clone(),
-            idle: (self.room.forwards as usize).div_ceil(self.threads),
+            idle: (self.room.upstream_requests as usize).div_ceil(self.threads),
             room: self.room,
             stop: stop.clone(),
         }
     }
 
     /// Everything that another configuration reaches.
-    fn reach(
+    fn reload_targets(
         &self,
-        orders: mpsc::Sender<Order>,
-        threads: Vec<mpsc::UnboundedSender<Change<PodCaller>>>,
-        speaking: SpeakingHere,
-        loudness: Loudness,
+        orders: mpsc::Sender<SwapCommand>,
+        threads: Vec<mpsc::UnboundedSender<ThreadUpdate<PodEntry>>>,
+        speaking: AgentDialectSettings,
+        loudness: LogLevelHandle,
         control: &Runtime,
-    ) -> Reach {
-        Reach {
+    ) -> ReloadTargets {
+        ReloadTargets {
             clouds: self.clouds.clone(),
             orders,
             threads,
-            speaking: Box::new(move |config, clouds| speaking.by(config, clouds)),
-            loudness,
-            bulletin: self.bulletin.clone(),
-            cluster: self.who.cluster.clone(),
+            dialect_factory: Box::new(move |config, clouds| speaking.dialects_for(config, clouds)),
+            log_level: loudness,
+            status: self.reload_status.clone(),
+            cluster: self.identity.cluster.clone(),
             clock: self.clock.clone(),
             runtime: control.handle().clone(),
         }
@@ -452,49 +492,54 @@ impl Parts {
 }
 
 /// What a traffic thread is told while it runs.
-struct Hears {
-    stop: Stop,
-    changes: Changes<PodCaller>,
+struct ThreadInputs {
+    stop: StopSignal,
+    changes: UpdateReceiver<PodEntry>,
 }
 
 /// What dialects are made with that no configuration changes.
-struct SpeakingHere {
+struct AgentDialectSettings {
     /// By which dialects each listener is answered.
     spoken: Vec<Vec<DialectName>>,
-    long_polls: Arc<Cap>,
-    places: Arc<Places>,
+    long_polls: Arc<PermitCounter>,
+    places: Arc<UpstreamPermits>,
     /// Idle connections of a thread to a real server.
     idle: usize,
-    room: Room,
-    stop: Stop,
+    room: ResourceLimits,
+    stop: StopSignal,
 }
 
-impl SpeakingHere {
+impl AgentDialectSettings {
     /// By this configuration and its clouds, for one thread.
-    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak<PodCaller>, Allowance) {
+    fn dialects_for(
+        &self,
+        config: &AgentConfig,
+        clouds: &Arc<Clouds>,
+    ) -> (BuildDialectsFn<PodEntry>, ClientLimits) {
         let limits = &config.limits;
-        let long_polls = LongPolls {
+        let long_polls = LongPollLimit {
             all: self.long_polls.clone(),
             most: self.room.long_polls,
             most_per_pod: limits.long_polls_per_pod,
             stop: self.stop.clone(),
         };
-        let tools = Tools { long_polls, places: self.places.clone(), idle: self.idle };
+        let tools =
+            DialectResources { long_polls, upstream_permits: self.places.clone(), max_idle: self.idle };
         let (clouds, spoken) = (clouds.clone(), self.spoken.clone());
-        let allowance = Allowance {
+        let allowance = ClientLimits {
             connections: self.room.per_caller(limits),
-            timeouts: Timeouts { head: limits.head_timeout, idle: limits.idle_timeout },
+            timeouts: ConnectionTimeouts { head: limits.head_timeout, idle: limits.idle_timeout },
         };
-        (Box::new(move || clouds.speak(&spoken, &tools)), allowance)
+        (Box::new(move || clouds.build_dialects(&spoken, &tools)), allowance)
     }
 }
 
 /// What one of so many traffic threads lets clients hold.
-fn bounds(threads: usize, room: &Room) -> Bounds {
-    Bounds {
+fn bounds(threads: usize, room: &ResourceLimits) -> ThreadLimits {
+    ThreadLimits {
         connections: room.connections,
-        held: room.held / threads,
+        buffered_bytes: room.buffered_bytes / threads,
         cores: room.cores,
-        wire: seawall_http::Limits::default(),
+        wire: seawall_http::HeadLimits::default(),
     }
 }

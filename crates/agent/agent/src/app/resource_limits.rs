@@ -5,7 +5,7 @@
 //! hold (connections, half heads, unread answers, the real server's answers on their way) has a sum that fits beside the
 //! program itself, and each part is shared by `tenants`, so that no caller can take the sum.
 
-use super::machine_limits::Machine;
+use super::machine_limits::DetectedMachine;
 use crate::config;
 
 /// What the program itself takes with a full node's pods, its file's pages included (benches/agent-memory: 10.9 MiB).
@@ -46,26 +46,26 @@ const OTHER_DESCRIPTORS: u64 = 88;
 
 /// The caps in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Room {
+pub(crate) struct ResourceLimits {
     /// Connections open at once, all callers together.
     pub(crate) connections: u32,
     /// Of one caller at most, however few others there are.
     pub(crate) connections_per_caller: u32,
     /// Bytes of half heads and unread answers, all callers together.
-    pub(crate) held: usize,
+    pub(crate) buffered_bytes: usize,
     /// Listening sockets for each address.
-    pub(crate) lanes: usize,
+    pub(crate) shards_per_address: usize,
     /// Requests at the real metadata server at once.
-    pub(crate) forwards: u32,
+    pub(crate) upstream_requests: u32,
     /// Requests that wait for a change at once.
     pub(crate) long_polls: u32,
     /// Cores of CPU quota.
     pub(crate) cores: Option<f64>,
 }
 
-impl Room {
+impl ResourceLimits {
     /// Within `machine`, with `descriptors` open files at most.
-    pub(crate) fn within(machine: &Machine, descriptors: u64, config: &config::Config) -> Self {
+    pub(crate) fn within(machine: &DetectedMachine, descriptors: u64, config: &config::AgentConfig) -> Self {
         let limits = &config.limits;
         let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
@@ -83,21 +83,21 @@ impl Room {
         Self {
             connections,
             connections_per_caller: per_caller(limits, connections),
-            held: memory.map_or(MOST_HELD, |room| (room / 4).clamp(LEAST_HELD, MOST_HELD)) as usize,
-            lanes: lanes as usize,
-            forwards: narrow(forwards),
+            buffered_bytes: memory.map_or(MOST_HELD, |room| (room / 4).clamp(LEAST_HELD, MOST_HELD)) as usize,
+            shards_per_address: lanes as usize,
+            upstream_requests: narrow(forwards),
             long_polls: narrow(long_polls),
             cores: machine.cores,
         }
     }
 
     /// Connections of one caller at most by these limits, in a process that has this room.
-    pub(crate) fn per_caller(&self, limits: &config::Limits) -> u32 {
+    pub(crate) fn per_caller(&self, limits: &config::LimitsConfig) -> u32 {
         per_caller(limits, self.connections)
     }
 }
 
-fn per_caller(limits: &config::Limits, connections: u32) -> u32 {
+fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
     limits.connections_per_pod.unwrap_or(MOST_PER_CALLER).min(connections)
 }
 
@@ -116,14 +116,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::AgentConfig;
 
-    fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> Room {
+    fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> ResourceLimits {
         let text = format!(
             "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
         );
-        let config = Config::parse(&text, Path::new("/"), &config::Downward::default()).unwrap();
-        Room::within(&Machine { memory, cores: None }, descriptors, &config)
+        let config = AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap();
+        ResourceLimits::within(&DetectedMachine { memory, cores: None }, descriptors, &config)
     }
 
     #[test]
@@ -131,8 +131,9 @@ mod tests {
         for mebibytes in [16, 25, 32, 64, 256] {
             let limit = mebibytes << 20;
             let room = room(Some(limit), 1 << 20, "");
-            let traffic = u64::from(room.forwards) * FORWARD + u64::from(room.long_polls) * LONG_POLL;
-            let most = u64::from(room.connections) * CONNECTION + room.held as u64 + traffic;
+            let traffic =
+                u64::from(room.upstream_requests) * FORWARD + u64::from(room.long_polls) * LONG_POLL;
+            let most = u64::from(room.connections) * CONNECTION + room.buffered_bytes as u64 + traffic;
             assert!(most <= limit - PROGRAM.min(limit / 4 * 3), "{mebibytes} MiB: {room:?}");
         }
         let room = room(Some(25 << 20), 1 << 20, "");
@@ -142,15 +143,19 @@ mod tests {
     #[test]
     fn without_a_limit_the_caps_are_the_documented_ones() {
         let room = room(None, 1 << 20, "");
-        assert_eq!((room.connections, room.connections_per_caller, room.lanes), (8192, 1024, 256));
-        assert_eq!((room.forwards, room.long_polls), (64, 256));
+        assert_eq!(
+            (room.connections, room.connections_per_caller, room.shards_per_address),
+            (8192, 1024, 256)
+        );
+        assert_eq!((room.upstream_requests, room.long_polls), (64, 256));
     }
 
     #[test]
     fn connections_never_use_up_the_open_files() {
         for descriptors in [256, 1024, 4096] {
             let room = room(None, descriptors, "connections: 100000");
-            let used = u64::from(room.connections + 2 * room.forwards + room.long_polls) + room.lanes as u64;
+            let used = u64::from(room.connections + 2 * room.upstream_requests + room.long_polls)
+                + room.shards_per_address as u64;
             assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
         }
     }

@@ -8,17 +8,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalAction {
     /// The end, by the signal of this name.
-    End(&'static str),
+    Terminate(&'static str),
     /// That the configuration is looked at now.
-    Look,
+    Reload,
 }
 
 /// SIGTERM and SIGINT, SIGHUP, and those that are ignored: the USRs, by which other servers are told to read their files
 /// again, and SIGQUIT, which prints the threads of a Go program and would end this one. (The standard library ignores SIGPIPE.)
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub(crate) struct AgentSignals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
@@ -26,7 +26,7 @@ pub(crate) struct Signals {
     quit: Signal,
 }
 
-impl Signals {
+impl AgentSignals {
     /// Takes them over from their default, which would end the process at once.
     ///
     /// # Errors
@@ -42,22 +42,22 @@ impl Signals {
     }
 
     /// The next one that asks for the end.
-    pub(crate) async fn end(&mut self) -> &'static str {
+    pub(crate) async fn next_termination(&mut self) -> &'static str {
         loop {
-            if let Asked::End(signal) = self.next().await {
+            if let SignalAction::Terminate(signal) = self.next().await {
                 return signal;
             }
         }
     }
 
     /// The next one that asks for something.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         let [first, second] = &mut self.user;
         loop {
             let ignored = tokio::select! {
-                _ = self.terminate.recv() => return Asked::End("SIGTERM"),
-                _ = self.interrupt.recv() => return Asked::End("SIGINT"),
-                _ = self.hang_up.recv() => return Asked::Look,
+                _ = self.terminate.recv() => return SignalAction::Terminate("SIGTERM"),
+                _ = self.interrupt.recv() => return SignalAction::Terminate("SIGINT"),
+                _ = self.hang_up.recv() => return SignalAction::Reload,
                 _ = first.recv() => "SIGUSR1",
                 _ = second.recv() => "SIGUSR2",
                 _ = self.quit.recv() => "SIGQUIT",

@@ -10,7 +10,7 @@ use lexopt::Arg::{Long, Short, Value};
 use lexopt::{Error, Parser};
 
 use super::flags::{self, Flags};
-use super::probe::Asked;
+use super::probe::ProbeKind;
 use super::{import, redirect, uninstall};
 use crate::config;
 
@@ -86,7 +86,7 @@ Example:
 ";
 
 /// What one command's help says, or that of all of them where there is no such command.
-pub(crate) fn help_of(command: &str) -> String {
+pub(crate) fn help_text(command: &str) -> String {
     match command {
         "redirect" => redirect::HELP.to_owned(),
         "retire" => uninstall::HELP.to_owned(),
@@ -105,20 +105,20 @@ pub(crate) fn help_of(command: &str) -> String {
 /// Where the configuration is unless `--config` names another.
 const CONFIG: &str = "/etc/seawall/agent.yaml";
 
-pub(crate) enum Command {
+pub(crate) enum AgentCommand {
     Serve(PathBuf),
     Check(PathBuf),
-    Probe(PathBuf, Asked),
+    Probe(PathBuf, ProbeKind),
     Status(PathBuf),
     CheckOffline(PathBuf),
-    Import(import::Request),
-    Redirect(redirect::Request),
-    Retire(uninstall::Request),
+    Import(import::ImportCommand),
+    Redirect(redirect::RedirectCommand),
+    Uninstall(uninstall::UninstallCommand),
     Print(String),
 }
 
 /// What the words of a command line mean. Where they mean nothing: which command was named, and why they do not.
-pub(crate) fn command(args: Vec<OsString>) -> Result<Command, (String, Error)> {
+pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String, Error)> {
     let mut args = Parser::from_args(args);
     let mut before = Flags::default();
     let word = loop {
@@ -126,7 +126,7 @@ pub(crate) fn command(args: Vec<OsString>) -> Result<Command, (String, Error)> {
             Some(Long("config")) if !before.has("config") => {
                 before.push("config", args.value().map_err(|error| (String::new(), error))?);
             }
-            Some(Short('h') | Long("help")) => return Ok(Command::Print(help_of(""))),
+            Some(Short('h') | Long("help")) => return Ok(AgentCommand::Print(help_text(""))),
             Some(Short('V') | Long("version")) => break "version".to_owned(),
             Some(Value(word)) => break word.to_string_lossy().into_owned(),
             Some(other) => return Err((String::new(), other.unexpected())),
@@ -136,7 +136,7 @@ pub(crate) fn command(args: Vec<OsString>) -> Result<Command, (String, Error)> {
     of_word(&word, args, before).map_err(|error| (word, error))
 }
 
-fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<Command, Error> {
+fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<AgentCommand, Error> {
     let (takes, takes_config): (&[&str], _) = match word {
         "check" => (&["config=", "offline"], true),
         "probe" => (&["config=", "live"], true),
@@ -148,25 +148,31 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<Command, Error
         return Err(Error::UnexpectedOption("--config".to_owned()));
     }
     match word {
-        "redirect" => return redirect::Request::parse(args).map(Command::Redirect),
-        "retire" => return uninstall::Request::parse(args).map(Command::Retire),
+        "redirect" => return redirect::RedirectCommand::parse(args).map(AgentCommand::Redirect),
+        "retire" => return uninstall::UninstallCommand::parse(args).map(AgentCommand::Uninstall),
         "import" => {
-            let request = import::Request::parse(&mut args)?;
-            return Ok(request.map_or_else(|| Command::Print(help_of(word)), Command::Import));
+            let request = import::ImportCommand::parse(&mut args)?;
+            return Ok(request.map_or_else(|| AgentCommand::Print(help_text(word)), AgentCommand::Import));
         }
-        "help" => return Ok(Command::Print(help_of(&flags::word(&mut args)?.unwrap_or_default()))),
+        "help" => {
+            return Ok(AgentCommand::Print(help_text(&flags::next_word(&mut args)?.unwrap_or_default())));
+        }
         _ => {}
     }
-    let Some(flags) = before.and(&mut args, takes)? else { return Ok(Command::Print(help_of(word))) };
+    let Some(flags) = before.read_more(&mut args, takes)? else {
+        return Ok(AgentCommand::Print(help_text(word)));
+    };
     let path = flags.path("config").unwrap_or_else(|| CONFIG.into());
     Ok(match word {
-        "" => Command::Serve(path),
-        "check" if flags.has("offline") => Command::CheckOffline(path),
-        "check" => Command::Check(path),
-        "probe" => Command::Probe(path, if flags.has("live") { Asked::Live } else { Asked::Ready }),
-        "status" => Command::Status(path),
-        "config-default" => Command::Print(config::DEFAULT.into()),
-        _ => Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
+        "" => AgentCommand::Serve(path),
+        "check" if flags.has("offline") => AgentCommand::CheckOffline(path),
+        "check" => AgentCommand::Check(path),
+        "probe" => {
+            AgentCommand::Probe(path, if flags.has("live") { ProbeKind::Live } else { ProbeKind::Ready })
+        }
+        "status" => AgentCommand::Status(path),
+        "config-default" => AgentCommand::Print(config::DEFAULT.into()),
+        _ => AgentCommand::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
     })
 }
 
@@ -174,8 +180,8 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<Command, Error
 mod tests {
     use super::*;
 
-    fn parsed(args: &[&str]) -> Result<Command, (String, Error)> {
-        command(args.iter().map(OsString::from).collect())
+    fn parsed(args: &[&str]) -> Result<AgentCommand, (String, Error)> {
+        parse_command(args.iter().map(OsString::from).collect())
     }
 
     #[test]
@@ -186,11 +192,11 @@ mod tests {
             &["check", "--config", "a.yaml"],
         ] {
             assert!(
-                matches!(parsed(args), Ok(Command::Check(path)) if path.as_os_str() == "a.yaml"),
+                matches!(parsed(args), Ok(AgentCommand::Check(path)) if path.as_os_str() == "a.yaml"),
                 "{args:?}"
             );
         }
-        assert!(matches!(parsed(&[]), Ok(Command::Serve(path)) if path.as_os_str() == CONFIG));
+        assert!(matches!(parsed(&[]), Ok(AgentCommand::Serve(path)) if path.as_os_str() == CONFIG));
         assert!(parsed(&["--config", "a", "check", "--config", "b"]).is_err());
         assert!(parsed(&["--config", "a", "--config", "b"]).is_err());
     }
@@ -198,14 +204,14 @@ mod tests {
     #[test]
     fn the_flags_of_another_program_are_not_taken_for_ones_of_this() {
         let args = ["import", "kiam", "--", "--config=x", "help"];
-        assert!(matches!(parsed(&args), Ok(Command::Import(_))));
+        assert!(matches!(parsed(&args), Ok(AgentCommand::Import(_))));
         assert!(parsed(&["import", "kiam"]).is_err());
     }
 
     #[test]
     fn a_check_of_the_file_alone_is_asked_for_by_name() {
         for args in [&["check", "--offline"][..], &["check", "--config=a", "--offline"]] {
-            assert!(matches!(parsed(args), Ok(Command::CheckOffline(_))), "{args:?}");
+            assert!(matches!(parsed(args), Ok(AgentCommand::CheckOffline(_))), "{args:?}");
         }
         for args in [
             &["--offline"][..],
@@ -219,9 +225,9 @@ mod tests {
 
     #[test]
     fn a_probe_asks_for_readiness_unless_told_that_an_answer_is_enough() {
-        assert!(matches!(parsed(&["probe"]), Ok(Command::Probe(_, Asked::Ready))));
+        assert!(matches!(parsed(&["probe"]), Ok(AgentCommand::Probe(_, ProbeKind::Ready))));
         for args in [&["probe", "--live"][..], &["probe", "--config=a", "--live"]] {
-            assert!(matches!(parsed(args), Ok(Command::Probe(_, Asked::Live))), "{args:?}");
+            assert!(matches!(parsed(args), Ok(AgentCommand::Probe(_, ProbeKind::Live))), "{args:?}");
         }
         assert!(parsed(&["status", "--live"]).is_err());
     }
@@ -229,7 +235,7 @@ mod tests {
     #[test]
     fn each_command_has_a_help_of_its_own() {
         let printed = |args: &[&str]| match parsed(args) {
-            Ok(Command::Print(text)) => text,
+            Ok(AgentCommand::Print(text)) => text,
             other => panic!("{args:?}: {:?}", other.err()),
         };
         for args in [&["help"][..], &["--help"], &["-h"], &["--config", "a.yaml", "--help"]] {
@@ -243,12 +249,15 @@ mod tests {
             assert!(own.contains(&format!("seawall-agent {word}")) && !own.contains("Exit codes"), "{own}");
             assert_eq!(printed(&[word, "--help"]), own);
         }
-        assert_eq!(printed(&["import", "kiam", "-h"]), help_of("import"));
-        assert_eq!(printed(&["check", "--config", "a.yaml", "-h"]), help_of("check"));
+        assert_eq!(printed(&["import", "kiam", "-h"]), help_text("import"));
+        assert_eq!(printed(&["check", "--config", "a.yaml", "-h"]), help_text("check"));
         let of_another = ["import", "kiam", "--", "--help"];
-        assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
+        assert!(matches!(parsed(&of_another), Ok(AgentCommand::Import(_))));
         for args in [&["redirect", "--help"][..], &["redirect", "attach", "-h"], &["redirect", "help"]] {
-            assert!(matches!(parsed(args), Ok(Command::Redirect(redirect::Request::Help))), "{args:?}");
+            assert!(
+                matches!(parsed(args), Ok(AgentCommand::Redirect(redirect::RedirectCommand::Help))),
+                "{args:?}"
+            );
         }
     }
 

@@ -18,14 +18,18 @@ impl Flags {
     /// # Errors
     /// Another flag, a word, or a flag without its value.
     pub(super) fn read(args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
-        Self::default().and(args, takes)
+        Self::default().read_more(args, takes)
     }
 
     /// These, and those that come.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(super) fn and(mut self, args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
+    pub(super) fn read_more(
+        mut self,
+        args: &mut Parser,
+        takes: &[&'static str],
+    ) -> Result<Option<Self>, Error> {
         while let Some(arg) = args.next()? {
             let flag = match arg {
                 Short('h') | Long("help") => return Ok(None),
@@ -56,7 +60,7 @@ impl Flags {
         let values = self.0.iter().filter(|(given, _)| *given == name);
         let parse = |(_, value): &(_, OsString)| {
             let value = value.to_str().and_then(|text| text.parse().ok());
-            value.ok_or_else(|| self.mistake(name, wanted))
+            value.ok_or_else(|| self.invalid(name, wanted))
         };
         values.map(parse).collect()
     }
@@ -89,7 +93,7 @@ impl Flags {
     }
 
     /// A value that is not what it should be.
-    pub(super) fn mistake(&self, name: &str, wanted: &str) -> Error {
+    pub(super) fn invalid(&self, name: &str, wanted: &str) -> Error {
         let given =
             self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
         Error::Custom(format!("--{name} is {wanted}, not {:?}", given.unwrap_or_default()).into())
@@ -97,7 +101,7 @@ impl Flags {
 }
 
 /// The next word of a command; `help` where that is asked for by a flag.
-pub(super) fn word(args: &mut Parser) -> Result<Option<String>, Error> {
+pub(super) fn next_word(args: &mut Parser) -> Result<Option<String>, Error> {
     match args.next()? {
         Some(Short('h') | Long("help")) => Ok(Some("help".to_owned())),
         Some(Value(word)) => Ok(Some(word.string()?)),

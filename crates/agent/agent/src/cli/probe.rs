@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::config::Door;
+use crate::config::AdminEndpoint;
 
 /// Longer than readiness takes for a listener (2 s), shorter than a person waits.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,14 +21,14 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// What a probe is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum ProbeKind {
     /// Whether a pod would be served now.
     Ready,
     /// Whether the agent goes on at all: one that is not ready, because of others, is not mended by another start.
     Live,
 }
 
-impl Asked {
+impl ProbeKind {
     const fn path(self) -> &'static str {
         match self {
             Self::Ready => "/readyz",
@@ -41,8 +41,8 @@ impl Asked {
 ///
 /// # Errors
 /// It says no, and why; or nobody answers.
-pub(crate) fn probe(path: &Path, asked: Asked) -> anyhow::Result<()> {
-    let (status, body) = get(&Door::of(path)?, asked.path())?;
+pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
+    let (status, body) = get(&AdminEndpoint::from_file(path)?, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }
@@ -51,7 +51,7 @@ pub(crate) fn probe(path: &Path, asked: Asked) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Nobody answers, or not as an agent does.
-pub(super) fn get(door: &Door, path: &str) -> anyhow::Result<(u16, String)> {
+pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, String)> {
     let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
         None => TcpStream::connect_timeout(&door.admin, PATIENCE).map(OwnedFd::from),

@@ -7,14 +7,14 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::probe::get;
-use crate::config::Door;
+use crate::config::AdminEndpoint;
 
 /// What `status` prints: readiness, the configuration in force, and each pod with what it holds.
 ///
 /// # Errors
 /// Nobody answers, or not as an agent does.
 pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
-    let door = Door::of(path)?;
+    let door = AdminEndpoint::from_file(path)?;
     let (_, ready) = get(&door, "/readyz")?;
     let (status, pods) = get(&door, "/debug/pods")?;
     anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lexopt::{Error, Parser};
-use seawall_cluster::{Access, Retirement};
+use seawall_cluster::{KubeAccess, Uninstaller};
 use seawall_core::{Clock, duration};
 use tokio::runtime::{Builder, Runtime};
 
-use super::flags::{Flags, word};
-use crate::app::signals::Signals;
+use super::flags::{Flags, next_word};
+use crate::app::signals::AgentSignals;
 
 pub(crate) const HELP: &str = "\
 seawall-agent retire: takes the agent out of a cluster. `helm uninstall` has it done; each step waits, and says on which nodes in vain.
@@ -38,16 +38,16 @@ nodes, which comes next, names them again.
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum UninstallCommand {
     Help,
-    Agents { site: Site, daemonset: String },
-    Nodes { site: Site, daemonset: Option<String>, taint: Option<String> },
+    Agents { site: UninstallTarget, daemonset: String },
+    Nodes { site: UninstallTarget, daemonset: Option<String>, taint: Option<String> },
     Stay,
 }
 
 /// Where, and how patiently.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Site {
+pub(crate) struct UninstallTarget {
     namespace: String,
     kubeconfig: Option<PathBuf>,
     within: Duration,
@@ -56,16 +56,16 @@ pub(crate) struct Site {
 /// Shorter than helm's own patience with a hook, which is five minutes.
 const WITHIN: Duration = Duration::from_secs(240);
 
-/// The flags that name a [`Site`].
+/// The flags that name a [`UninstallTarget`].
 const SITE: [&str; 3] = ["namespace=", "kubeconfig=", "within="];
 
-impl Request {
+impl UninstallCommand {
     /// Of the words after `retire`.
     ///
     /// # Errors
     /// How the command is used.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
-        let step = word(&mut args)?.unwrap_or_else(|| "help".to_owned());
+        let step = next_word(&mut args)?.unwrap_or_else(|| "help".to_owned());
         let [namespace, kubeconfig, within] = SITE;
         let takes: &[_] = match &*step {
             "help" => return Ok(Self::Help),
@@ -77,11 +77,11 @@ impl Request {
         let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
         Ok(match &*step {
             "agents" => Self::Agents {
-                site: Site::of(&flags)?,
+                site: UninstallTarget::of(&flags)?,
                 daemonset: flags.required::<Name>("daemonset", NAME)?.0,
             },
             "nodes" => Self::Nodes {
-                site: Site::of(&flags)?,
+                site: UninstallTarget::of(&flags)?,
                 daemonset: flags.one::<Name>("daemonset", NAME)?.map(|name| name.0),
                 taint: flags.one("taint", "a taint's key")?,
             },
@@ -103,11 +103,11 @@ impl FromStr for Name {
     }
 }
 
-impl Site {
+impl UninstallTarget {
     fn of(flags: &Flags) -> Result<Self, Error> {
         let within = flags.one::<String>("within", "a duration")?;
         let span = |text: String| duration::parse(&text).filter(|span| !span.is_zero());
-        let wanted = || flags.mistake("within", "a duration such as 4m");
+        let wanted = || flags.invalid("within", "a duration such as 4m");
         Ok(Self {
             namespace: flags.required::<Name>("namespace", NAME)?.0,
             kubeconfig: flags.path("kubeconfig"),
@@ -115,9 +115,9 @@ impl Site {
         })
     }
 
-    fn retirement(&self) -> anyhow::Result<Retirement> {
-        let access = self.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
-        Ok(Retirement::new(access, self.namespace.clone(), self.within, Clock::system())?)
+    fn retirement(&self) -> anyhow::Result<Uninstaller> {
+        let access = self.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
+        Ok(Uninstaller::new(access, self.namespace.clone(), self.within, Clock::system())?)
     }
 }
 
@@ -125,14 +125,14 @@ impl Site {
 ///
 /// # Errors
 /// It could not be done in time, or at all.
-pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
+pub(crate) fn run(request: &UninstallCommand) -> anyhow::Result<String> {
     match request {
-        Request::Help => Ok(HELP.to_owned()),
-        Request::Agents { site, daemonset } => runtime()?.block_on(agents(site, daemonset)),
-        Request::Nodes { site, daemonset, taint } => {
+        UninstallCommand::Help => Ok(HELP.to_owned()),
+        UninstallCommand::Agents { site, daemonset } => runtime()?.block_on(agents(site, daemonset)),
+        UninstallCommand::Nodes { site, daemonset, taint } => {
             runtime()?.block_on(nodes(site, daemonset.as_deref(), taint.as_deref()))
         }
-        Request::Stay => runtime()?.block_on(stay()),
+        UninstallCommand::Stay => runtime()?.block_on(stay()),
     }
 }
 
@@ -145,23 +145,27 @@ fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// A node that does not answer keeps its agent's pod; whether it is clean is asked next, and that it is not stops the removal there.
-async fn agents(site: &Site, daemonset: &str) -> anyhow::Result<String> {
-    match site.retirement()?.agents(daemonset).await {
+async fn agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
+    match site.retirement()?.delete_agents(daemonset).await {
         Ok(()) => Ok("no agent is left\n".to_owned()),
-        Err(left @ seawall_cluster::Left::Nodes { .. }) => Ok(format!("agents that end: {left}\n")),
+        Err(left @ seawall_cluster::UninstallError::Nodes { .. }) => Ok(format!("agents that end: {left}\n")),
         Err(left) => Err(left).context("whether agents are left"),
     }
 }
 
-async fn nodes(site: &Site, daemonset: Option<&str>, taint: Option<&str>) -> anyhow::Result<String> {
+async fn nodes(
+    site: &UninstallTarget,
+    daemonset: Option<&str>,
+    taint: Option<&str>,
+) -> anyhow::Result<String> {
     let retirement = site.retirement()?;
     let mut done = String::new();
     if let Some(daemonset) = daemonset {
-        retirement.nodes(daemonset).await.context(DIRTY)?;
+        retirement.wait_for_nodes(daemonset).await.context(DIRTY)?;
         done += "nothing is left on any node\n";
     }
     if let Some(taint) = taint {
-        let opened = retirement.untaint(taint).await.with_context(|| format!("the taint {taint}"))?;
+        let opened = retirement.remove_taint(taint).await.with_context(|| format!("the taint {taint}"))?;
         done += &format!("the taint {taint} is off, on {opened} node(s) just now\n");
     }
     Ok(done)
@@ -171,7 +175,7 @@ const DIRTY: &str = "programs, pins or rules may be left, and pods there are ref
                      (kubectl delete node), uninstall again; a restart of the node takes them away, too";
 
 async fn stay() -> anyhow::Result<String> {
-    let mut signals = Signals::new().context("cannot listen for signals")?;
+    let mut signals = AgentSignals::new().context("cannot listen for signals")?;
     signals.next().await;
     Ok(String::new())
 }
@@ -180,28 +184,29 @@ async fn stay() -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Request, String> {
-        Request::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
+    fn parsed(line: &str) -> Result<UninstallCommand, String> {
+        UninstallCommand::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
     }
 
-    fn site() -> Site {
-        Site { namespace: "seawall".into(), kubeconfig: None, within: WITHIN }
+    fn site() -> UninstallTarget {
+        UninstallTarget { namespace: "seawall".into(), kubeconfig: None, within: WITHIN }
     }
 
     #[test]
     fn each_step_is_read_with_its_flags() {
         assert_eq!(
             parsed("agents --namespace seawall --daemonset=seawall-agent"),
-            Ok(Request::Agents { site: site(), daemonset: "seawall-agent".into() })
+            Ok(UninstallCommand::Agents { site: site(), daemonset: "seawall-agent".into() })
         );
-        let site = Site { kubeconfig: Some("/k".into()), within: Duration::from_secs(30), ..site() };
+        let site =
+            UninstallTarget { kubeconfig: Some("/k".into()), within: Duration::from_secs(30), ..site() };
         assert_eq!(
             parsed("nodes --namespace seawall --kubeconfig /k --within 30s --taint a/b"),
-            Ok(Request::Nodes { site, daemonset: None, taint: Some("a/b".into()) })
+            Ok(UninstallCommand::Nodes { site, daemonset: None, taint: Some("a/b".into()) })
         );
-        assert_eq!(parsed("stay"), Ok(Request::Stay));
+        assert_eq!(parsed("stay"), Ok(UninstallCommand::Stay));
         for line in ["", "help", "nodes --help"] {
-            assert_eq!(parsed(line), Ok(Request::Help), "{line}");
+            assert_eq!(parsed(line), Ok(UninstallCommand::Help), "{line}");
         }
     }
 

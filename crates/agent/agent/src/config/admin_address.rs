@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use seawall_config::{Document, values};
 
 use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
-use super::file::{ConfigError, text_of};
+use super::file::{ConfigFileError, read_text};
 
 /// Where the socket file is in the manifests that have one, where a file says nothing that can be read.
 const USUAL: &str = "/run/seawall/admin.sock";
 
 /// The two places of the admin port.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Door {
+pub(crate) struct AdminEndpoint {
     pub(crate) admin: SocketAddr,
     pub(crate) socket: Option<PathBuf>,
 }
 
-impl Door {
+impl AdminEndpoint {
     /// As a file names them.
     ///
     /// # Errors
     /// The file cannot be read, and nobody is where agents usually are.
-    pub(crate) fn of(path: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigFileError> {
         let base = path.parent().unwrap_or(Path::new(""));
-        match text_of(path) {
+        match read_text(path) {
             Ok(text) => Ok(Self::read(&text, base)),
             Err(error) => Self::usual().ok_or(error),
         }
@@ -56,11 +56,12 @@ mod tests {
 
     #[test]
     fn a_file_that_the_agent_refuses_still_says_where_it_is_asked() {
-        let read = |text: &str| Door::read(text, Path::new("/etc/seawall"));
+        let read = |text: &str| AdminEndpoint::read(text, Path::new("/etc/seawall"));
         let door = read("admin: \"127.0.0.1:7\"\nadminSocket: /run/a.sock\nnonsense: 1\nlisten: [here]\n");
-        let expected = Door { admin: ([127, 0, 0, 1], 7).into(), socket: Some("/run/a.sock".into()) };
+        let expected =
+            AdminEndpoint { admin: ([127, 0, 0, 1], 7).into(), socket: Some("/run/a.sock".into()) };
         assert_eq!(door, expected);
-        assert_eq!(read("google: {}\n"), Door { admin: loopback(8989), socket: None });
+        assert_eq!(read("google: {}\n"), AdminEndpoint { admin: loopback(8989), socket: None });
         assert_eq!(read("listen: [").admin, loopback(8989));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// Every value in force, defaults included.
-pub(crate) fn effective(config: &impl Serialize) -> String {
+pub(crate) fn effective_yaml(config: &impl Serialize) -> String {
     // What was read from text can be written as text.
     yaml(&serde_json::to_value(config).unwrap_or_default())
 }
@@ -54,11 +54,11 @@ mod tests {
     use seawall_core::PodUid;
 
     use super::*;
-    use crate::config::{Config, Downward};
+    use crate::config::{AgentConfig, DownwardApi};
 
     #[test]
     fn reading_the_effective_configuration_back_changes_nothing() {
-        let downward = Downward { pod: Some(PodUid("5eaf".into())), ..Downward::default() };
+        let downward = DownwardApi { pod: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
         let kernel =
             "{ strategy: kernel, node: n1, redirect: { bpffs: /bpf, cgroups: /cg, kubepods: a/kubepods } }";
         let source_ip = "{ strategy: source-ip, node: n1, kubeconfig: k, tokenLifetime: 2h, taint: a.b/c }";
@@ -77,9 +77,9 @@ mod tests {
             &format!("google: {{ mode: conceal }}\nidentity: {kernel}\nlisten: [\"10.0.0.1:0\"]\n"),
             &gke,
         ] {
-            let config = Config::parse(text, Path::new("/etc"), &downward).unwrap();
-            let printed = effective(&config);
-            let back = Config::parse(&printed, Path::new("/elsewhere"), &downward).unwrap();
+            let config = AgentConfig::parse(text, Path::new("/etc"), &downward).unwrap();
+            let printed = effective_yaml(&config);
+            let back = AgentConfig::parse(&printed, Path::new("/elsewhere"), &downward).unwrap();
             assert_eq!(back, config, "{printed}");
         }
     }

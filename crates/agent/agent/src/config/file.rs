@@ -2,24 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use seawall_config::{Mistakes, values};
+use seawall_config::{ValidationErrors, values};
 use seawall_core::file;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub(crate) enum ConfigFileError {
     #[error("cannot read the configuration {path}: {reason}")]
     Unreadable { path: PathBuf, reason: String },
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
-    Mistaken { path: PathBuf, mistakes: Mistakes },
+    Invalid { path: PathBuf, mistakes: ValidationErrors },
 }
 
-impl ConfigError {
+impl ConfigFileError {
     /// The same without what stands in the file, which may be anything, for where it is read by others than those who may read the file.
-    pub(crate) fn in_short(&self) -> String {
+    pub(crate) fn redacted(&self) -> String {
         match self {
             Self::Unreadable { .. } => self.to_string(),
-            Self::Mistaken { mistakes, .. } => {
+            Self::Invalid { mistakes, .. } => {
                 let each = mistakes.0.iter();
                 let each: Vec<_> =
                     each.map(|mistake| format!("{}: expected {}", mistake.path, mistake.expected)).collect();
@@ -33,8 +33,8 @@ impl ConfigError {
 ///
 /// # Errors
 /// The file cannot be read.
-pub(crate) fn text_of(path: &Path) -> Result<String, ConfigError> {
-    let read = file::read(path, values::LARGEST);
-    let text = read.map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
+pub(crate) fn read_text(path: &Path) -> Result<String, ConfigFileError> {
+    let read = file::read(path, values::MAX_FILE_BYTES);
+    let text = read.map_err(|reason| ConfigFileError::Unreadable { path: path.into(), reason })?;
     Ok(text.expose().clone())
 }

@@ -6,21 +6,21 @@ use super::*;
 
 const NODE: &str = "listen: [\"node:0\"]\nidentity: { strategy: kernel";
 
-fn downward() -> Downward {
+fn downward() -> DownwardApi {
     let pod = Some(PodUid("5eaf".into()));
-    Downward { address: "10.0.0.1".parse().ok(), pod, ..Downward::on("n1") }
+    DownwardApi { address: "10.0.0.1".parse().ok(), pod, ..DownwardApi::for_node("n1") }
 }
 
-fn read(text: &str, downward: &Downward) -> Result<Config, String> {
+fn read(text: &str, downward: &DownwardApi) -> Result<AgentConfig, String> {
     let text = format!("google: {{ mode: conceal }}\n{text} }}\n");
-    Config::parse(&text, Path::new("/etc"), downward).map_err(|mistakes| mistakes.to_string())
+    AgentConfig::parse(&text, Path::new("/etc"), downward).map_err(|mistakes| mistakes.to_string())
 }
 
 #[test]
 fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
     let config = read(NODE, &downward()).unwrap();
     assert_eq!(config.listen[0].address.to_string(), "10.0.0.1:0");
-    let Identity::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
+    let IdentityConfig::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
     assert_eq!((kernel.cluster.node.as_str(), &*kernel.own.0), ("n1", "5eaf"));
     let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
     assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroups, kernel.redirect.kubepods), usual);
@@ -29,7 +29,7 @@ fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
 #[test]
 fn the_pods_groups_are_where_the_file_says() {
     let text = format!("{NODE}, redirect: {{ cgroups: /host, kubepods: a/kubepods }}");
-    let Identity::Kernel(kernel) = read(&text, &downward()).unwrap().identity else { panic!("{text}") };
+    let IdentityConfig::Kernel(kernel) = read(&text, &downward()).unwrap().identity else { panic!("{text}") };
     assert_eq!(
         (kernel.redirect.cgroups, kernel.redirect.kubepods),
         ("/host".into(), Some("a/kubepods".into()))
@@ -38,17 +38,17 @@ fn the_pods_groups_are_where_the_file_says() {
 
 #[test]
 fn a_strategy_that_there_is_not_is_a_mistake() {
-    let mistakes = read("identity: { strategy: sock-diag", &Downward::on("n1")).unwrap_err();
+    let mistakes = read("identity: { strategy: sock-diag", &DownwardApi::for_node("n1")).unwrap_err();
     assert!(mistakes.contains("static, source-ip, kernel or anyone"), "{mistakes}");
 }
 
 #[test]
 fn what_the_manifest_does_not_tell_is_named_all_at_once() {
-    let mistakes = read(NODE, &Downward::default()).unwrap_err();
+    let mistakes = read(NODE, &DownwardApi::default()).unwrap_err();
     for place in ["listen[0]", "NODE_IP", "identity.node", "NODE_NAME"] {
         assert!(mistakes.contains(place), "{place} in {mistakes}");
     }
-    let mistakes = read(NODE, &Downward { pod: None, ..downward() }).unwrap_err();
+    let mistakes = read(NODE, &DownwardApi { pod: None, ..downward() }).unwrap_err();
     assert!(mistakes.contains("identity.strategy") && mistakes.contains("POD_UID"), "{mistakes}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_config::Table;
+use seawall_config::DocumentTable;
 use seawall_config::values::{duration, span};
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::dump::count_or_auto;
 /// What a pod may hold open, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Limits {
+pub(crate) struct LimitsConfig {
     /// `None`: as many as memory and open files allow.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections: Option<u32>,
@@ -27,8 +27,8 @@ pub(crate) struct Limits {
     pub(crate) forwards: u32,
 }
 
-impl Limits {
-    pub(super) fn read(table: &Table<'_>) -> Self {
+impl LimitsConfig {
+    pub(super) fn read(table: &DocumentTable<'_>) -> Self {
         let count = |key, default: u32, most: u32| {
             table.key(key).number(1..=u64::from(most)).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
         };
@@ -52,7 +52,7 @@ impl Limits {
             forwards: count("forwards", 64, 65_536),
         };
         if limits.connections.zip(limits.connections_per_pod).is_some_and(|(all, own)| own > all) {
-            table.key("connectionsPerPod").mistake("at most limits.connections");
+            table.key("connectionsPerPod").reject("at most limits.connections");
         }
         limits
     }

@@ -17,20 +17,20 @@ mod reloadable;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use seawall_clouds::Sections;
-use seawall_config::{Document, Mistakes, Node, Table, values};
+use seawall_clouds::CloudsConfig;
+use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors, values};
 use seawall_core::cloud::{CloudName, DialectName};
 use serde::{Serialize, Serializer};
 
-use crate::sandbox::{Needs, Seccomp};
+use crate::sandbox::{Seccomp, SyscallProfile};
 
 use addresses::{ADDRESS, ADMIN_PORT, NODE, OWN_ADDRESS, loopback};
-pub(crate) use admin_address::Door;
-pub(crate) use dump::{effective, yaml};
-pub(crate) use file::{ConfigError, text_of};
-pub(crate) use limits::Limits;
-pub(crate) use seawall_identity::config::Identity;
-pub(crate) use seawall_identity::downward_api::Downward;
+pub(crate) use admin_address::AdminEndpoint;
+pub(crate) use dump::{effective_yaml, yaml};
+pub(crate) use file::{ConfigFileError, read_text};
+pub(crate) use limits::LimitsConfig;
+pub(crate) use seawall_identity::config::IdentityConfig;
+pub(crate) use seawall_identity::downward_api::DownwardApi;
 
 /// The documented default, as `config-default` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
@@ -38,16 +38,16 @@ pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Config {
-    pub(crate) listen: Vec<Listen>,
+pub(crate) struct AgentConfig {
+    pub(crate) listen: Vec<ListenConfig>,
     pub(crate) admin: SocketAddr,
     /// A socket file at which the same is answered, to whoever is inside the agent's pod.
     pub(crate) admin_socket: Option<PathBuf>,
-    pub(crate) identity: Identity,
+    pub(crate) identity: IdentityConfig,
     #[serde(flatten)]
-    pub(crate) clouds: Sections,
-    pub(crate) limits: Limits,
-    pub(crate) threads: Threads,
+    pub(crate) clouds: CloudsConfig,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) threads: ThreadCount,
     pub(crate) seccomp: Seccomp,
     #[serde(serialize_with = "dump::level")]
     pub(crate) log_level: tracing::Level,
@@ -55,7 +55,7 @@ pub(crate) struct Config {
 
 /// Where pods' requests arrive, and in which dialects they are answered there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Listen {
+pub(crate) struct ListenConfig {
     pub(crate) address: SocketAddr,
     /// At least one; of several, the path chooses.
     pub(crate) dialects: Vec<DialectName>,
@@ -63,56 +63,60 @@ pub(crate) struct Listen {
 
 /// How many threads answer pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Threads {
+pub(crate) enum ThreadCount {
     Auto,
     Fixed(usize),
 }
 
-impl Config {
+impl AgentConfig {
     /// Reads and checks a file; relative paths in it are relative to its folder.
     ///
     /// # Errors
     /// The file cannot be read, or every mistake in it.
-    pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::load_for(path, &Downward::here())
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfigFileError> {
+        Self::load_for(path, &DownwardApi::from_env())
     }
 
     /// Checks what was read of this file.
     ///
     /// # Errors
     /// Every mistake in it.
-    pub(crate) fn of_text(text: &str, path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
+    pub(crate) fn from_text(
+        text: &str,
+        path: &Path,
+        downward: &DownwardApi,
+    ) -> Result<Self, ConfigFileError> {
         let base = path.parent().unwrap_or(Path::new(""));
         Self::parse(text, base, downward)
-            .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
+            .map_err(|mistakes| ConfigFileError::Invalid { path: path.into(), mistakes })
     }
 
     /// As [`Self::load`], where this is what the file leaves to each node.
     ///
     /// # Errors
     /// The file cannot be read, or every mistake in it.
-    pub(crate) fn load_for(path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
-        Self::of_text(&text_of(path)?, path, downward)
+    pub(crate) fn load_for(path: &Path, downward: &DownwardApi) -> Result<Self, ConfigFileError> {
+        Self::from_text(&read_text(path)?, path, downward)
     }
 
     /// Checks a text; `base` is where its relative paths start, `downward` what the text leaves to each node.
     ///
     /// # Errors
     /// Every mistake.
-    pub(crate) fn parse(text: &str, base: &Path, downward: &Downward) -> Result<Self, Mistakes> {
+    pub(crate) fn parse(text: &str, base: &Path, downward: &DownwardApi) -> Result<Self, ValidationErrors> {
         let document = Document::parse(text)?;
         let config = Self::read(&document.root(), base, downward);
         document.finish(config)
     }
 
-    fn read(root: &Table<'_>, base: &Path, downward: &Downward) -> Self {
+    fn read(root: &DocumentTable<'_>, base: &Path, downward: &DownwardApi) -> Self {
         let is_old = refuse_old_keys(root);
         let addresses = addresses(&root.key("listen"), downward);
         let own: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
-        let clouds = Sections::read(root, base, &own);
+        let clouds = CloudsConfig::read(root, base, &own);
         let configured = clouds.dialects();
         if configured.is_empty() && !is_old {
-            root.key(CloudName::ALL[0].as_str()).mistake("the section of at least one cloud");
+            root.key(CloudName::ALL[0].as_str()).reject("the section of at least one cloud");
         }
         let listen = addresses.into_iter().map(|(address, place)| listen(address, place, &configured));
         let listen: Vec<_> = listen.collect();
@@ -122,14 +126,14 @@ impl Config {
             admin_socket: root
                 .key("adminSocket")
                 .text("the path of a socket file", |text| values::path(text, base)),
-            identity: Identity::read(root, &clouds, base, &spoken, downward),
+            identity: IdentityConfig::read(root, &clouds, base, &spoken, downward),
             listen,
             clouds,
-            limits: Limits::read(&root.key("limits").table()),
-            threads: Threads::read(root),
+            limits: LimitsConfig::read(&root.key("limits").table()),
+            threads: ThreadCount::read(root),
             seccomp: root
                 .key("seccomp")
-                .text("enforce, log or none", Seccomp::read)
+                .text("enforce, log or none", Seccomp::parse)
                 .unwrap_or(Seccomp::Enforce),
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
@@ -144,26 +148,29 @@ const MOVED: [(&str, &str); 3] = [
 ];
 
 /// Names each key that has another place now; whether there was one.
-fn refuse_old_keys(root: &Table<'_>) -> bool {
-    MOVED.iter().filter(|(key, now)| root.moved(key, now)).count() > 0
+fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
+    MOVED.iter().filter(|(key, now)| root.reject_moved(key, now)).count() > 0
 }
 
 const LEVEL: &str = "error, warn, info or debug";
 
 /// The addresses, each with what names its dialects, where something does.
-fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Option<Node<'d>>)> {
+fn addresses<'d>(
+    node: &DocumentNode<'d>,
+    downward: &DownwardApi,
+) -> Vec<(SocketAddr, Option<DocumentNode<'d>>)> {
     if !node.is_present() {
         return vec![(loopback(8988), None)];
     }
     let items = node.list();
     if items.is_empty() {
-        node.mistake("at least one address and port");
+        node.reject("at least one address and port");
     }
-    let mut all: Vec<(SocketAddr, Option<Node<'d>>)> = Vec::new();
+    let mut all: Vec<(SocketAddr, Option<DocumentNode<'d>>)> = Vec::new();
     for item in &items {
         let Some(entry) = address(item, downward) else { continue };
         if entry.0.port() != 0 && all.iter().any(|(known, _)| *known == entry.0) {
-            item.mistake("an address that is not listed before");
+            item.reject("an address that is not listed before");
         }
         all.push(entry);
     }
@@ -171,7 +178,7 @@ fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Optio
 }
 
 /// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
-fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
+fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
     let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
         let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
@@ -180,12 +187,15 @@ fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
             && (own.ip() == admin.ip() || is_all && own.is_ipv4() == admin.is_ipv4())
     };
     if listen.iter().any(is_taken) {
-        node.mistake(format!("an address beside those of listen; {admin} is one of them"));
+        node.reject(format!("an address beside those of listen; {admin} is one of them"));
     }
     admin
 }
 
-fn address<'d>(item: &Node<'d>, downward: &Downward) -> Option<(SocketAddr, Option<Node<'d>>)> {
+fn address<'d>(
+    item: &DocumentNode<'d>,
+    downward: &DownwardApi,
+) -> Option<(SocketAddr, Option<DocumentNode<'d>>)> {
     if !item.is_table() {
         return Some((own_address(item, downward)?, None));
     }
@@ -196,7 +206,7 @@ fn address<'d>(item: &Node<'d>, downward: &Downward) -> Option<(SocketAddr, Opti
 }
 
 /// An address of the machine's, or a port at the node's.
-fn own_address(item: &Node<'_>, downward: &Downward) -> Option<SocketAddr> {
+fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<SocketAddr> {
     let port = |text: &str| text.strip_prefix(NODE)?.strip_prefix(':')?.parse().ok();
     let read = |text: &str| match port(text) {
         Some(port) => Some(downward.address.map(|ip| SocketAddr::new(ip, port))),
@@ -204,38 +214,45 @@ fn own_address(item: &Node<'_>, downward: &Downward) -> Option<SocketAddr> {
     };
     let address = item.text(OWN_ADDRESS, read)?;
     if address.is_none() {
-        item.mistake(format!("the node's address in the environment variable {}", Downward::ADDRESS));
+        item.reject(format!("the node's address in the environment variable {}", DownwardApi::ADDRESS));
     }
     address
 }
 
 /// The listener; without a list it speaks what is spoken by default of all clouds that are configured.
-fn listen(address: SocketAddr, dialects: Option<Node<'_>>, configured: &[DialectName]) -> Listen {
+fn listen(
+    address: SocketAddr,
+    dialects: Option<DocumentNode<'_>>,
+    configured: &[DialectName],
+) -> ListenConfig {
     let Some(place) = dialects else {
-        let by_default = configured.iter().copied().filter(|dialect| dialect.is_spoken_by_default());
-        return Listen { address, dialects: by_default.collect() };
+        let by_default = configured.iter().copied().filter(|dialect| dialect.is_enabled_by_default());
+        return ListenConfig { address, dialects: by_default.collect() };
     };
     let known = |text: &str| configured.iter().find(|dialect| dialect.as_str() == text).copied();
     let expected = "a dialect of a cloud that has a section in this file";
     let dialects: Vec<_> = place.list().iter().filter_map(|item| item.text(expected, known)).collect();
     if dialects.is_empty() {
-        place.mistake("at least one dialect of a cloud that has a section in this file");
+        place.reject("at least one dialect of a cloud that has a section in this file");
     }
-    Listen { address, dialects }
+    ListenConfig { address, dialects }
 }
 
 fn log_level(text: &str) -> Option<tracing::Level> {
     ["error", "warn", "info", "debug"].contains(&text).then(|| text.parse().ok())?
 }
 
-impl Config {
+impl AgentConfig {
     /// Which system calls serving by it takes beside those that all do.
-    pub(crate) fn needs(&self) -> Needs {
-        Needs { maps: matches!(self.identity, Identity::Kernel(_)), writing: self.clouds.write_files() }
+    pub(crate) fn syscall_profile(&self) -> SyscallProfile {
+        SyscallProfile {
+            bpf_maps: matches!(self.identity, IdentityConfig::Kernel(_)),
+            file_writes: self.clouds.writes_files(),
+        }
     }
 }
 
-impl Threads {
+impl ThreadCount {
     /// How many threads to start. `auto` asks the machine, which counts a CPU quota (cgroup v1 and v2) and
     /// affinity: one thread below two whole cores, else two; more would only share the caches.
     pub(crate) fn count(self) -> usize {
@@ -245,7 +262,7 @@ impl Threads {
         }
     }
 
-    fn read(root: &Table<'_>) -> Self {
+    fn read(root: &DocumentTable<'_>) -> Self {
         let fixed = |text: &str| match text {
             "auto" => Some(Self::Auto),
             "1" => Some(Self::Fixed(1)),
@@ -256,7 +273,7 @@ impl Threads {
     }
 }
 
-impl Serialize for Threads {
+impl Serialize for ThreadCount {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => to.serialize_str("auto"),
@@ -269,8 +286,8 @@ impl Serialize for Threads {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Config, Mistakes> {
-        Config::parse(text, Path::new("/etc/seawall"), &Downward::default())
+    fn parse(text: &str) -> Result<AgentConfig, ValidationErrors> {
+        AgentConfig::parse(text, Path::new("/etc/seawall"), &DownwardApi::default())
     }
 
     const LEAST: &str = r#"
@@ -407,12 +424,12 @@ google:
         let shown = parse(&text).unwrap_err().to_string();
         assert!(shown.contains("identity.strategy"), "{shown}");
         let concealed = parse("google: { mode: conceal }\nidentity: { strategy: anyone }\n").unwrap();
-        assert_eq!(concealed.identity, Identity::Anyone);
+        assert_eq!(concealed.identity, IdentityConfig::Anyone);
     }
 
     #[test]
     fn paths_start_at_the_files_folder() {
-        let Identity::Static { file } = parse(LEAST).unwrap().identity else {
+        let IdentityConfig::Static { file } = parse(LEAST).unwrap().identity else {
             panic!("static is the default")
         };
         assert_eq!(file, Path::new("/etc/seawall/pods.yaml"));

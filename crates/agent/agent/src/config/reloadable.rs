@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seawall_clouds::Sections;
-use seawall_core::facts::Selection;
+use seawall_clouds::CloudsConfig;
+use seawall_core::annotations::AnnotationKeys;
 use serde_json::Value;
 
-use super::Config;
+use super::AgentConfig;
 
 /// Of all keys but the clouds', each of which says that of its own. Sockets, threads, rights and everything that follows from the machine's memory are the process's own: they are taken once, before
 /// rights are given up. So is the way in which pods are told apart, on which hangs whose each open connection is.
@@ -45,8 +45,8 @@ const RELOADED: &[&str] = &[
 /// Whether a change of this key is reloaded.
 fn is_reloaded(key: &str) -> bool {
     let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
-    match Sections::of_key(key) {
-        Some((classes, key)) => is_listed(classes.reloaded, key),
+    match CloudsConfig::find_reloadable_keys(key) {
+        Some((classes, key)) => is_listed(classes.reloadable, key),
         None => is_listed(RELOADED, key) && !OF_THE_PROCESS.contains(&key),
     }
 }
@@ -56,7 +56,7 @@ fn is_of(entry: &str, key: &str) -> bool {
     if entry.ends_with('.') { key.starts_with(entry) } else { key == entry }
 }
 
-impl Config {
+impl AgentConfig {
     /// The keys of which `next` says something else, in their order.
     pub(crate) fn changed_keys(&self, next: &Self) -> Vec<String> {
         let (before, after) = (leaves(self), leaves(next));
@@ -69,7 +69,7 @@ impl Config {
 
     /// The keys of which `next` says something else that needs a restart, each with the reason where that is not the key's own.
     /// `watched` is which annotations are heard of since the start.
-    pub(crate) fn needing_restart(&self, next: &Self, watched: &[Selection]) -> Vec<String> {
+    pub(crate) fn keys_needing_restart(&self, next: &Self, watched: &[AnnotationKeys]) -> Vec<String> {
         let (before, after) = (self.clouds.names(), next.clouds.names());
         if before != after {
             // What listeners speak, what is counted and what is heard of the cluster is by cloud.
@@ -79,7 +79,7 @@ impl Config {
         }
         let mut keys = self.changed_keys(next);
         keys.retain(|key| !is_reloaded(key));
-        if self.identity.is_by_cluster() && !covers(watched, &next.clouds.selections()) {
+        if self.identity.uses_cluster() && !covers(watched, &next.clouds.annotation_keys()) {
             keys.push("aws.ways (of annotations that are not heard of since the start)".to_owned());
         }
         keys
@@ -87,8 +87,8 @@ impl Config {
 }
 
 /// Whether all that these select is selected by those.
-fn covers(watched: &[Selection], wanted: &[Selection]) -> bool {
-    let each: [fn(&Selection) -> &'static [&'static str]; 3] =
+fn covers(watched: &[AnnotationKeys], wanted: &[AnnotationKeys]) -> bool {
+    let each: [fn(&AnnotationKeys) -> &'static [&'static str]; 3] =
         [|selection| selection.pod, |selection| selection.service_account, |selection| selection.namespace];
     each.iter().all(|keys| {
         let watched: BTreeSet<_> = watched.iter().flat_map(keys).collect();
@@ -97,7 +97,7 @@ fn covers(watched: &[Selection], wanted: &[Selection]) -> bool {
 }
 
 /// Each key with its value, as the configuration says of itself; null where it is not set.
-fn leaves(config: &Config) -> BTreeMap<String, Value> {
+fn leaves(config: &AgentConfig) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     // What was read from text can be written as text.
     collect(String::new(), serde_json::to_value(config).unwrap_or_default(), &mut leaves);
@@ -122,23 +122,23 @@ fn collect(key: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
 mod tests {
     use std::path::Path;
 
-    use seawall_clouds::KeyClasses;
+    use seawall_clouds::ReloadableKeys;
     use seawall_core::PodUid;
     use seawall_core::cloud::CloudName;
 
     use super::*;
-    use crate::config::{DEFAULT, Downward};
+    use crate::config::{DEFAULT, DownwardApi};
 
-    fn parse(text: &str) -> Config {
-        let downward = Downward { pod: Some(PodUid("5eaf".into())), ..Downward::default() };
-        Config::parse(text, Path::new("/etc"), &downward).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    fn parse(text: &str) -> AgentConfig {
+        let downward = DownwardApi { pod: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
+        AgentConfig::parse(text, Path::new("/etc"), &downward).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
     const KERNEL: &str = "listen: [\"10.0.0.1:0\"]\nadminSocket: a\nidentity: { strategy: kernel, node: n1, kubeconfig: k, taint: a.b/c, \
         redirect: { kubepods: a } }\n";
 
     /// Configurations that have all keys together.
-    fn complete() -> Vec<Config> {
+    fn complete() -> Vec<AgentConfig> {
         let google = DEFAULT
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
             .replace("uid: \"\"", "uid: u");
@@ -170,7 +170,8 @@ mod tests {
         // A section that is not there.
         keys.retain(|key| CloudName::ALL.iter().all(|cloud| key != cloud.as_str()));
         let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
-            let KeyClasses { reloaded, of_the_process } = Sections::key_classes(*cloud);
+            let ReloadableKeys { reloadable: reloaded, needs_restart: of_the_process } =
+                CloudsConfig::reloadable_keys(*cloud);
             reloaded.iter().chain(of_the_process).map(|key| format!("{}.{key}", cloud.as_str()))
         });
         let own = OF_THE_PROCESS.iter().chain(RELOADED).map(|key| (*key).to_owned());
@@ -194,7 +195,7 @@ mod tests {
 
     fn needing(before: &str, after: &str) -> Vec<String> {
         let (before, after) = (parse(before), parse(after));
-        before.needing_restart(&after, &before.clouds.selections())
+        before.keys_needing_restart(&after, &before.clouds.annotation_keys())
     }
 
     #[test]

@@ -15,13 +15,13 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Between two looks.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What tells a file from what it was: another one by its place, the same one by its times and size. Nothing where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen(Option<[i64; 7]>);
+pub(super) struct FileStamp(Option<[i64; 7]>);
 
-impl Seen {
+impl FileStamp {
     /// As it is now, over all links.
     pub(super) fn at(path: &Path) -> Self {
         let told = std::fs::metadata(path).ok();
@@ -42,21 +42,21 @@ impl Seen {
 
 /// What earlier looks found.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct FileWatcher {
     /// When it was read.
-    read: Option<Seen>,
-    last: Option<Seen>,
+    read: Option<FileStamp>,
+    last: Option<FileStamp>,
 }
 
-impl Looks {
+impl FileWatcher {
     /// Whether the file is to be read, of which a look found this.
-    pub(super) fn found(&mut self, now: Seen) -> bool {
+    pub(super) fn should_read(&mut self, now: FileStamp) -> bool {
         let is_settled = self.last.replace(now) == Some(now);
         is_settled && self.read.replace(now) != Some(now)
     }
 
     /// Whatever the next two looks find is read, if it is the same.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 }
@@ -65,32 +65,33 @@ impl Looks {
 mod tests {
     use super::*;
 
-    fn seen(number: i64) -> Seen {
-        Seen(Some([number; 7]))
+    fn seen(number: i64) -> FileStamp {
+        FileStamp(Some([number; 7]))
     }
 
     #[test]
     fn what_is_still_being_written_is_not_read() {
-        let mut looks = Looks::default();
-        let found: Vec<_> = [1, 1, 1, 2, 3, 3, 3, 1, 2, 2].map(|number| looks.found(seen(number))).into();
+        let mut looks = FileWatcher::default();
+        let found: Vec<_> =
+            [1, 1, 1, 2, 3, 3, 3, 1, 2, 2].map(|number| looks.should_read(seen(number))).into();
         assert_eq!(found, [false, true, false, false, false, true, false, false, false, true]);
     }
 
     #[test]
     fn a_file_that_is_missing_for_a_moment_is_as_it_was() {
-        let mut looks = Looks::default();
-        let (there, gone) = (seen(1), Seen(None));
+        let mut looks = FileWatcher::default();
+        let (there, gone) = (seen(1), FileStamp(None));
         assert_eq!(
-            [there, there, gone, there, there].map(|now| looks.found(now)),
+            [there, there, gone, there, there].map(|now| looks.should_read(now)),
             [false, true, false, false, false]
         );
         assert_eq!(
-            [gone, gone].map(|now| looks.found(now)),
+            [gone, gone].map(|now| looks.should_read(now)),
             [false, true],
             "and one that stays away is read, and cannot be"
         );
-        looks.forget();
-        assert_eq!([gone, gone, gone].map(|now| looks.found(now)), [false, true, false]);
+        looks.reset();
+        assert_eq!([gone, gone, gone].map(|now| looks.should_read(now)), [false, true, false]);
     }
 
     #[test]
@@ -106,9 +107,9 @@ mod tests {
         }
         link("v1", "..data");
         link("..data/agent.yaml", "agent.yaml");
-        let mut before = Seen::at(&at("agent.yaml"));
+        let mut before = FileStamp::at(&at("agent.yaml"));
         let mut is_changed = || {
-            let now = Seen::at(&at("agent.yaml"));
+            let now = FileStamp::at(&at("agent.yaml"));
             std::mem::replace(&mut before, now) != now
         };
         assert!(!is_changed());

@@ -12,24 +12,24 @@ use seawall_observe::metrics::write::{counters, gauge, gauges};
 
 /// What became of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ReloadOutcome {
     /// It is in force.
     Applied,
     /// It has a mistake, or cannot be read.
-    Mistaken,
+    Invalid,
     /// It says something else of what only another process can have.
     NeedsRestart,
     /// What it names of this machine could not be used.
     Failed,
 }
 
-impl Outcome {
-    const ALL: [Self; 4] = [Self::Applied, Self::Mistaken, Self::NeedsRestart, Self::Failed];
+impl ReloadOutcome {
+    const ALL: [Self; 4] = [Self::Applied, Self::Invalid, Self::NeedsRestart, Self::Failed];
 
     fn name(self) -> &'static str {
         match self {
             Self::Applied => "applied",
-            Self::Mistaken => "mistaken",
+            Self::Invalid => "mistaken",
             Self::NeedsRestart => "needs_restart",
             Self::Failed => "failed",
         }
@@ -38,7 +38,7 @@ impl Outcome {
 
 /// A file that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct RefusedConfig {
     pub(super) digest: Digest,
     pub(super) at: SystemTime,
     /// Which keys, and what was expected of them.
@@ -47,38 +47,38 @@ pub(super) struct Refused {
 
 /// What is told. One writer; read by the admin port.
 #[derive(Debug)]
-pub(crate) struct Bulletin(Mutex<State>);
+pub(crate) struct ReloadStatus(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     digest: Digest,
     since: SystemTime,
-    refused: Option<Refused>,
-    outcomes: [u64; Outcome::ALL.len()],
+    refused: Option<RefusedConfig>,
+    outcomes: [u64; ReloadOutcome::ALL.len()],
 }
 
-impl Bulletin {
+impl ReloadStatus {
     /// The one of the start.
     pub(crate) fn new(digest: Digest, since: SystemTime) -> Self {
         Self(Mutex::new(State { digest, since, refused: None, outcomes: [0; _] }))
     }
 
     /// This one is in force.
-    pub(super) fn applied(&self, digest: Digest, now: SystemTime) {
+    pub(super) fn record_applied(&self, digest: Digest, now: SystemTime) {
         let mut state = self.state();
         (state.digest, state.since, state.refused) = (digest, now, None);
-        state.outcomes[Outcome::Applied as usize] += 1;
+        state.outcomes[ReloadOutcome::Applied as usize] += 1;
     }
 
     /// This one was refused.
-    pub(super) fn refused(&self, outcome: Outcome, refused: Refused) {
+    pub(super) fn record_refused(&self, outcome: ReloadOutcome, refused: RefusedConfig) {
         let mut state = self.state();
         state.refused = Some(refused);
         state.outcomes[outcome as usize] += 1;
     }
 
     /// The file is the one in force again.
-    pub(super) fn is_back(&self) {
+    pub(super) fn clear_refusal(&self) {
         self.state().refused = None;
     }
 
@@ -88,8 +88,8 @@ impl Bulletin {
         let refused = state.refused.as_ref()?;
         Some(format!(
             "the configuration was changed at {} and refused; the one of {} stays in force: {}",
-            stamp(refused.at),
-            stamp(state.since),
+            format_time(refused.at),
+            format_time(state.since),
             refused.reason
         ))
     }
@@ -98,9 +98,9 @@ impl Bulletin {
     pub(crate) fn describe(&self) -> Value {
         let state = self.state();
         let refused = state.refused.as_ref().map(|refused| {
-            json!({ "sha256": refused.digest.short(), "at": stamp(refused.at), "reason": refused.reason })
+            json!({ "sha256": refused.digest.short(), "at": format_time(refused.at), "reason": refused.reason })
         });
-        json!({ "sha256": state.digest.short(), "since": stamp(state.since), "refused": refused })
+        json!({ "sha256": state.digest.short(), "since": format_time(state.since), "refused": refused })
     }
 
     /// Writes it for Prometheus.
@@ -118,7 +118,7 @@ impl Bulletin {
         gauges(out, "seawall_config_info", help, [([("sha256", digest.as_str())], 1.0)])?;
         let help = "Files that were read while the agent runs and are others than the one in force, by what became of them";
         let outcomes =
-            Outcome::ALL.map(|outcome| ([("outcome", outcome.name())], outcomes[outcome as usize]));
+            ReloadOutcome::ALL.map(|outcome| ([("outcome", outcome.name())], outcomes[outcome as usize]));
         counters(out, "seawall_config_reloads", help, outcomes)
     }
 
@@ -129,7 +129,7 @@ impl Bulletin {
 }
 
 /// An instant as people and tools read it, to the second.
-pub(super) fn stamp(at: SystemTime) -> String {
+pub(super) fn format_time(at: SystemTime) -> String {
     let at = jiff::Timestamp::try_from(at).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -22,7 +22,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 use serde::Serialize;
 
-pub(crate) use syscalls::Needs;
+pub(crate) use syscalls::SyscallProfile;
 
 /// What becomes of system calls that are not on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -38,7 +38,7 @@ pub(crate) enum Seccomp {
 
 impl Seccomp {
     /// By its name in the configuration.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Enforce, Self::Log, Self::None].into_iter().find(|one| one.as_str() == text)
     }
 
@@ -50,11 +50,11 @@ impl Seccomp {
         }
     }
 
-    /// Begins it, for all threads that there are and will be. After [`enter`].
+    /// Begins it, for all threads that there are and will be. After [`harden_process`].
     ///
     /// # Errors
     /// The kernel refused; serving without it would break a promise of THREAT-MODEL.md.
-    pub(crate) fn begin(self, needs: Needs) -> anyhow::Result<()> {
+    pub(crate) fn install(self, needs: SyscallProfile) -> anyhow::Result<()> {
         match self {
             Self::Enforce => seccomp::enforce(needs),
             Self::Log => seccomp::log(needs),
@@ -74,8 +74,8 @@ impl Seccomp {
 ///
 /// # Errors
 /// The kernel refused one; serving without it would break a promise of THREAT-MODEL.md.
-pub(crate) fn enter(kept: CapabilitySet) -> io::Result<()> {
-    give_up(kept)?;
+pub(crate) fn harden_process(kept: CapabilitySet) -> io::Result<()> {
+    drop_privileges(kept)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
@@ -84,7 +84,7 @@ pub(crate) fn enter(kept: CapabilitySet) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel refused.
-pub(crate) fn give_up(kept: CapabilitySet) -> io::Result<()> {
+pub(crate) fn drop_privileges(kept: CapabilitySet) -> io::Result<()> {
     set_no_new_privs(true)?;
     let kept = capabilities(None)?.permitted & kept;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -117,8 +117,8 @@ mod tests {
         Command::new(std::env::current_exe().unwrap()).args(words).output().unwrap()
     }
 
-    fn enforced(needs: Needs) {
-        Seccomp::Enforce.begin(needs).unwrap();
+    fn enforced(needs: SyscallProfile) {
+        Seccomp::Enforce.install(needs).unwrap();
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
     fn child_that_does_what_agents_do() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("keys");
-        enforced(Needs { writing: true, ..Needs::default() });
+        enforced(SyscallProfile { file_writes: true, ..SyscallProfile::default() });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         let asks = std::thread::Builder::new().name("asks".into()).spawn(move || {
@@ -159,7 +159,7 @@ mod tests {
         std::fs::rename(&file, folder.path().join("kept")).unwrap();
         std::fs::remove_file(folder.path().join("kept")).unwrap();
         // Late, as a thread that began before the filter.
-        give_up(CapabilitySet::empty()).unwrap();
+        drop_privileges(CapabilitySet::empty()).unwrap();
         assert!(std::panic::catch_unwind(|| panic!("on purpose")).is_err());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { tokio::task::spawn_blocking(|| ()).await }).unwrap();
@@ -179,7 +179,7 @@ mod tests {
             OpenOptions::new().append(true).open(path).map(drop).unwrap_err().kind()
         });
         older.wait();
-        enforced(Needs::default());
+        enforced(SyscallProfile::default());
         older.wait();
         assert_eq!(thread.join().unwrap(), ErrorKind::PermissionDenied);
         let written =
@@ -199,27 +199,27 @@ mod tests {
             assert_eq!(refused.map_err(|error| error.raw_os_error()), Err(Some(nix::libc::EPERM)), "{what}");
         }
         UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert!(Seccomp::Enforce.begin(Needs::default()).is_err(), "no filter after it");
+        assert!(Seccomp::Enforce.install(SyscallProfile::default()).is_err(), "no filter after it");
     }
 
     #[test]
     #[ignore = "run in a process of its own"]
     fn child_that_starts_a_program() {
-        enforced(Needs::default());
+        enforced(SyscallProfile::default());
         let _ = Command::new("/bin/true").status();
     }
 
     #[test]
     #[ignore = "run in a process of its own"]
     fn child_that_becomes_a_program() {
-        enforced(Needs::default());
+        enforced(SyscallProfile::default());
         let _ = Command::new("/bin/true").exec();
     }
 
     #[test]
     #[ignore = "run in a process of its own"]
     fn child_that_takes_another_root() {
-        enforced(Needs::default());
+        enforced(SyscallProfile::default());
         let _ = rustix::process::chroot("/");
     }
 }

@@ -12,7 +12,7 @@ use seccompiler::{
     apply_filter_all_threads,
 };
 
-use super::syscalls::{Arguments, Call, Is, NEVER, Needs};
+use super::syscalls::{ArgFilter, ArgFilters, FATAL_CALLS, SyscallProfile, SyscallRule};
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
@@ -20,15 +20,15 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 ///
 /// # Errors
 /// The kernel has no filters, or one of the threads has one of its own.
-pub(super) fn enforce(needs: Needs) -> anyhow::Result<()> {
+pub(super) fn enforce(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
 
 /// The list last: it refuses any further filter.
-fn enforced(needs: Needs, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
-    let program = |calls: Vec<Call>, other, named| program(calls, other, named, architecture);
+fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
+    let program = |calls: Vec<SyscallRule>, other, named| program(calls, other, named, architecture);
     let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;
-    let never = program(NEVER.to_vec(), SeccompAction::Allow, SeccompAction::KillProcess)?;
+    let never = program(FATAL_CALLS.to_vec(), SeccompAction::Allow, SeccompAction::KillProcess)?;
     let list = program(needs.calls().collect(), refusal(libc::EPERM), SeccompAction::Allow)?;
     Ok([unknown, never, list])
 }
@@ -37,7 +37,7 @@ fn enforced(needs: Needs, architecture: &str) -> anyhow::Result<[BpfProgram; 3]>
 ///
 /// # Errors
 /// As [`enforce`].
-pub(super) fn log(needs: Needs) -> anyhow::Result<()> {
+pub(super) fn log(needs: SyscallProfile) -> anyhow::Result<()> {
     let calls = needs.calls().collect();
     start(&program(calls, SeccompAction::Log, SeccompAction::Allow, std::env::consts::ARCH)?)
 }
@@ -53,7 +53,7 @@ fn start(program: &BpfProgram) -> anyhow::Result<()> {
 
 /// Answers `named` to these calls and `other` to all else. Calls of another machine's kind (32 bits on one of 64) end the process.
 fn program(
-    calls: Vec<Call>,
+    calls: Vec<SyscallRule>,
     other: SeccompAction,
     named: SeccompAction,
     architecture: &str,
@@ -69,7 +69,7 @@ fn program(
     Ok(SeccompFilter::new(rules, other, named, target)?.try_into()?)
 }
 
-fn condition(arguments: Arguments) -> anyhow::Result<SeccompRule> {
+fn condition(arguments: ArgFilters) -> anyhow::Result<SeccompRule> {
     let mut all = Vec::new();
     for (place, is) in arguments {
         all.append(&mut compared(*place, *is)?);
@@ -77,14 +77,14 @@ fn condition(arguments: Arguments) -> anyhow::Result<SeccompRule> {
     Ok(SeccompRule::new(all)?)
 }
 
-fn compared(place: u8, is: Is) -> anyhow::Result<Vec<SeccompCondition>> {
+fn compared(place: u8, is: ArgFilter) -> anyhow::Result<Vec<SeccompCondition>> {
     // The kernel reads 32 bits of most, whatever a caller leaves above them; where it reads 64, all are looked at.
     let word = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Dword, op, value);
     let long = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Qword, op, value);
     let conditions: Result<Vec<_>, _> = match is {
-        Is::Equal(value) => word(SeccompCmpOp::Eq, value).map(|one| vec![one]),
-        Is::NoneOf(values) => values.iter().map(|value| word(SeccompCmpOp::Ne, *value)).collect(),
-        Is::Bits(mask, value) => long(SeccompCmpOp::MaskedEq(mask), value).map(|one| vec![one]),
+        ArgFilter::Equal(value) => word(SeccompCmpOp::Eq, value).map(|one| vec![one]),
+        ArgFilter::NoneOf(values) => values.iter().map(|value| word(SeccompCmpOp::Ne, *value)).collect(),
+        ArgFilter::Bits(mask, value) => long(SeccompCmpOp::MaskedEq(mask), value).map(|one| vec![one]),
     };
     Ok(conditions?)
 }
@@ -130,18 +130,23 @@ mod tests {
     }
 
     /// What the kernel does after asking all three, of which the last one started is asked first: the strictest, of the same the first.
-    fn answer(needs: Needs, (name, machine): (&str, u32), call: libc::c_long, arguments: &[u64]) -> u32 {
+    fn answer(
+        needs: SyscallProfile,
+        (name, machine): (&str, u32),
+        call: libc::c_long,
+        arguments: &[u64],
+    ) -> u32 {
         let programs = enforced(needs, name).unwrap();
         let answers = programs.iter().rev().map(|program| run(program, machine, call, arguments));
         let strictness = |answer: u32| (answer & 0xffff_0000).cast_signed();
         answers.reduce(|best, next| if strictness(next) < strictness(best) { next } else { best }).unwrap()
     }
 
-    const ALL: Needs = Needs { maps: true, writing: true };
+    const ALL: SyscallProfile = SyscallProfile { bpf_maps: true, file_writes: true };
     const EPERM: u32 = ERRNO | libc::EPERM.unsigned_abs();
 
     #[track_caller]
-    fn check(needs: Needs, call: libc::c_long, arguments: &[i64], expected: u32) {
+    fn check(needs: SyscallProfile, call: libc::c_long, arguments: &[i64], expected: u32) {
         let arguments: Vec<u64> = arguments.iter().map(|argument| argument.cast_unsigned()).collect();
         for machine in MACHINES {
             assert_eq!(
@@ -157,9 +162,9 @@ mod tests {
         for call in
             [libc::SYS_read, libc::SYS_epoll_pwait, libc::SYS_accept4, libc::SYS_futex, libc::SYS_exit_group]
         {
-            check(Needs::default(), call, &[], ALLOW);
+            check(SyscallProfile::default(), call, &[], ALLOW);
         }
-        check(Needs::default(), libc::SYS_openat, &[-100, 0, libc::O_CLOEXEC.into()], ALLOW);
+        check(SyscallProfile::default(), libc::SYS_openat, &[-100, 0, libc::O_CLOEXEC.into()], ALLOW);
     }
 
     #[test]
@@ -180,12 +185,12 @@ mod tests {
     fn what_a_configuration_does_not_take_is_refused() {
         let anew = [-100, 0, (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC).into()];
         check(ALL, libc::SYS_openat, &anew, ALLOW);
-        check(Needs::default(), libc::SYS_openat, &anew, EPERM);
+        check(SyscallProfile::default(), libc::SYS_openat, &anew, EPERM);
         check(ALL, libc::SYS_fsync, &[], ALLOW);
-        check(Needs::default(), libc::SYS_fsync, &[], EPERM);
+        check(SyscallProfile::default(), libc::SYS_fsync, &[], EPERM);
         for command in 1..=4 {
             check(ALL, libc::SYS_bpf, &[command], ALLOW);
-            check(Needs::default(), libc::SYS_bpf, &[command], EPERM);
+            check(SyscallProfile::default(), libc::SYS_bpf, &[command], EPERM);
         }
     }
 
@@ -259,7 +264,7 @@ mod tests {
         // BPF_MAP_CREATE, BPF_PROG_LOAD, BPF_OBJ_GET, BPF_LINK_CREATE (Linux, `include/uapi/linux/bpf.h`).
         for command in [0, 5, 7, 28] {
             check(ALL, libc::SYS_bpf, &[command], KILL);
-            check(Needs::default(), libc::SYS_bpf, &[command], KILL);
+            check(SyscallProfile::default(), libc::SYS_bpf, &[command], KILL);
         }
     }
 

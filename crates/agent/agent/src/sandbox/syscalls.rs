@@ -8,7 +8,7 @@ use nix::libc::{self, c_int, c_long};
 
 /// What may be said of an argument.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Is {
+pub(super) enum ArgFilter {
     /// It is this, its low 32 bits alone.
     Equal(u64),
     /// It is none of these.
@@ -18,26 +18,26 @@ pub(super) enum Is {
 }
 
 /// What must hold of a call's arguments, each by its place (from 0). All of it.
-pub(super) type Arguments = &'static [(u8, Is)];
+pub(super) type ArgFilters = &'static [(u8, ArgFilter)];
 
 /// A call, and ways to make it. One is enough; without any, any way is.
-pub(super) type Call = (c_long, &'static [Arguments]);
+pub(super) type SyscallRule = (c_long, &'static [ArgFilters]);
 
 /// What of the list a configuration takes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Needs {
+pub(crate) struct SyscallProfile {
     /// Maps of the redirect's.
-    pub(crate) maps: bool,
+    pub(crate) bpf_maps: bool,
     /// A file that it writes.
-    pub(crate) writing: bool,
+    pub(crate) file_writes: bool,
 }
 
-impl Needs {
+impl SyscallProfile {
     /// All calls that are let pass.
-    pub(super) fn calls(self) -> impl Iterator<Item = Call> {
+    pub(super) fn calls(self) -> impl Iterator<Item = SyscallRule> {
         let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
-        let maps = self.maps.then_some(MAPS).into_iter().flatten();
-        let writing = self.writing.then_some(WRITING).into_iter().flatten();
+        let maps = self.bpf_maps.then_some(MAPS).into_iter().flatten();
+        let writing = self.file_writes.then_some(WRITING).into_iter().flatten();
         plain.chain(IN_A_WAY.iter().copied()).chain(maps.copied()).chain(writing.copied())
     }
 }
@@ -122,20 +122,21 @@ const OLDER: &[c_long] =
 const OLDER: &[c_long] = &[];
 
 /// A file that is opened to be read: neither written nor made. (O_TMPFILE takes O_WRONLY or O_RDWR, too.)
-const FOR_READING: Is =
-    Is::Bits((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
+const FOR_READING: ArgFilter =
+    ArgFilter::Bits((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
 
 /// A file that is made anew, never one that was there.
-const MADE_ANEW: Is = Is::Bits(
+const MADE_ANEW: ArgFilter = ArgFilter::Bits(
     (libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL) as u64,
     (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL) as u64,
 );
 
 /// Memory that is not to be executed: nothing is loaded after the start.
-const NOT_EXECUTABLE: Is = Is::Bits(libc::PROT_EXEC as u64, 0);
+const NOT_EXECUTABLE: ArgFilter = ArgFilter::Bits(libc::PROT_EXEC as u64, 0);
 
 /// A thread of this process, in the namespaces that it is in.
-const A_THREAD: Is = Is::Bits((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
+const A_THREAD: ArgFilter =
+    ArgFilter::Bits((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
 
 const NAMESPACES: c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -147,11 +148,11 @@ const NAMESPACES: c_int = libc::CLONE_NEWNS
 
 /// The type without its flags (Linux, `SOCK_TYPE_MASK` in `include/linux/net.h`).
 const SOCK_TYPE: u64 = 0xf;
-const STREAM: Is = Is::Bits(SOCK_TYPE, libc::SOCK_STREAM as u64);
-const DATAGRAM: Is = Is::Bits(SOCK_TYPE, libc::SOCK_DGRAM as u64);
-const RAW: Is = Is::Bits(SOCK_TYPE, libc::SOCK_RAW as u64);
-const IPV4: Is = Is::Equal(libc::AF_INET as u64);
-const IPV6: Is = Is::Equal(libc::AF_INET6 as u64);
+const STREAM: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_STREAM as u64);
+const DATAGRAM: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_DGRAM as u64);
+const RAW: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_RAW as u64);
+const IPV4: ArgFilter = ArgFilter::Equal(libc::AF_INET as u64);
+const IPV6: ArgFilter = ArgFilter::Equal(libc::AF_INET6 as u64);
 
 /// Linux, `include/uapi/asm-generic/ioctls.h`; the library's have another type with each C library.
 const FIONREAD: u64 = 0x541b;
@@ -163,7 +164,7 @@ const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// Those whose arguments are looked at. No socket of a file's is among them: glibc asks a cache of names for some by it, and does
 /// without.
-const IN_A_WAY: &[Call] = &[
+const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, FOR_READING)]]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, &[&[(1, FOR_READING)]]),
@@ -178,40 +179,51 @@ const IN_A_WAY: &[Call] = &[
             // Names are asked for by these, and which of the addresses found can be reached.
             &[(0, IPV4), (1, DATAGRAM)],
             &[(0, IPV6), (1, DATAGRAM)],
-            &[(0, Is::Equal(libc::AF_NETLINK as u64)), (1, RAW), (2, Is::Equal(libc::NETLINK_ROUTE as u64))],
+            &[
+                (0, ArgFilter::Equal(libc::AF_NETLINK as u64)),
+                (1, RAW),
+                (2, ArgFilter::Equal(libc::NETLINK_ROUTE as u64)),
+            ],
         ],
     ),
     // What signals are told to each runtime by.
-    (libc::SYS_socketpair, &[&[(0, Is::Equal(libc::AF_UNIX as u64)), (1, STREAM)]]),
-    (libc::SYS_ioctl, &[&[(1, Is::Equal(FIONBIO))], &[(1, Is::Equal(FIOCLEX))], &[(1, Is::Equal(FIONREAD))]]),
+    (libc::SYS_socketpair, &[&[(0, ArgFilter::Equal(libc::AF_UNIX as u64)), (1, STREAM)]]),
+    (
+        libc::SYS_ioctl,
+        &[
+            &[(1, ArgFilter::Equal(FIONBIO))],
+            &[(1, ArgFilter::Equal(FIOCLEX))],
+            &[(1, ArgFilter::Equal(FIONREAD))],
+        ],
+    ),
     // A thread's name, what it gives up, and what the kernel told the program at its start.
     (
         libc::SYS_prctl,
         &[
-            &[(0, Is::Equal(libc::PR_SET_NAME as u64))],
-            &[(0, Is::Equal(libc::PR_SET_NO_NEW_PRIVS as u64))],
-            &[(0, Is::Equal(PR_GET_AUXV))],
+            &[(0, ArgFilter::Equal(libc::PR_SET_NAME as u64))],
+            &[(0, ArgFilter::Equal(libc::PR_SET_NO_NEW_PRIVS as u64))],
+            &[(0, ArgFilter::Equal(PR_GET_AUXV))],
         ],
     ),
     // The end that a program gives itself when it cannot go on.
-    (libc::SYS_tgkill, &[&[(2, Is::Equal(libc::SIGABRT as u64))]]),
-    (libc::SYS_tkill, &[&[(1, Is::Equal(libc::SIGABRT as u64))]]),
+    (libc::SYS_tgkill, &[&[(2, ArgFilter::Equal(libc::SIGABRT as u64))]]),
+    (libc::SYS_tkill, &[&[(1, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     // What limits there are, and none is set.
-    (libc::SYS_prlimit64, &[&[(2, Is::Bits(u64::MAX, 0))]]),
+    (libc::SYS_prlimit64, &[&[(2, ArgFilter::Bits(u64::MAX, 0))]]),
 ];
 
 /// Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`: BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and
 /// BPF_MAP_GET_NEXT_KEY, on maps that are open. No map is made or opened, no program loaded, nothing attached.
 const MAP_COMMANDS: [u64; 4] = [1, 2, 3, 4];
 
-const MAPS: &[Call] = &[
+const MAPS: &[SyscallRule] = &[
     (
         libc::SYS_bpf,
         &[
-            &[(0, Is::Equal(MAP_COMMANDS[0]))],
-            &[(0, Is::Equal(MAP_COMMANDS[1]))],
-            &[(0, Is::Equal(MAP_COMMANDS[2]))],
-            &[(0, Is::Equal(MAP_COMMANDS[3]))],
+            &[(0, ArgFilter::Equal(MAP_COMMANDS[0]))],
+            &[(0, ArgFilter::Equal(MAP_COMMANDS[1]))],
+            &[(0, ArgFilter::Equal(MAP_COMMANDS[2]))],
+            &[(0, ArgFilter::Equal(MAP_COMMANDS[3]))],
         ],
     ),
     // Agents write in turns.
@@ -225,7 +237,7 @@ const RENAMEAT: c_long = 38;
 const RENAMEAT: c_long = libc::SYS_renameat;
 
 /// For a file that is replaced whole.
-const WRITING: &[Call] = &[
+const WRITING: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, MADE_ANEW)]]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, &[&[(1, MADE_ANEW)]]),
@@ -241,7 +253,7 @@ const WRITING: &[Call] = &[
 
 /// What no agent ever does, whatever is wrong with it, and who has taken it over does first. These end the process, because nothing it does is
 /// its own any more; whatever else is not on the list is refused, because it may be a C library's that nobody has met.
-pub(super) const NEVER: &[Call] = &[
+pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     // Another program, another process.
     (libc::SYS_execve, &[]),
     (libc::SYS_execveat, &[]),
@@ -249,7 +261,7 @@ pub(super) const NEVER: &[Call] = &[
     (libc::SYS_fork, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_vfork, &[]),
-    (libc::SYS_clone, &[&[(0, Is::Bits(libc::CLONE_THREAD as u64, 0))]]),
+    (libc::SYS_clone, &[&[(0, ArgFilter::Bits(libc::CLONE_THREAD as u64, 0))]]),
     // Another process's memory and files.
     (libc::SYS_ptrace, &[]),
     (libc::SYS_process_vm_readv, &[]),
@@ -273,7 +285,7 @@ pub(super) const NEVER: &[Call] = &[
     (libc::SYS_name_to_handle_at, &[]),
     (libc::SYS_open_by_handle_at, &[]),
     // Code in the kernel, and its large surfaces.
-    (libc::SYS_bpf, &[&[(0, Is::NoneOf(&MAP_COMMANDS))]]),
+    (libc::SYS_bpf, &[&[(0, ArgFilter::NoneOf(&MAP_COMMANDS))]]),
     (libc::SYS_init_module, &[]),
     (libc::SYS_finit_module, &[]),
     (libc::SYS_delete_module, &[]),

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use seawall_emulator::aws::Endpoint;
+use seawall_emulator::aws::AwsEndpoint;
 use seawall_emulator::faults::Faults;
 
 use super::support::aws::{
@@ -82,12 +82,12 @@ fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_e
         let info = world.get(&pod, "/latest/meta-data/iam/info").json();
         assert_eq!(info["InstanceProfileArn"], "arn:aws:iam::123456789012:instance-profile/associated");
     }
-    assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2, "one for each pod, at both endpoints");
+    assert_eq!(world.aws.counts(AwsEndpoint::PodIdentity).calls, 2, "one for each pod, at both endpoints");
     // An annotation, and a default of the configuration, come first, and EKS is not asked.
     for (pod, role) in [(IRSA, "irsa"), (KIAM, "team/kiam")] {
         assert_eq!(world.document(&pod).1.role, format!("{BASE}{role}"));
     }
-    assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2);
+    assert_eq!(world.aws.counts(AwsEndpoint::PodIdentity).calls, 2);
 }
 
 /// It was null even while the role's credentials were held.
@@ -119,9 +119,9 @@ fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
         let answer = world.contain(&pod, &world.token(&pod, CONTAINERS));
         assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "the same at both endpoints");
     }
-    assert!(world.aws.counts(Endpoint::PodIdentity).calls <= 4, "what is refused is remembered");
+    assert!(world.aws.counts(AwsEndpoint::PodIdentity).calls <= 4, "what is refused is remembered");
     // The agent's keys are refused: nobody's association is at fault.
-    world.aws.set_faults_on(Endpoint::PodIdentity, Faults { error_rate: 1.0, ..Faults::default() });
+    world.aws.set_faults_on(AwsEndpoint::PodIdentity, Faults { error_rate: 1.0, ..Faults::default() });
     let answer = world.get(&ASSOCIATED, ROLES);
     assert_eq!(code(&answer), (503, "upstream_down".to_owned()));
 }

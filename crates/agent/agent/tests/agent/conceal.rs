@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::{CONCEALED, Endpoint};
+use seawall_emulator::google::{CONCEALED, GoogleEndpoint};
 
 use crate::support::client::{Answer, Client, get, get_with, request};
 use crate::support::cloud::Cloud;
@@ -186,7 +186,7 @@ fn what_is_allowed_passes_with_the_machines_own_answer() {
 fn what_pods_may_not_send_never_reaches_the_machine() {
     let world = World::start(&Plan::conceal());
     let flavor = "Metadata-Flavor: Google\r\n";
-    let before = world.cloud.counts(Endpoint::Metadata).calls;
+    let before = world.cloud.counts(GoogleEndpoint::Metadata).calls;
     for (method, target, headers, status, code) in [
         ("GET", TOKEN, "X-Forwarded-For: 1.2.3.4\r\n", 403, "relayed"),
         ("GET", TOKEN, "x-forwarded-for:\r\n", 403, "relayed"),
@@ -210,7 +210,7 @@ fn what_pods_may_not_send_never_reaches_the_machine() {
         let answer = client.ask(&request("GET", target, "HTTP/1.1", ""));
         assert_eq!(answer.refusal(), (403, "no_flavor"), "{target}: {answer:?}");
     }
-    assert_eq!(world.cloud.counts(Endpoint::Metadata).calls, before);
+    assert_eq!(world.cloud.counts(GoogleEndpoint::Metadata).calls, before);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn what_the_machine_says_when_it_fails_is_passed_on_or_named() {
         (Faults { close_rate: 1.0, ..Faults::default() }, 503),
         (Faults { latency: Duration::from_millis(300), ..Faults::default() }, 200),
     ] {
-        world.cloud.set_faults_on(Endpoint::Metadata, faults.clone());
+        world.cloud.set_faults_on(GoogleEndpoint::Metadata, faults.clone());
         assert_eq!(world.ask(&CART, PROJECT_ID).status, expected, "{faults:?}");
     }
     world.cloud.set_faults(&Faults::default());
@@ -255,14 +255,16 @@ const ATTRIBUTE: &str = "/computeMetadata/v1/instance/attributes/cluster-name";
 
 /// Long polls that the machine itself holds.
 fn held(world: &World, n: u64) -> Vec<Client> {
-    let before = world.cloud.counts(Endpoint::Metadata).in_flight;
+    let before = world.cloud.counts(GoogleEndpoint::Metadata).in_flight;
     let polls = (0..n).map(|_| {
         let mut client = world.client(&CART);
         client.send(get(&format!("{ATTRIBUTE}?wait_for_change=true&timeout_sec=300")));
         client
     });
     let polls = polls.collect();
-    until_true("the machine to hold them", || world.cloud.counts(Endpoint::Metadata).in_flight == before + n);
+    until_true("the machine to hold them", || {
+        world.cloud.counts(GoogleEndpoint::Metadata).in_flight == before + n
+    });
     polls
 }
 
@@ -290,7 +292,9 @@ fn long_polls_take_no_place_of_short_requests() {
     assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
     // Whoever hangs up frees the place here and at the machine.
     drop(polls);
-    until_true("the machine to be rid of them", || world.cloud.counts(Endpoint::Metadata).in_flight == 0);
+    until_true("the machine to be rid of them", || {
+        world.cloud.counts(GoogleEndpoint::Metadata).in_flight == 0
+    });
     held(&world, 5);
 }
 
@@ -298,13 +302,17 @@ fn long_polls_take_no_place_of_short_requests() {
 fn short_requests_take_turns_at_the_machine() {
     let world = World::start(&Plan::conceal().limits("forwards: 2"));
     world.cloud.set_faults_on(
-        Endpoint::Metadata,
+        GoogleEndpoint::Metadata,
         Faults { latency: Duration::from_millis(20), ..Faults::default() },
     );
     let mut clients: Vec<_> = (0..20).map(|_| world.client(&CART)).collect();
     clients.iter_mut().for_each(|client| client.send(get(PROJECT_ID)));
     assert!(clients.iter_mut().all(|client| client.answer().body == PROJECT));
-    assert!(world.cloud.counts(Endpoint::Metadata).peak <= 2, "{:?}", world.cloud.counts(Endpoint::Metadata));
+    assert!(
+        world.cloud.counts(GoogleEndpoint::Metadata).peak <= 2,
+        "{:?}",
+        world.cloud.counts(GoogleEndpoint::Metadata)
+    );
 }
 
 /// They could not be answered before their time, and the drain lasted as long as it may.

@@ -7,7 +7,7 @@ use rustix::net::{SendFlags, send};
 use rustix::process::Signal;
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::Endpoint;
+use seawall_emulator::google::GoogleEndpoint;
 
 use crate::support::client::{Client, End, get};
 use crate::support::until_true;
@@ -193,7 +193,7 @@ fn strangers_are_capped_as_pods_are() {
 fn what_breaks_off_leaves_nothing_behind() {
     let world = World::start(&Plan::federate().limits("headTimeout: 1m, idleTimeout: 1m"));
     world.cloud.set_faults_on(
-        Endpoint::Exchange,
+        GoogleEndpoint::Exchange,
         Faults { latency: Duration::from_millis(200), ..Faults::default() },
     );
     for bytes in [
@@ -226,7 +226,7 @@ fn what_breaks_off_leaves_nothing_behind() {
 fn a_client_that_only_ends_its_sending_side_is_answered() {
     let world = World::start(&Plan::federate());
     world.cloud.set_faults_on(
-        Endpoint::Exchange,
+        GoogleEndpoint::Exchange,
         Faults { latency: Duration::from_millis(200), ..Faults::default() },
     );
     for target in [PROJECT_ID, TOKEN, TOKEN] {

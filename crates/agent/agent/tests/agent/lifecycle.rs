@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::Endpoint;
+use seawall_emulator::google::GoogleEndpoint;
 
 use crate::support::client::{self, Client, End, get};
 use crate::support::namespace::{self, Ground};
@@ -33,7 +33,9 @@ fn hanging() -> Faults {
 fn cold(world: &World) -> Client {
     let mut client = world.client(&CART);
     client.send(get(TOKEN));
-    until_true("the exchange to be under way", || world.cloud.counts(Endpoint::Exchange).in_flight == 1);
+    until_true("the exchange to be under way", || {
+        world.cloud.counts(GoogleEndpoint::Exchange).in_flight == 1
+    });
     client
 }
 
@@ -41,7 +43,7 @@ fn cold(world: &World) -> Client {
 fn a_signal_drains_and_ends_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut world = World::start(&Plan::federate());
-        world.cloud.set_faults_on(Endpoint::Exchange, slow(Duration::from_millis(800)));
+        world.cloud.set_faults_on(GoogleEndpoint::Exchange, slow(Duration::from_millis(800)));
         let mut idle = world.client(&PAY);
         assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
         let mut cold = cold(&world);
@@ -149,7 +151,7 @@ fn what_does_not_finish_is_cut_within_the_grace_period() {
 #[test]
 fn a_second_signal_does_not_wait_for_the_drain() {
     let mut world = World::start(&Plan::federate());
-    world.cloud.set_faults_on(Endpoint::Exchange, hanging());
+    world.cloud.set_faults_on(GoogleEndpoint::Exchange, hanging());
     let _cold = cold(&world);
     let clock = Clock::system();
     world.agent.signal(Signal::TERM);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::Endpoint;
+use seawall_emulator::google::GoogleEndpoint;
 
 use crate::support::client::{End, get};
 use crate::support::until_true;
@@ -63,7 +63,7 @@ fn on_a_cold_token_it_returns_with_the_next_one_too() {
     let world = World::start(&Plan::federate());
     world.cloud.set_token_lifetime(Duration::from_secs(4));
     let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=300"));
-    assert!(world.cloud.counts(Endpoint::AccessToken).answered >= 2);
+    assert!(world.cloud.counts(GoogleEndpoint::AccessToken).answered >= 2);
     assert!(world.cloud.access_token(&answer.token()).is_some());
 }
 

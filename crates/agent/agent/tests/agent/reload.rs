@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use seawall_emulator::aws::Endpoint;
+use seawall_emulator::aws::AwsEndpoint;
 
 use super::support::aws;
 use super::support::client::{Client, End, get};
@@ -413,7 +413,7 @@ fn session_tokens_outlive_a_reload_and_roles_that_it_takes_away_do_not() {
     let document = aws::head("GET", &format!("{}plain", aws::ROLES), "169.254.169.254", &shown);
     let first = kept.ask(&document);
     assert_eq!((first.status, kept.ask(&document).body), (200, first.body.clone()));
-    let calls = || world.aws.counts(Endpoint::AssumeRole).calls;
+    let calls = || world.aws.counts(AwsEndpoint::AssumeRole).calls;
     let reload = |number: u32, edit: &dyn Fn(String) -> String| {
         world.edit(edit);
         world.agent.signal(Signal::HUP);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::{Endpoint, Impersonation};
+use seawall_emulator::google::{GoogleEndpoint, Impersonation};
 use socket2::{Domain, Socket, Type};
 
 use crate::support::client::{self, get};
@@ -30,7 +30,7 @@ fn whatever_the_cloud_does_held_leases_are_served_and_misses_get_a_status() {
         ("garbage", Faults { garbage_rate: 1.0, ..Faults::default() }, (503, "upstream_down")),
         ("closing", Faults { close_rate: 1.0, ..Faults::default() }, (503, "upstream_down")),
     ];
-    for endpoint in [Endpoint::Exchange, Endpoint::AccessToken] {
+    for endpoint in [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken] {
         for (n, (what, faults, refusal)) in broken.iter().enumerate() {
             world.cloud.set_faults_on(endpoint, faults.clone());
             // A scope of its own each time: what failed before is remembered for a while.
@@ -48,10 +48,10 @@ fn whatever_the_cloud_does_held_leases_are_served_and_misses_get_a_status() {
 fn a_cloud_that_hangs_is_503_in_time_and_keeps_nobody_else_waiting() {
     let world = World::start(&Plan::federate().threads("1"));
     let held = world.ask(&CART, TOKEN).token();
-    world.cloud.set_faults_on(Endpoint::AccessToken, Faults { hang_rate: 1.0, ..Faults::default() });
+    world.cloud.set_faults_on(GoogleEndpoint::AccessToken, Faults { hang_rate: 1.0, ..Faults::default() });
     let mut slow = world.client(&PAY);
     slow.send(get(TOKEN));
-    until_true("the call to hang", || world.cloud.counts(Endpoint::AccessToken).in_flight == 1);
+    until_true("the call to hang", || world.cloud.counts(GoogleEndpoint::AccessToken).in_flight == 1);
     assert_eq!(world.ask(&CART, TOKEN).token(), held);
     // Google's libraries give up on a server after much longer than this in all.
     let answer = slow.answer();
@@ -165,7 +165,7 @@ fn a_lease_is_renewed_without_anybody_asking() {
     let world = World::start(&Plan::federate());
     world.cloud.set_token_lifetime(Duration::from_secs(4));
     let first = world.ask(&CART, TOKEN).token();
-    until_true("the renewal", || world.cloud.counts(Endpoint::AccessToken).answered >= 2);
+    until_true("the renewal", || world.cloud.counts(GoogleEndpoint::AccessToken).answered >= 2);
     // It is called answered a moment before the agent has read it.
     until_true("the next token", || world.ask(&CART, TOKEN).token() != first);
 }

@@ -229,7 +229,7 @@ fn an_agent_that_has_its_maps_open_keeps_no_capability() {
     let agent = node.agent(FIRST);
     let mut cart = node.pod("cart", "cart");
     until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
-    let kept = if seawall_redirect::maps_take_a_right() { "0000008000000000" } else { "0000000000000000" };
+    let kept = if seawall_redirect::maps_need_capability() { "0000008000000000" } else { "0000000000000000" };
     for (name, status) in agent.threads() {
         let expected = if name == "log" { "0000000000000000" } else { kept };
         for line in [

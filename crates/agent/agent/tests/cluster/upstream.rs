@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::Endpoint;
+use seawall_emulator::google::GoogleEndpoint;
 
 use crate::support::client::{Client, get};
 use crate::support::network::METADATA;
@@ -34,7 +34,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
     let down = Faults { close_rate: 1.0, ..Faults::default() };
     for (name, faults) in [("down", down), ("slow", slow), ("throttling", fault(429)), ("lying", html)] {
         world.cloud.set_faults(&faults);
-        let before = world.cloud.counts(Endpoint::Exchange).calls;
+        let before = world.cloud.counts(GoogleEndpoint::Exchange).calls;
         let stop = AtomicBool::new(false);
         let p99 = std::thread::scope(|scope| {
             // Another pod invents scopes as fast as it can, so that there is always something to fetch.
@@ -44,7 +44,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
             inventor.join().unwrap();
             p99
         });
-        let calls = world.cloud.counts(Endpoint::Exchange).calls - before;
+        let calls = world.cloud.counts(GoogleEndpoint::Exchange).calls - before;
         eprintln!("{name}: p99 {p99:?} (calm: {calm:?}), {calls} exchanges");
         assert!(p99 <= calm * 4 + Duration::from_millis(5), "{name}: {p99:?} and not about {calm:?}");
         assert!(calls <= PER_SECOND * (FAULT.as_secs() + 2), "{name}: {calls}");

@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// What the token in an answer says, if there is one.
-    pub(crate) fn token(&self, answer: &str) -> Option<seawall_emulator::google::AccessToken> {
+    pub(crate) fn token(&self, answer: &str) -> Option<seawall_emulator::google::EmulatedAccessToken> {
         let body: Value = serde_json::from_str(answer.strip_prefix("200 ")?).ok()?;
         self.cloud.access_token(body["access_token"].as_str()?)
     }

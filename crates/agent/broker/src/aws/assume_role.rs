@@ -10,27 +10,27 @@ use http_body_util::Full;
 use seawall_core::{Clock, Secret, ServiceAccount};
 use serde_json::Value;
 
-use super::credential::{Credential, Parts};
-use super::keys::Keys;
+use super::credential::{AwsCredential, AwsCredentialParts};
+use super::keys::SigningKeys;
 use super::names::{ClusterName, RoleArn, is_role_name};
-use super::principal::{Role, TokenRole};
-use super::refusal::{Proof, Refused, refusal};
+use super::principal::{KeySignedRole, TokenRole};
+use super::refusal::{AwsCallAuth, AwsCallError, refusal};
 use super::response_parser;
-use super::sign::{Scope, signed};
-use crate::failure::{ExchangeError, Fault};
-use crate::https::{Https, date};
+use super::sign::{Scope, sign_request};
+use crate::failure::{ExchangeError, ExchangeFault};
+use crate::https::{HttpsClient, date};
 use crate::reply::form;
 
 /// A session, and how long it lives from before the call on.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) credential: Credential,
+pub(super) struct AssumedSession {
+    pub(super) credential: AwsCredential,
     pub(super) lifetime: Duration,
 }
 
 /// STS of one region.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ServiceEndpoint<'a> {
     pub(super) url: &'a str,
     /// What signatures name.
     pub(super) region: &'a str,
@@ -38,7 +38,7 @@ pub(super) struct Place<'a> {
 
 /// A Kubernetes token that the node hands in to EKS Auth.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
+pub(super) struct EksAuthRequest<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) token: &'a Secret<String>,
     /// Whose it is.
@@ -47,8 +47,8 @@ pub(super) struct Shown<'a> {
 
 /// How calls are made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller<'a> {
-    pub(super) https: &'a Https,
+pub(super) struct AwsApiClient<'a> {
+    pub(super) https: &'a HttpsClient,
     pub(super) clock: &'a Clock,
 }
 
@@ -75,7 +75,7 @@ fn members<'a>(action: &'a str, arn: &'a str, session_name: &'a str, length: Dur
     ]
 }
 
-fn tagged(members: &mut Members<'_>, role: &Role) {
+fn tagged(members: &mut Members<'_>, role: &KeySignedRole) {
     for (n, tag) in role.tags.iter().enumerate() {
         let n = n + 1;
         members.push((format!("Tags.member.{n}.Key").into(), tag.key.to_string().into()));
@@ -87,32 +87,32 @@ fn tagged(members: &mut Members<'_>, role: &Role) {
     }
 }
 
-impl Caller<'_> {
+impl AwsApiClient<'_> {
     /// A session for a Kubernetes token. Nothing signs this call.
-    pub(super) async fn web_identity(
+    pub(super) async fn assume_with_web_identity(
         self,
-        place: Place<'_>,
+        place: ServiceEndpoint<'_>,
         role: &TokenRole,
         token: &Secret<String>,
         length: Duration,
-    ) -> Result<Session, Refused> {
+    ) -> Result<AssumedSession, AwsCallError> {
         const ACTION: &str = "AssumeRoleWithWebIdentity";
         let mut members = members(ACTION, role.arn.as_str(), role.session_name.as_str(), length);
         members.push(("WebIdentityToken".into(), token.expose().into()));
         let request = post(ACTION, place.url, FORM, &form(&members))?;
-        let (body, date) = self.send(ACTION, Proof::Token, request).await?;
+        let (body, date) = self.send(ACTION, AwsCallAuth::Token, request).await?;
         let parts = response_parser::session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
     /// A session for a signature.
-    pub(super) async fn assume(
+    pub(super) async fn assume_role(
         self,
-        place: Place<'_>,
-        role: &Role,
-        keys: &Keys,
+        place: ServiceEndpoint<'_>,
+        role: &KeySignedRole,
+        keys: &SigningKeys,
         length: Duration,
-    ) -> Result<Session, Refused> {
+    ) -> Result<AssumedSession, AwsCallError> {
         const ACTION: &str = "AssumeRole";
         let mut members = members(ACTION, role.arn.as_str(), role.session_name.as_str(), length);
         members.extend(role.external_id.as_ref().map(|id| ("ExternalId".into(), id.as_str().into())));
@@ -120,32 +120,34 @@ impl Caller<'_> {
         let body = form(&members);
         let request = post(ACTION, place.url, FORM, &body)?;
         let scope = Scope { service: "sts", region: place.region };
-        let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
-        let (body, date) = self.send(ACTION, Proof::Keys, request).await?;
+        let request =
+            sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
+        let (body, date) = self.send(ACTION, AwsCallAuth::Keys, request).await?;
         let parts = response_parser::session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
     /// A session for a Kubernetes token that the node hands in.
-    pub(super) async fn pod_identity(
+    pub(super) async fn assume_for_pod_identity(
         self,
-        place: Place<'_>,
-        shown: Shown<'_>,
-        keys: &Keys,
-    ) -> Result<Session, Refused> {
+        place: ServiceEndpoint<'_>,
+        shown: EksAuthRequest<'_>,
+        keys: &SigningKeys,
+    ) -> Result<AssumedSession, AwsCallError> {
         const ACTION: &str = "AssumeRoleForPodIdentity";
         let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, shown.cluster.as_str());
         let body = Secret::new(format!("{{\"token\":{}}}", Value::from(shown.token.expose().as_str())));
         let request = post(ACTION, &url, "application/json", &body)?;
         let scope = Scope { service: "eks-auth", region: place.region };
-        let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
-        let (body, date) = self.send(ACTION, Proof::Both, request).await?;
+        let request =
+            sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
+        let (body, date) = self.send(ACTION, AwsCallAuth::Both, request).await?;
         let parts = response_parser::pod_identity(ACTION, body.expose(), shown.workload)?;
         let session = self.session(ACTION, parts, date, LONGEST)?;
         // Nobody else names this role, and pods put its name into a path.
         if !is_role_name(session.credential.role_name()) {
             let detail = "answered with a role that has no name";
-            return Err(ExchangeError::new(Fault::Upstream, ACTION, detail).into());
+            return Err(ExchangeError::new(ExchangeFault::Upstream, ACTION, detail).into());
         }
         Ok(session)
     }
@@ -154,9 +156,9 @@ impl Caller<'_> {
     async fn send(
         self,
         step: &'static str,
-        proof: Proof,
+        proof: AwsCallAuth,
         request: Request<Full<Bytes>>,
-    ) -> Result<(Secret<Vec<u8>>, Option<SystemTime>), Refused> {
+    ) -> Result<(Secret<Vec<u8>>, Option<SystemTime>), AwsCallError> {
         let (head, body) = self.https.send(step, request).await?;
         if head.status == StatusCode::OK {
             return Ok((body, date(&head.headers)));
@@ -169,40 +171,44 @@ impl Caller<'_> {
     fn session(
         self,
         step: &'static str,
-        parts: Parts,
+        parts: AwsCredentialParts,
         date: Option<SystemTime>,
         longest: Duration,
-    ) -> Result<Session, ExchangeError> {
-        let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
+    ) -> Result<AssumedSession, ExchangeError> {
+        let nonsense = |what: String| ExchangeError::new(ExchangeFault::Upstream, step, what);
         let now = upstream_now(date, self.clock);
         let expires = parts.expires.min(now + longest);
-        let credential =
-            Credential::new(Parts { expires, ..parts }).map_err(|error| nonsense(error.to_string()))?;
+        let credential = AwsCredential::new(AwsCredentialParts { expires, ..parts })
+            .map_err(|error| nonsense(error.to_string()))?;
         let lifetime = since(now, credential.expires());
         if lifetime < Duration::from_secs(1) {
             return Err(nonsense("answered with a session that has ended".to_owned()));
         }
-        Ok(Session { credential, lifetime })
+        Ok(AssumedSession { credential, lifetime })
     }
 }
 
 /// A session, if it is of the role that was asked for. STS names it without its path; an account has no two that differ in that, or in the
 /// case of letters, alone (IAM user guide, "IAM and AWS STS quotas").
-fn of_role(asked: &RoleArn, step: &'static str, session: Session) -> Result<Session, ExchangeError> {
-    let Session { credential, .. } = &session;
+fn of_role(
+    asked: &RoleArn,
+    step: &'static str,
+    session: AssumedSession,
+) -> Result<AssumedSession, ExchangeError> {
+    let AssumedSession { credential, .. } = &session;
     let is_same_name = credential.role_name().eq_ignore_ascii_case(asked.name());
     if is_same_name && credential.account() == asked.account() {
         return Ok(session);
     }
     Err(ExchangeError::new(
-        Fault::Rejected,
+        ExchangeFault::Rejected,
         step,
         "answered with a session of another role than was asked for",
     ))
 }
 
 /// Time until `end`: the difference of two instants of the upstream's clock, so that it is true on a node whose own is wrong.
-pub(super) fn life(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
+pub(super) fn lifetime_until(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
     since(upstream_now(date, clock), end)
 }
 
@@ -226,5 +232,5 @@ fn post(
         // STS would answer in JSON if it were asked to.
         .header(ACCEPT, if content_type == FORM { "text/xml" } else { "application/json" })
         .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
-        .map_err(|error| ExchangeError::new(Fault::Upstream, step, error))
+        .map_err(|error| ExchangeError::new(ExchangeFault::Upstream, step, error))
 }

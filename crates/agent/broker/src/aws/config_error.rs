@@ -4,10 +4,10 @@ use crate::https;
 
 /// An upstream that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
+pub enum AwsConfigError {
     /// STS or EKS Auth.
     #[error(transparent)]
-    Way(#[from] https::ConfigError),
+    Upstream(#[from] https::UpstreamConfigError),
     /// The metadata service.
     #[error(
         "{0}: expected the instance's metadata service, such as http://169.254.169.254, or http to a loopback address"

@@ -10,7 +10,7 @@ use seawall_core::names::needs_no_escape;
 ///
 /// All texts are visible ASCII without `"` and `\`, so answers can carry them in JSON unescaped.
 #[derive(Debug)]
-pub struct Credential {
+pub struct AwsCredential {
     access_key_id: Box<str>,
     secret_access_key: Secret<String>,
     session_token: Secret<String>,
@@ -22,7 +22,7 @@ pub struct Credential {
 
 /// What a credential is made of, before it is checked.
 #[derive(Debug)]
-pub struct Parts {
+pub struct AwsCredentialParts {
     /// `ASIA…`.
     pub access_key_id: String,
     /// What requests are signed with.
@@ -38,7 +38,7 @@ pub struct Parts {
 /// Credentials with a character that has no place in one, or without one of their parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's credentials are empty, too long, or hold characters that none have")]
-pub struct CredentialError;
+pub struct AwsCredentialError;
 
 /// Longest key, in bytes: AWS's ids have 20 (up to 128 are allowed), its secrets 40.
 const KEY: usize = 128;
@@ -49,19 +49,19 @@ const TOKEN: usize = 16 * 1024;
 /// Longest ARN, in bytes.
 const ARN: usize = 2048;
 
-impl Credential {
+impl AwsCredential {
     /// Checks credentials. The end is cut to the whole second, so that it is never stated later than it is.
     ///
     /// # Errors
     /// They cannot be handed on unescaped.
-    pub fn new(parts: Parts) -> Result<Self, CredentialError> {
+    pub fn new(parts: AwsCredentialParts) -> Result<Self, AwsCredentialError> {
         let is_good = needs_no_escape(&parts.access_key_id, KEY)
             && needs_no_escape(parts.secret_access_key.expose(), KEY)
             && needs_no_escape(parts.session_token.expose(), TOKEN)
             && needs_no_escape(&parts.role, ARN);
-        let since = parts.expires.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| CredentialError)?;
+        let since = parts.expires.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| AwsCredentialError)?;
         if !is_good {
-            return Err(CredentialError);
+            return Err(AwsCredentialError);
         }
         Ok(Self {
             access_key_id: parts.access_key_id.into(),
@@ -120,8 +120,8 @@ fn account(role: &str) -> Range<usize> {
 mod tests {
     use super::*;
 
-    fn parts() -> Parts {
-        Parts {
+    fn parts() -> AwsCredentialParts {
+        AwsCredentialParts {
             access_key_id: "ASIAEXAMPLE".into(),
             secret_access_key: Secret::new("s3cret/+=".into()),
             session_token: Secret::new("t0ken//==".into()),
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_credential_tells_its_account_role_and_a_whole_second() {
-        let credential = Credential::new(parts()).unwrap();
+        let credential = AwsCredential::new(parts()).unwrap();
         assert_eq!((credential.account(), credential.role_name()), ("123456789012", "cart"));
         assert_eq!(credential.expires(), SystemTime::UNIX_EPOCH + Duration::from_secs(7));
     }
@@ -143,7 +143,7 @@ mod tests {
             [("a", ""), ("a:b:c:d", ""), ("a:b:c:d:", ""), ("a:b:c:d:7", "7"), ("a:b:c:d:7:e:f", "7")]
         {
             assert_eq!(
-                Credential::new(Parts { role: role.into(), ..parts() }).unwrap().account(),
+                AwsCredential::new(AwsCredentialParts { role: role.into(), ..parts() }).unwrap().account(),
                 account,
                 "{role}"
             );
@@ -154,16 +154,28 @@ mod tests {
     fn only_text_that_needs_no_escape_is_a_credential() {
         for odd in ["", "a b", "a\"b", "a\\b", "a\nb", "é", &"x".repeat(TOKEN + 1)] {
             let secret = || Secret::new(odd.to_owned());
-            assert!(Credential::new(Parts { access_key_id: odd.into(), ..parts() }).is_err(), "{odd:.8}");
-            assert!(Credential::new(Parts { secret_access_key: secret(), ..parts() }).is_err(), "{odd:.8}");
-            assert!(Credential::new(Parts { session_token: secret(), ..parts() }).is_err(), "{odd:.8}");
-            assert!(Credential::new(Parts { role: odd.into(), ..parts() }).is_err(), "{odd:.8}");
+            assert!(
+                AwsCredential::new(AwsCredentialParts { access_key_id: odd.into(), ..parts() }).is_err(),
+                "{odd:.8}"
+            );
+            assert!(
+                AwsCredential::new(AwsCredentialParts { secret_access_key: secret(), ..parts() }).is_err(),
+                "{odd:.8}"
+            );
+            assert!(
+                AwsCredential::new(AwsCredentialParts { session_token: secret(), ..parts() }).is_err(),
+                "{odd:.8}"
+            );
+            assert!(
+                AwsCredential::new(AwsCredentialParts { role: odd.into(), ..parts() }).is_err(),
+                "{odd:.8}"
+            );
         }
     }
 
     #[test]
     fn debug_shows_no_secret() {
-        let text = format!("{:?} {:?}", Credential::new(parts()).unwrap(), parts());
+        let text = format!("{:?} {:?}", AwsCredential::new(parts()).unwrap(), parts());
         assert!(!text.contains("s3cret") && !text.contains("t0ken"), "{text}");
     }
 }

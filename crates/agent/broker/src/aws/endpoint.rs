@@ -4,7 +4,7 @@ use super::names::Region;
 
 /// Which STS is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sts {
+pub enum StsEndpointKind {
     /// That of the region: nearer, and not down with another's.
     #[default]
     Regional,
@@ -38,9 +38,9 @@ fn apart(region: &Region) -> Option<&'static str> {
 }
 
 /// STS for a region, and the region that signatures name.
-pub(super) fn sts(region: &Region, which: Sts) -> (String, &str) {
+pub(super) fn sts(region: &Region, which: StsEndpointKind) -> (String, &str) {
     match (apart(region), which) {
-        (None, Sts::Global) => ("https://sts.amazonaws.com".to_owned(), GLOBAL),
+        (None, StsEndpointKind::Global) => ("https://sts.amazonaws.com".to_owned(), GLOBAL),
         (domain, _) => {
             let domain = domain.unwrap_or("amazonaws.com");
             (format!("https://sts.{}.{domain}", region.as_str()), region.as_str())
@@ -67,15 +67,18 @@ mod tests {
             ("us-iso-east-1", "https://sts.us-iso-east-1.c2s.ic.gov"),
         ] {
             let parsed = Region::parse(region).unwrap();
-            assert_eq!(sts(&parsed, Sts::Regional), (url.to_owned(), region));
+            assert_eq!(sts(&parsed, StsEndpointKind::Regional), (url.to_owned(), region));
         }
     }
 
     #[test]
     fn the_global_one_is_signed_for_its_own_region_and_other_partitions_have_none() {
         let (public, china) = (Region::parse("eu-west-1").unwrap(), Region::parse("cn-north-1").unwrap());
-        assert_eq!(sts(&public, Sts::Global), ("https://sts.amazonaws.com".to_owned(), "us-east-1"));
-        assert_eq!(sts(&china, Sts::Global).1, "cn-north-1");
+        assert_eq!(
+            sts(&public, StsEndpointKind::Global),
+            ("https://sts.amazonaws.com".to_owned(), "us-east-1")
+        );
+        assert_eq!(sts(&china, StsEndpointKind::Global).1, "cn-north-1");
         assert_eq!(eks_auth(&public), "https://eks-auth.eu-west-1.api.aws");
         assert_eq!(eks_auth(&china), "https://eks-auth.cn-north-1.api.amazonwebservices.com.cn");
     }

@@ -13,11 +13,11 @@ use seawall_core::Secret;
 use seawall_core::names::is_loopback;
 use serde::Deserialize;
 
-use super::config_error::ConfigError;
-use super::keys::Keys;
+use super::config_error::AwsConfigError;
+use super::keys::SigningKeys;
 use super::names::is_role_name;
-use crate::failure::{ExchangeError, Fault};
-use crate::https::{Https, date};
+use crate::failure::{ExchangeError, ExchangeFault};
+use crate::https::{HttpsClient, date};
 use crate::reply;
 
 const STEP: &str = "instance metadata";
@@ -39,7 +39,7 @@ fn is_metadata_url(url: &str) -> bool {
 
 /// Keys of the instance's role.
 pub(super) struct InstanceKeys {
-    pub(super) keys: Keys,
+    pub(super) keys: SigningKeys,
     pub(super) expires: SystemTime,
     /// The service's own time, if it told it.
     pub(super) date: Option<SystemTime>,
@@ -57,18 +57,18 @@ struct Document {
 
 /// The way to the service, past every proxy.
 #[derive(Debug)]
-pub(super) struct Instance {
-    https: Https,
+pub(super) struct ImdsClient {
+    https: HttpsClient,
     url: String,
 }
 
-impl Instance {
+impl ImdsClient {
     /// A client; connects when first asked.
-    pub(super) fn new(url: &str) -> Result<Self, ConfigError> {
+    pub(super) fn new(url: &str) -> Result<Self, AwsConfigError> {
         if !is_metadata_url(url) {
-            return Err(ConfigError::Metadata(url.to_owned()));
+            return Err(AwsConfigError::Metadata(url.to_owned()));
         }
-        Ok(Self { https: Https::new(None, None)?, url: url.trim_end_matches('/').to_owned() })
+        Ok(Self { https: HttpsClient::new(None, None)?, url: url.trim_end_matches('/').to_owned() })
     }
 
     /// Asks for a token, the role and its keys.
@@ -91,9 +91,9 @@ impl Instance {
         match head.status {
             StatusCode::OK => Ok((body, date(&head.headers))),
             StatusCode::NOT_FOUND => {
-                Err(ExchangeError::new(Fault::Rejected, STEP, "the instance has no role"))
+                Err(ExchangeError::new(ExchangeFault::Rejected, STEP, "the instance has no role"))
             }
-            status => Err(ExchangeError::new(Fault::Upstream, STEP, status)),
+            status => Err(ExchangeError::new(ExchangeFault::Upstream, STEP, status)),
         }
     }
 }
@@ -120,12 +120,13 @@ fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<Instance
     else {
         return Err(nonsense(&"the instance's role has no keys just now"));
     };
-    let keys = Keys { access_key_id: id.into(), secret_access_key: secret, session_token: Some(token) };
+    let keys =
+        SigningKeys { access_key_id: id.into(), secret_access_key: secret, session_token: Some(token) };
     Ok(InstanceKeys { keys, expires: end.into(), date })
 }
 
 fn nonsense(what: &dyn std::fmt::Display) -> ExchangeError {
-    ExchangeError::new(Fault::Upstream, STEP, what)
+    ExchangeError::new(ExchangeFault::Upstream, STEP, what)
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use seawall_core::Secret;
 use seawall_core::file;
 
-use super::credential::Credential;
-use crate::failure::{ExchangeError, Fault};
+use super::credential::AwsCredential;
+use crate::failure::{ExchangeError, ExchangeFault};
 
 /// Keys that sign.
 #[derive(Debug)]
-pub struct Keys {
+pub struct SigningKeys {
     /// `AKIA…` of a user, `ASIA…` of a session.
     pub access_key_id: Box<str>,
     /// What requests are signed with.
@@ -20,13 +20,13 @@ pub struct Keys {
     pub session_token: Option<Secret<String>>,
 }
 
-impl Keys {
+impl SigningKeys {
     /// Whether they are a role's: what is assumed with them is a chain, and AWS gives a chain one hour.
-    pub(super) fn are_of_a_session(&self) -> bool {
+    pub(super) fn are_session_keys(&self) -> bool {
         self.session_token.is_some()
     }
 
-    pub(super) fn of(credential: &Credential) -> Self {
+    pub(super) fn of(credential: &AwsCredential) -> Self {
         Self {
             access_key_id: credential.access_key_id().into(),
             secret_access_key: Secret::new(credential.secret_access_key().to_owned()),
@@ -39,7 +39,7 @@ impl Keys {
 #[derive(Clone, Debug)]
 pub enum KeySource {
     /// These.
-    Given(Arc<Keys>),
+    Static(Arc<SigningKeys>),
     /// A file of AWS's (`~/.aws/credentials`), read anew for each call: whoever renews it need not tell us.
     File {
         /// The file.
@@ -62,7 +62,7 @@ impl PartialEq for KeySource {
             (Self::File { path: one, profile: own }, Self::File { path: other, profile }) => {
                 one == other && own == profile
             }
-            (Self::Given(one), Self::Given(other)) => Arc::ptr_eq(one, other),
+            (Self::Static(one), Self::Static(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -76,9 +76,9 @@ const LARGEST: usize = 64 * 1024;
 const STEP: &str = "node's keys";
 
 /// Reads a profile of a file.
-pub(super) fn read(path: &Path, profile: &str) -> Result<Keys, ExchangeError> {
+pub(super) fn read(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeError> {
     let failed = |what: &dyn std::fmt::Display| {
-        ExchangeError::new(Fault::Rejected, STEP, format_args!("{}: {what}", path.display()))
+        ExchangeError::new(ExchangeFault::Rejected, STEP, format_args!("{}: {what}", path.display()))
     };
     let text = file::read(path, LARGEST).map_err(|error| failed(&error))?;
     parse(text.expose(), profile)
@@ -87,7 +87,7 @@ pub(super) fn read(path: &Path, profile: &str) -> Result<Keys, ExchangeError> {
 
 /// The format of AWS's shared files: sections in brackets, `name = value`, comments with `#` or `;`
 /// (docs.aws.amazon.com/sdkref/latest/guide/file-format.html).
-fn parse(text: &str, profile: &str) -> Option<Keys> {
+fn parse(text: &str, profile: &str) -> Option<SigningKeys> {
     let (mut id, mut secret, mut token) = (None, None, None);
     let mut is_ours = false;
     for line in text.lines().map(str::trim) {
@@ -107,7 +107,7 @@ fn parse(text: &str, profile: &str) -> Option<Keys> {
         }
     }
     let secret_of = |text: &str| Secret::new(text.to_owned());
-    Some(Keys {
+    Some(SigningKeys {
         access_key_id: id?.into(),
         secret_access_key: secret_of(secret?),
         session_token: token.map(secret_of),
@@ -126,7 +126,7 @@ mod tests {
     fn a_profile_is_read_by_its_name_and_no_other() {
         let node = parse(FILE, "node").unwrap();
         assert_eq!((&*node.access_key_id, &**node.secret_access_key.expose()), ("AKIANODE", "s3c=ret"));
-        assert!(!node.are_of_a_session() && parse(FILE, "session").unwrap().are_of_a_session());
+        assert!(!node.are_session_keys() && parse(FILE, "session").unwrap().are_session_keys());
         assert!(
             parse(FILE, "half").is_none() && parse(FILE, "none").is_none() && parse("", "default").is_none()
         );
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn debug_shows_no_secret() {
-        let text = format!("{:?}", KeySource::Given(Arc::new(parse(FILE, "node").unwrap())));
+        let text = format!("{:?}", KeySource::Static(Arc::new(parse(FILE, "node").unwrap())));
         assert!(!text.contains("s3c"), "{text}");
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = read(Path::new("/no/such/file"), "default").unwrap_err();
-        assert_eq!(error.fault, Fault::Rejected);
+        assert_eq!(error.fault, ExchangeFault::Rejected);
         assert!(error.to_string().contains("/no/such/file"), "{error}");
     }
 }

@@ -34,44 +34,47 @@ use std::time::Duration;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
-use crate::exchange::{Exchange, ExchangeFuture, Issued};
+use crate::exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
 use crate::failure::ExchangeError;
-use crate::https::{self, Https};
-use assume_role::{Caller, Place, Session, Shown};
-use node_credentials::Own;
-use refusal::Refused;
-use session_limits::{Longest, shorter};
-use signing_key_cache::{Shelf, Whose};
+use crate::https::{self, HttpsClient};
+use assume_role::{AssumedSession, AwsApiClient, EksAuthRequest, ServiceEndpoint};
+use node_credentials::NodeKeyProvider;
+use refusal::AwsCallError;
+use session_limits::{SessionLimits, shorter};
+use signing_key_cache::{KeyOwner, SigningKeyCache};
 
-pub use config_error::ConfigError;
-pub use credential::{Credential, CredentialError, Parts};
-pub use endpoint::{Sts, partition};
-pub use keys::{KeySource, Keys};
-pub use names::{ClusterName, ExternalId, NameError, Region, RoleArn, SessionLength, SessionName, Tag, Tags};
-pub use principal::{Access, Principal, Role, TokenRole, Way};
+pub use config_error::AwsConfigError;
+pub use credential::{AwsCredential, AwsCredentialError, AwsCredentialParts};
+pub use endpoint::{StsEndpointKind, partition};
+pub use keys::{KeySource, SigningKeys};
+pub use names::{
+    ClusterName, ExternalId, NameError, Region, RoleArn, SessionDuration, SessionName, SessionTag,
+    SessionTags,
+};
+pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
 pub use refresh_policy::{FLOOR, SETTINGS};
 
 /// The broker of AWS's credentials.
-pub type Broker = crate::Broker<AwsExchange>;
+pub type AwsBroker = crate::Broker<AwsExchange>;
 
 /// A pod's way to AWS's credentials.
-pub type Holder = crate::Holder<AwsExchange>;
+pub type AwsPodCredentials = crate::PodLeaseClient<AwsExchange>;
 
 /// A pod that may hold AWS's credentials, and how it comes by its role, if it has one.
-pub type HolderSpec = crate::HolderSpec<Option<Arc<Access>>>;
+pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
 /// One principal, as operators may see it.
-pub type PrincipalView = crate::PrincipalView<Principal>;
+pub type AwsPrincipalView = crate::PrincipalView<AwsPrincipal>;
 
-/// The `aud` of tokens for [`Way::WebIdentity`], if nothing else is said (IRSA's default).
+/// The `aud` of tokens for [`AssumeMethod::WebIdentity`], if nothing else is said (IRSA's default).
 pub const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
 
 /// The `aud` of tokens for EKS Auth, which takes no other (eks-pod-identity-agent, README).
 pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
-/// Where and as what to ask. What differs from role to role is in [`Access`].
+/// Where and as what to ask. What differs from role to role is in [`RoleAccess`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct AwsExchangeConfig {
     /// Keys that sign, for the ways that need some.
     pub keys: Option<KeySource>,
     /// STS in the place of every region's: https, or http on loopback, without a slash at the end.
@@ -79,7 +82,7 @@ pub struct Config {
     /// EKS Auth in the place of every region's, likewise.
     pub eks_auth_url: Option<String>,
     /// Certificates in PEM, trusted beside the public roots.
-    pub more_roots: Option<String>,
+    pub extra_roots: Option<String>,
     /// `http://HOST:PORT` of a proxy through which STS and EKS Auth are reached, by CONNECT.
     pub proxy: Option<String>,
 }
@@ -92,11 +95,11 @@ const CHAINED: Duration = Duration::from_secs(3600);
 pub struct AwsExchange {
     sts_url: Option<String>,
     eks_auth_url: Option<String>,
-    https: Https,
-    own: Own,
+    https: HttpsClient,
+    own: NodeKeyProvider,
     clock: Clock,
-    shelf: Shelf,
-    longest: Longest,
+    key_cache: SigningKeyCache,
+    session_limits: SessionLimits,
 }
 
 impl AwsExchange {
@@ -104,37 +107,47 @@ impl AwsExchange {
     ///
     /// # Errors
     /// A URL that is not https (or http on loopback), or no metadata service's.
-    pub fn new(config: Config, clock: Clock) -> Result<Self, ConfigError> {
+    pub fn new(config: AwsExchangeConfig, clock: Clock) -> Result<Self, AwsConfigError> {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();
         urls.iter().try_for_each(|url| https::check_url(url))?;
-        let https = Https::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
-        https.check_way_to(&urls)?;
-        let Config { keys, sts_url, eks_auth_url, .. } = config;
-        let (shelf, longest) = (Shelf::default(), Longest::default());
-        Ok(Self { sts_url, eks_auth_url, https, own: Own::new(keys)?, clock, shelf, longest })
+        let https = HttpsClient::new(config.extra_roots.as_deref(), config.proxy.as_deref())?;
+        https.check_proxy_for(&urls)?;
+        let AwsExchangeConfig { keys, sts_url, eks_auth_url, .. } = config;
+        let (shelf, longest) = (SigningKeyCache::default(), SessionLimits::default());
+        Ok(Self {
+            sts_url,
+            eks_auth_url,
+            https,
+            own: NodeKeyProvider::new(keys)?,
+            clock,
+            key_cache: shelf,
+            session_limits: longest,
+        })
     }
 
     async fn chain(
         &self,
-        Principal { workload, access }: &Principal,
+        AwsPrincipal { workload, access }: &AwsPrincipal,
         subject: &dyn SubjectTokens,
-    ) -> Result<Issued<Credential>, ExchangeError> {
-        match &access.way {
-            Way::WebIdentity { audience, first, then } => {
+    ) -> Result<IssuedCredential<AwsCredential>, ExchangeError> {
+        match &access.method {
+            AssumeMethod::WebIdentity { audience, first, then } => {
                 let token = subject.subject_token(audience).await?;
-                let proof = Proven::Token(first, &token);
+                let proof = RoleProof::Token(first, &token);
                 let Some(role) = then else {
-                    return Ok(self.session(access, proof, access.length.get()).await?);
+                    return Ok(self.session(access, proof, access.duration.get()).await?);
                 };
                 let first = self.session(access, proof, CHAINED).await?;
-                Ok(self.for_keys(access, role, &Keys::of(&first.credential)).await?)
+                Ok(self.for_keys(access, role, &SigningKeys::of(&first.credential)).await?)
             }
-            Way::Keys { base, role } => self.with_node_keys(access, base.as_ref(), Ask::Role(role)).await,
-            Way::PodIdentity { cluster, .. } => {
+            AssumeMethod::NodeKeys { base, role } => {
+                self.with_node_keys(access, base.as_ref(), SignedCall::Role(role)).await
+            }
+            AssumeMethod::PodIdentity { cluster, .. } => {
                 let token = &subject.subject_token(POD_IDENTITY_AUDIENCE).await?;
-                let shown = Shown { cluster, token, workload };
-                self.with_node_keys(access, None, Ask::PodIdentity(shown)).await
+                let shown = EksAuthRequest { cluster, token, workload };
+                self.with_node_keys(access, None, SignedCall::PodIdentity(shown)).await
             }
         }
     }
@@ -143,13 +156,13 @@ impl AwsExchange {
     /// be revoked meanwhile.
     async fn with_node_keys(
         &self,
-        access: &Access,
-        base: Option<&Role>,
-        ask: Ask<'_>,
-    ) -> Result<Issued<Credential>, ExchangeError> {
+        access: &RoleAccess,
+        base: Option<&KeySignedRole>,
+        ask: SignedCall<'_>,
+    ) -> Result<IssuedCredential<AwsCredential>, ExchangeError> {
         let keys = self.node_keys(access, base).await?;
         match self.signed(access, &keys, ask).await {
-            Err(Refused::Keys(_)) => {
+            Err(AwsCallError::KeysRejected(_)) => {
                 self.forget(access, base, &keys).await;
                 let keys = self.node_keys(access, base).await?;
                 Ok(self.signed(access, &keys, ask).await?)
@@ -160,18 +173,19 @@ impl AwsExchange {
 
     async fn signed(
         &self,
-        access: &Access,
-        keys: &Keys,
-        ask: Ask<'_>,
-    ) -> Result<Issued<Credential>, Refused> {
+        access: &RoleAccess,
+        keys: &SigningKeys,
+        ask: SignedCall<'_>,
+    ) -> Result<IssuedCredential<AwsCredential>, AwsCallError> {
         match ask {
-            Ask::Role(role) => self.for_keys(access, role, keys).await,
-            Ask::PodIdentity(shown) => {
+            SignedCall::Role(role) => self.for_keys(access, role, keys).await,
+            SignedCall::PodIdentity(shown) => {
                 let url = self.eks_auth_url.as_deref().map(Cow::Borrowed);
                 let url = url.unwrap_or_else(|| endpoint::eks_auth(&access.region).into());
-                let place = Place { url: &url, region: access.region.as_str() };
-                let Session { credential, lifetime } = self.caller().pod_identity(place, shown, keys).await?;
-                Ok(Issued::new(credential, lifetime))
+                let place = ServiceEndpoint { url: &url, region: access.region.as_str() };
+                let AssumedSession { credential, lifetime } =
+                    self.api_client().assume_for_pod_identity(place, shown, keys).await?;
+                Ok(IssuedCredential::new(credential, lifetime))
             }
         }
     }
@@ -179,19 +193,19 @@ impl AwsExchange {
     /// A session of the length that the role allows.
     async fn session(
         &self,
-        access: &Access,
-        proof: Proven<'_>,
+        access: &RoleAccess,
+        proof: RoleProof<'_>,
         wanted: Duration,
-    ) -> Result<Issued<Credential>, Refused> {
+    ) -> Result<IssuedCredential<AwsCredential>, AwsCallError> {
         let (url, region) = self.sts(access);
-        let place = Place { url: &url, region };
+        let place = ServiceEndpoint { url: &url, region };
         let role = proof.role();
-        let mut length = self.longest.to_ask(role, wanted, self.clock.now());
+        let mut length = self.session_limits.clamp(role, wanted, self.clock.now());
         let mut is_cut = false;
         loop {
-            match proof.ask(self.caller(), place, length).await {
+            match proof.ask(self.api_client(), place, length).await {
                 Ok(session) => return Ok(self.granted(role, session, wanted, length, is_cut)),
-                Err(Refused::TooLong(error)) => length = shorter(length).ok_or(error)?,
+                Err(AwsCallError::SessionTooLong(error)) => length = shorter(length).ok_or(error)?,
                 Err(refused) => return Err(refused),
             }
             is_cut = true;
@@ -200,77 +214,85 @@ impl AwsExchange {
 
     async fn for_keys(
         &self,
-        access: &Access,
-        role: &Role,
-        keys: &Keys,
-    ) -> Result<Issued<Credential>, Refused> {
-        let wanted = access.length.get();
-        let wanted = if keys.are_of_a_session() { wanted.min(CHAINED) } else { wanted };
-        self.session(access, Proven::Keys(role, keys), wanted).await
+        access: &RoleAccess,
+        role: &KeySignedRole,
+        keys: &SigningKeys,
+    ) -> Result<IssuedCredential<AwsCredential>, AwsCallError> {
+        let wanted = access.duration.get();
+        let wanted = if keys.are_session_keys() { wanted.min(CHAINED) } else { wanted };
+        self.session(access, RoleProof::Keys(role, keys), wanted).await
     }
 
     fn granted(
         &self,
         role: &RoleArn,
-        session: Session,
+        session: AssumedSession,
         wanted: Duration,
         length: Duration,
         is_cut: bool,
-    ) -> Issued<Credential> {
+    ) -> IssuedCredential<AwsCredential> {
         if is_cut {
-            self.longest.learn(role, length, self.clock.now());
+            self.session_limits.learn(role, length, self.clock.now());
         }
-        let Session { credential, lifetime } = session;
-        Issued { credential, lifetime, cut_from: is_cut.then_some(wanted) }
+        let AssumedSession { credential, lifetime } = session;
+        IssuedCredential { credential, lifetime, shortened_from: is_cut.then_some(wanted) }
     }
 
     /// The keys that sign for principals: the node's own, or those of the base role that they assume.
     ///
     /// # Errors
     /// All are the node's own: a pod's owner cannot mend them.
-    async fn node_keys(&self, access: &Access, base: Option<&Role>) -> Result<Arc<Keys>, ExchangeError> {
+    async fn node_keys(
+        &self,
+        access: &RoleAccess,
+        base: Option<&KeySignedRole>,
+    ) -> Result<Arc<SigningKeys>, ExchangeError> {
         let keys = match base {
             Some(base) => self.base_keys(access, base).await,
             None => self.own_keys().await,
         };
-        keys.map_err(ExchangeError::of_the_node)
+        keys.map_err(ExchangeError::into_node_error)
     }
 
-    async fn base_keys(&self, access: &Access, base: &Role) -> Result<Arc<Keys>, ExchangeError> {
+    async fn base_keys(
+        &self,
+        access: &RoleAccess,
+        base: &KeySignedRole,
+    ) -> Result<Arc<SigningKeys>, ExchangeError> {
         let fetch = async {
             let own = self.own_keys().await?;
             let (url, region) = self.sts(access);
-            let place = Place { url: &url, region };
-            let session = match self.caller().assume(place, base, &own, CHAINED).await {
-                Err(Refused::Keys(error)) => {
-                    self.shelf.forget(&Whose::Instance, &own).await;
+            let place = ServiceEndpoint { url: &url, region };
+            let session = match self.api_client().assume_role(place, base, &own, CHAINED).await {
+                Err(AwsCallError::KeysRejected(error)) => {
+                    self.key_cache.forget(&KeyOwner::Instance, &own).await;
                     Err(error)
                 }
                 result => result.map_err(ExchangeError::from),
             };
             let session = session.map_err(|error| ExchangeError { step: OF_THE_BASE, ..error })?;
-            Ok((Keys::of(&session.credential), session.lifetime))
+            Ok((SigningKeys::of(&session.credential), session.lifetime))
         };
-        self.shelf.keys(&whose(access, base), &self.clock, fetch).await
+        self.key_cache.get_or_fetch(&base_key_owner(access, base), &self.clock, fetch).await
     }
 
-    async fn own_keys(&self) -> Result<Arc<Keys>, ExchangeError> {
-        self.own.keys(&self.shelf, &self.clock).await
+    async fn own_keys(&self) -> Result<Arc<SigningKeys>, ExchangeError> {
+        self.own.keys(&self.key_cache, &self.clock).await
     }
 
-    async fn forget(&self, access: &Access, base: Option<&Role>, refused: &Keys) {
-        let whose = base.map_or(Whose::Instance, |base| whose(access, base));
-        self.shelf.forget(&whose, refused).await;
+    async fn forget(&self, access: &RoleAccess, base: Option<&KeySignedRole>, refused: &SigningKeys) {
+        let whose = base.map_or(KeyOwner::Instance, |base| base_key_owner(access, base));
+        self.key_cache.forget(&whose, refused).await;
     }
 
     /// STS for a principal, and the region that signatures name.
-    fn sts<'a>(&'a self, access: &'a Access) -> (Cow<'a, str>, &'a str) {
+    fn sts<'a>(&'a self, access: &'a RoleAccess) -> (Cow<'a, str>, &'a str) {
         let (url, region) = endpoint::sts(&access.region, access.sts);
         (self.sts_url.as_deref().map_or(Cow::Owned(url), Cow::Borrowed), region)
     }
 
-    fn caller(&self) -> Caller<'_> {
-        Caller { https: &self.https, clock: &self.clock }
+    fn api_client(&self) -> AwsApiClient<'_> {
+        AwsApiClient { https: &self.https, clock: &self.clock }
     }
 }
 
@@ -279,19 +301,19 @@ const OF_THE_BASE: &str = "AssumeRole of the base role";
 
 /// What is asked for under the node's signature.
 #[derive(Clone, Copy)]
-enum Ask<'a> {
-    Role(&'a Role),
-    PodIdentity(Shown<'a>),
+enum SignedCall<'a> {
+    Role(&'a KeySignedRole),
+    PodIdentity(EksAuthRequest<'a>),
 }
 
 /// A role with what proves that it may be had.
 #[derive(Clone, Copy)]
-enum Proven<'a> {
+enum RoleProof<'a> {
     Token(&'a TokenRole, &'a Secret<String>),
-    Keys(&'a Role, &'a Keys),
+    Keys(&'a KeySignedRole, &'a SigningKeys),
 }
 
-impl<'a> Proven<'a> {
+impl<'a> RoleProof<'a> {
     fn role(self) -> &'a RoleArn {
         match self {
             Self::Token(role, _) => &role.arn,
@@ -299,28 +321,33 @@ impl<'a> Proven<'a> {
         }
     }
 
-    async fn ask(self, caller: Caller<'_>, place: Place<'_>, length: Duration) -> Result<Session, Refused> {
+    async fn ask(
+        self,
+        caller: AwsApiClient<'_>,
+        place: ServiceEndpoint<'_>,
+        length: Duration,
+    ) -> Result<AssumedSession, AwsCallError> {
         match self {
-            Self::Token(role, token) => caller.web_identity(place, role, token, length).await,
-            Self::Keys(role, keys) => caller.assume(place, role, keys, length).await,
+            Self::Token(role, token) => caller.assume_with_web_identity(place, role, token, length).await,
+            Self::Keys(role, keys) => caller.assume_role(place, role, keys, length).await,
         }
     }
 }
 
-fn whose(access: &Access, base: &Role) -> Whose {
-    Whose::Base(base.clone(), access.region.clone(), access.sts)
+fn base_key_owner(access: &RoleAccess, base: &KeySignedRole) -> KeyOwner {
+    KeyOwner::Base(base.clone(), access.region.clone(), access.sts)
 }
 
-impl Exchange for AwsExchange {
+impl TokenExchange for AwsExchange {
     const CLOUD: &'static str = "aws";
-    type Principal = Principal;
-    type Credential = Credential;
+    type Principal = AwsPrincipal;
+    type Credential = AwsCredential;
 
     fn issue<'a>(
         &'a self,
-        principal: &'a Principal,
+        principal: &'a AwsPrincipal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a, Credential> {
+    ) -> ExchangeFuture<'a, AwsCredential> {
         Box::pin(self.chain(principal, subject))
     }
 }

@@ -72,7 +72,7 @@ impl SessionName {
     }
 
     /// A name made of any text: what may not stand in one becomes `-`, what is too long is cut, what is too short is filled.
-    pub fn made_of(text: &str) -> Self {
+    pub fn sanitized(text: &str) -> Self {
         let plain = |c: char| if u8::try_from(c).is_ok_and(is_word) { c } else { '-' };
         let mut name: String = text.chars().take(SESSION_NAME).map(plain).collect();
         while name.len() < 2 {
@@ -112,7 +112,7 @@ impl ExternalId {
 
 /// A tag of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tag {
+pub struct SessionTag {
     /// Its name.
     pub key: Arc<str>,
     /// Its value; may be empty.
@@ -123,19 +123,19 @@ pub struct Tag {
 
 /// The tags of a session, sorted, no key twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tags(Arc<[Tag]>);
+pub struct SessionTags(Arc<[SessionTag]>);
 
-impl Tags {
+impl SessionTags {
     /// Checks tags.
     ///
     /// # Errors
     /// More than 50, a key twice (capitals do not tell keys apart), or text that no tag has.
-    pub fn new(mut tags: Vec<Tag>) -> Result<Self, NameError> {
+    pub fn new(mut tags: Vec<SessionTag>) -> Result<Self, NameError> {
         tags.sort();
         let mut keys: Vec<_> = tags.iter().map(|tag| tag.key.to_lowercase()).collect();
         keys.sort();
         let is_twice = keys.windows(2).any(|pair| pair[0] == pair[1]);
-        if tags.len() <= 50 && !is_twice && tags.iter().all(Tag::is_good) {
+        if tags.len() <= 50 && !is_twice && tags.iter().all(SessionTag::is_good) {
             return Ok(Self(tags.into()));
         }
         Err(NameError(
@@ -143,12 +143,12 @@ impl Tags {
         ))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Tag> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SessionTag> {
         self.0.iter()
     }
 }
 
-impl Tag {
+impl SessionTag {
     fn is_good(&self) -> bool {
         let is_in = |c: char| c.is_alphanumeric() || c == ' ' || "_.:/=+-@".contains(c);
         let is_text = |text: &str| text.chars().all(is_in);
@@ -207,9 +207,9 @@ impl ClusterName {
 
 /// How long a session is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SessionLength(Duration);
+pub struct SessionDuration(Duration);
 
-impl SessionLength {
+impl SessionDuration {
     /// One hour: what every role allows, and all that a role may that is assumed from another.
     pub const HOUR: Self = Self(Duration::from_secs(3600));
 
@@ -296,29 +296,32 @@ mod tests {
     #[test]
     fn any_text_makes_the_name_of_a_session() {
         for (text, name) in [("", "--"), ("a", "a-"), ("shop/cart:é", "shop-cart--"), ("a@b", "a@b")] {
-            assert_eq!(SessionName::made_of(text).as_str(), name);
+            assert_eq!(SessionName::sanitized(text).as_str(), name);
             assert!(SessionName::parse(name).is_ok());
         }
-        assert_eq!(SessionName::made_of(&"x".repeat(99)).as_str().len(), 64);
+        assert_eq!(SessionName::sanitized(&"x".repeat(99)).as_str().len(), 64);
         assert!(["a", "a b", "a/b", &"x".repeat(65)].map(SessionName::parse).iter().all(Result::is_err));
     }
 
     #[test]
     fn sessions_of_less_than_an_hour_are_refused_by_name() {
-        let minutes = |n: u64| SessionLength::new(Duration::from_secs(n * 60));
+        let minutes = |n: u64| SessionDuration::new(Duration::from_secs(n * 60));
         assert!(minutes(15).unwrap_err().to_string().contains("on every call"));
         assert!(minutes(59).is_err() && minutes(721).is_err());
-        assert_eq!(minutes(60), Ok(SessionLength::HOUR));
+        assert_eq!(minutes(60), Ok(SessionDuration::HOUR));
     }
 
     #[test]
     fn tags_are_sorted_and_no_key_is_there_twice() {
-        let tag = |key: &str, value: &str| Tag { key: key.into(), value: value.into(), transitive: false };
-        let tags = Tags::new(vec![tag("b", ""), tag("a", "x y")]).unwrap();
+        let tag =
+            |key: &str, value: &str| SessionTag { key: key.into(), value: value.into(), transitive: false };
+        let tags = SessionTags::new(vec![tag("b", ""), tag("a", "x y")]).unwrap();
         assert_eq!(tags.iter().map(|tag| &*tag.key).collect::<Vec<_>>(), ["a", "b"]);
-        assert!(Tags::new(vec![tag("a", "1"), tag("A", "2")]).is_err());
-        assert!(Tags::new(vec![tag("", "1")]).is_err() && Tags::new(vec![tag("a", "\n")]).is_err());
-        assert!(Tags::new((0..51).map(|n| tag(&n.to_string(), "")).collect()).is_err());
+        assert!(SessionTags::new(vec![tag("a", "1"), tag("A", "2")]).is_err());
+        assert!(
+            SessionTags::new(vec![tag("", "1")]).is_err() && SessionTags::new(vec![tag("a", "\n")]).is_err()
+        );
+        assert!(SessionTags::new((0..51).map(|n| tag(&n.to_string(), "")).collect()).is_err());
     }
 
     #[test]

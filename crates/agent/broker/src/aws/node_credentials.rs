@@ -5,51 +5,56 @@ use std::sync::Arc;
 
 use seawall_core::{Clock, disk};
 
-use super::assume_role::life;
-use super::config_error::ConfigError;
-use super::imds::Instance;
-use super::keys::{self, KeySource, Keys};
-use super::signing_key_cache::{Shelf, Whose};
-use crate::failure::{ExchangeError, Fault};
+use super::assume_role::lifetime_until;
+use super::config_error::AwsConfigError;
+use super::imds::ImdsClient;
+use super::keys::{self, KeySource, SigningKeys};
+use super::signing_key_cache::{KeyOwner, SigningKeyCache};
+use crate::failure::{ExchangeError, ExchangeFault};
 
 /// Where they come from, ready to be asked.
 #[derive(Debug)]
-pub(super) enum Own {
-    Nowhere,
-    Given(Arc<Keys>),
+pub(super) enum NodeKeyProvider {
+    Unset,
+    Static(Arc<SigningKeys>),
     File { path: PathBuf, profile: String },
-    Instance(Box<Instance>),
+    Instance(Box<ImdsClient>),
 }
 
-impl Own {
-    pub(super) fn new(source: Option<KeySource>) -> Result<Self, ConfigError> {
+impl NodeKeyProvider {
+    pub(super) fn new(source: Option<KeySource>) -> Result<Self, AwsConfigError> {
         Ok(match source {
-            None => Self::Nowhere,
-            Some(KeySource::Given(keys)) => Self::Given(keys),
+            None => Self::Unset,
+            Some(KeySource::Static(keys)) => Self::Static(keys),
             Some(KeySource::File { path, profile }) => Self::File { path, profile },
-            Some(KeySource::Instance { url }) => Self::Instance(Box::new(Instance::new(&url)?)),
+            Some(KeySource::Instance { url }) => Self::Instance(Box::new(ImdsClient::new(&url)?)),
         })
     }
 
     /// The keys. The instance's are kept until shortly before their end; a file is read each time.
-    pub(super) async fn keys(&self, shelf: &Shelf, clock: &Clock) -> Result<Arc<Keys>, ExchangeError> {
+    pub(super) async fn keys(
+        &self,
+        shelf: &SigningKeyCache,
+        clock: &Clock,
+    ) -> Result<Arc<SigningKeys>, ExchangeError> {
         match self {
-            Self::Nowhere => {
+            Self::Unset => {
                 let detail = "no keys are configured to sign with";
-                Err(ExchangeError::new(Fault::Rejected, "node's keys", detail))
+                Err(ExchangeError::new(ExchangeFault::Rejected, "node's keys", detail))
             }
-            Self::Given(keys) => Ok(keys.clone()),
+            Self::Static(keys) => Ok(keys.clone()),
             Self::File { path, profile } => {
                 let (path, profile) = (path.clone(), profile.clone());
-                let read = disk::aside(move || keys::read(&path, &profile)).await;
-                read.map_err(|slow| ExchangeError::new(Fault::Upstream, "node's keys", slow))?.map(Arc::new)
+                let read = disk::run_with_timeout(move || keys::read(&path, &profile)).await;
+                read.map_err(|slow| ExchangeError::new(ExchangeFault::Upstream, "node's keys", slow))?
+                    .map(Arc::new)
             }
             Self::Instance(instance) => {
                 let fetch = async {
                     let found = instance.keys().await?;
-                    Ok((found.keys, life(found.expires, found.date, clock)))
+                    Ok((found.keys, lifetime_until(found.expires, found.date, clock)))
                 };
-                shelf.keys(&Whose::Instance, clock, fetch).await
+                shelf.get_or_fetch(&KeyOwner::Instance, clock, fetch).await
             }
         }
     }

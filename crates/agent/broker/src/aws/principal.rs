@@ -4,36 +4,36 @@ use std::sync::Arc;
 
 use seawall_core::{PodUid, ServiceAccount};
 
-use super::endpoint::Sts;
-use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionLength, SessionName, Tags};
-use crate::throttle_key::Account;
-use crate::unavailable::Unavailable;
+use super::endpoint::StsEndpointKind;
+use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionDuration, SessionName, SessionTags};
+use crate::lease_error::LeaseError;
+use crate::throttle_key::ThrottleKey;
 
 /// Everything that decides which credential is the right one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Principal {
+pub struct AwsPrincipal {
     /// The Kubernetes identity that proves itself, or on whose behalf the node does.
     pub workload: ServiceAccount,
     /// How it comes by which role. Shared: the same for all pods of a ServiceAccount.
-    pub access: Arc<Access>,
+    pub access: Arc<RoleAccess>,
 }
 
 /// How a workload comes by its role. Every field counts: two that differ in one have credentials of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Access {
+pub struct RoleAccess {
     /// Who proves what to whom.
-    pub way: Way,
+    pub method: AssumeMethod,
     /// Whose STS or EKS Auth is asked.
     pub region: Region,
     /// Which STS.
-    pub sts: Sts,
+    pub sts: StsEndpointKind,
     /// How long a session is asked for. A role assumed from another has an hour, whatever is asked for here; EKS Auth decides itself.
-    pub length: SessionLength,
+    pub duration: SessionDuration,
 }
 
 /// Who proves what to whom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum AssumeMethod {
     /// The pod's own Kubernetes token is shown to STS (`AssumeRoleWithWebIdentity`): what IRSA does. No key of the node's.
     WebIdentity {
         /// The `aud` that the role's provider expects of the token.
@@ -41,14 +41,14 @@ pub enum Way {
         /// The role that the token is for. Tags come from the token alone, and there is no external id.
         first: TokenRole,
         /// The role that is assumed with the first one's keys, if the pod is to act as another: one of another account.
-        then: Option<Role>,
+        then: Option<KeySignedRole>,
     },
     /// A key of the node's signs `AssumeRole`: what KIAM and kube2iam do.
-    Keys {
+    NodeKeys {
         /// A role that is assumed before, and that alone may assume the others (KIAM's `--assume-role-arn`). Shared by all.
-        base: Option<Role>,
+        base: Option<KeySignedRole>,
         /// The pod's role.
-        role: Role,
+        role: KeySignedRole,
     },
     /// The pod's own Kubernetes token is handed to EKS Auth under the node's signature; EKS knows the role.
     PodIdentity {
@@ -71,7 +71,7 @@ pub struct TokenRole {
 
 /// A role to be assumed by a signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Role {
+pub struct KeySignedRole {
     /// The role.
     pub arn: RoleArn,
     /// What CloudTrail shows beside it.
@@ -79,16 +79,18 @@ pub struct Role {
     /// What the role may ask a caller to know.
     pub external_id: Option<ExternalId>,
     /// The session's tags.
-    pub tags: Tags,
+    pub tags: SessionTags,
 }
 
-impl Access {
+impl RoleAccess {
     /// The role that credentials are of, where that is known before they are there: EKS keeps it to itself.
     pub fn role(&self) -> Option<&RoleArn> {
-        match &self.way {
-            Way::WebIdentity { first, then, .. } => Some(then.as_ref().map_or(&first.arn, |role| &role.arn)),
-            Way::Keys { role, .. } => Some(&role.arn),
-            Way::PodIdentity { .. } => None,
+        match &self.method {
+            AssumeMethod::WebIdentity { first, then, .. } => {
+                Some(then.as_ref().map_or(&first.arn, |role| &role.arn))
+            }
+            AssumeMethod::NodeKeys { role, .. } => Some(&role.arn),
+            AssumeMethod::PodIdentity { .. } => None,
         }
     }
 
@@ -97,23 +99,23 @@ impl Access {
     /// of its own. So a role of another team's account that is throttled slows nobody else, and all of one account are paced together.
     fn counted_to(&self) -> String {
         let region = self.region.as_str();
-        match &self.way {
-            Way::WebIdentity { first, .. } => format!("{}/{region}", first.arn.account()),
-            Way::Keys { base: Some(base), .. } => format!("{}/{region}", base.arn.account()),
-            Way::Keys { base: None, .. } => format!("node/{region}"),
-            Way::PodIdentity { cluster, .. } => format!("eks-auth/{}/{region}", cluster.as_str()),
+        match &self.method {
+            AssumeMethod::WebIdentity { first, .. } => format!("{}/{region}", first.arn.account()),
+            AssumeMethod::NodeKeys { base: Some(base), .. } => format!("{}/{region}", base.arn.account()),
+            AssumeMethod::NodeKeys { base: None, .. } => format!("node/{region}"),
+            AssumeMethod::PodIdentity { cluster, .. } => format!("eks-auth/{}/{region}", cluster.as_str()),
         }
     }
 }
 
-impl crate::principal::Principal for Principal {
+impl crate::principal::Principal for AwsPrincipal {
     /// Nothing: a pod has one role, and a request cannot choose.
     type Want<'a> = ();
     /// How the pod comes by its role, if it has one.
-    type Entitlement = Option<Arc<Access>>;
+    type Entitlement = Option<Arc<RoleAccess>>;
 
-    fn of(workload: &ServiceAccount, access: &Option<Arc<Access>>, (): ()) -> Result<Self, Unavailable> {
-        let access = access.clone().ok_or(Unavailable::NotEntitled("no role for this ServiceAccount"))?;
+    fn of(workload: &ServiceAccount, access: &Option<Arc<RoleAccess>>, (): ()) -> Result<Self, LeaseError> {
+        let access = access.clone().ok_or(LeaseError::NotEntitled("no role for this ServiceAccount"))?;
         Ok(Self { workload: workload.clone(), access })
     }
 
@@ -122,13 +124,13 @@ impl crate::principal::Principal for Principal {
         true
     }
 
-    fn want(&self) {}
+    fn request(&self) {}
 
     fn workload(&self) -> &ServiceAccount {
         &self.workload
     }
 
-    fn account(&self) -> Account {
-        Account::Named(self.access.counted_to().into())
+    fn throttle_key(&self) -> ThrottleKey {
+        ThrottleKey::CloudAccount(self.access.counted_to().into())
     }
 }

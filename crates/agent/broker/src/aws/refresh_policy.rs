@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_core::Floor;
 
-use crate::settings::Settings;
+use crate::settings::BrokerSettings;
 
 /// 16 minutes, aiming at 25. Java's SDK of version 1 and botocore refresh on every call below 15 minutes, and fail there while
 /// nothing is renewed; with 25 left an outage of nine minutes is never seen. Measured with the clients themselves: at 60-minute
@@ -14,4 +14,4 @@ pub const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Dur
 /// A broker's numbers for AWS. STS stands 600 calls a second of one account in one region
 /// (docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html): a full node (110 pods) starts within some seconds and
 /// leaves room for some twenty others that start with it; what is too many is found out by being throttled.
-pub const SETTINGS: Settings = Settings::of(FLOOR, 32.0);
+pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);

@@ -8,30 +8,32 @@ use seawall_core::Secret;
 use serde::Deserialize;
 
 use super::xml;
-use crate::failure::{ExchangeError, Fault};
+use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::retry_after;
-use crate::reply::without_long_words;
+use crate::reply::redact_long_words;
 
 /// A call that failed, and whether there is another way to ask.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum AwsCallError {
     /// The keys that signed it have ended, or are not known any more: newer ones may do.
-    Keys(ExchangeError),
+    KeysRejected(ExchangeError),
     /// The session was asked for longer than it may be.
-    TooLong(ExchangeError),
+    SessionTooLong(ExchangeError),
     /// There is no other way.
     Final(ExchangeError),
 }
 
-impl From<Refused> for ExchangeError {
-    fn from(refused: Refused) -> Self {
+impl From<AwsCallError> for ExchangeError {
+    fn from(refused: AwsCallError) -> Self {
         match refused {
-            Refused::Keys(error) | Refused::TooLong(error) | Refused::Final(error) => error,
+            AwsCallError::KeysRejected(error)
+            | AwsCallError::SessionTooLong(error)
+            | AwsCallError::Final(error) => error,
         }
     }
 }
 
-impl From<ExchangeError> for Refused {
+impl From<ExchangeError> for AwsCallError {
     fn from(error: ExchangeError) -> Self {
         Self::Final(error)
     }
@@ -39,7 +41,7 @@ impl From<ExchangeError> for Refused {
 
 /// What proved the call: whose move a proof that has ended is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum AwsCallAuth {
     /// The pod's Kubernetes token.
     Token,
     /// Keys, by a signature.
@@ -109,50 +111,51 @@ const UNASSIGNED: &str = "ResourceNotFoundException";
 /// What a failed status means.
 pub(super) fn refusal(
     step: &'static str,
-    proof: Proof,
+    proof: AwsCallAuth,
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
-) -> Refused {
+) -> AwsCallError {
     let provider = ProviderError::read(headers, body);
     let retry_after = retry_after(headers);
-    let is_signed = proof == Proof::Keys || (proof == Proof::Both && status == StatusCode::FORBIDDEN);
+    let is_signed =
+        proof == AwsCallAuth::Keys || (proof == AwsCallAuth::Both && status == StatusCode::FORBIDDEN);
     let fault = match &*provider.code {
-        UNASSIGNED if proof == Proof::Both => Fault::Unassigned,
-        code if BAD_TOKEN.contains(&code) && proof != Proof::Keys => provider.fault_of_a_token(),
+        UNASSIGNED if proof == AwsCallAuth::Both => ExchangeFault::Unassigned,
+        code if BAD_TOKEN.contains(&code) && proof != AwsCallAuth::Keys => provider.fault_of_a_token(),
         code => fault(status, retry_after.is_some(), is_signed, code),
     };
     let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
     let error = ExchangeError { retry_after, ..error };
     match &*provider.code {
         code if is_signed && (EXPIRED.contains(&code) || UNKNOWN_KEYS.contains(&code)) => {
-            Refused::Keys(error)
+            AwsCallError::KeysRejected(error)
         }
-        "ValidationError" if provider.is_about_length() => Refused::TooLong(error),
-        _ => Refused::Final(error),
+        "ValidationError" if provider.is_about_length() => AwsCallError::SessionTooLong(error),
+        _ => AwsCallError::Final(error),
     }
 }
 
 /// Whose move it is.
-fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> Fault {
+fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> ExchangeFault {
     match code {
-        code if THROTTLING.contains(&code) => Fault::Throttled,
-        code if PASSING.contains(&code) => Fault::Upstream,
+        code if THROTTLING.contains(&code) => ExchangeFault::Throttled,
+        code if PASSING.contains(&code) => ExchangeFault::Upstream,
         // Another pod of the same ServiceAccount may hold a token that has not ended, and our next keys will not have.
-        code if EXPIRED.contains(&code) && !is_signed => Fault::Subject,
-        code if EXPIRED.contains(&code) => Fault::Upstream,
-        code if DENIED.contains(&code) => Fault::Denied,
+        code if EXPIRED.contains(&code) && !is_signed => ExchangeFault::Subject,
+        code if EXPIRED.contains(&code) => ExchangeFault::Upstream,
+        code if DENIED.contains(&code) => ExchangeFault::Denied,
         _ => by_status(status, says_when),
     }
 }
 
-fn by_status(status: StatusCode, says_when: bool) -> Fault {
+fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
     match status {
-        StatusCode::TOO_MANY_REQUESTS => Fault::Throttled,
-        StatusCode::SERVICE_UNAVAILABLE if says_when => Fault::Throttled,
-        StatusCode::REQUEST_TIMEOUT => Fault::Upstream,
-        status if status.is_client_error() => Fault::Rejected,
-        _ => Fault::Upstream,
+        StatusCode::TOO_MANY_REQUESTS => ExchangeFault::Throttled,
+        StatusCode::SERVICE_UNAVAILABLE if says_when => ExchangeFault::Throttled,
+        StatusCode::REQUEST_TIMEOUT => ExchangeFault::Upstream,
+        status if status.is_client_error() => ExchangeFault::Rejected,
+        _ => ExchangeFault::Upstream,
     }
 }
 
@@ -179,8 +182,8 @@ impl ProviderError {
         let (code, message) =
             found.unwrap_or_else(|| (String::new(), "with a body that is none of AWS's errors".to_owned()));
         Self {
-            code: without_long_words(&code, LONGEST_WORD),
-            message: without_long_words(&message, LONGEST_WORD),
+            code: redact_long_words(&code, LONGEST_WORD),
+            message: redact_long_words(&message, LONGEST_WORD),
         }
     }
 
@@ -209,12 +212,12 @@ impl ProviderError {
 
     /// Whose move it is that a token is not taken: another pod of the same ServiceAccount may hold one that is, and so may this one soon
     /// (aws-sdk-go-v2 asks again, `credentials/stscreds/web_identity_provider.go`), unless the sentence says that no token will be.
-    fn fault_of_a_token(&self) -> Fault {
+    fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
-            return Fault::Rejected;
+            return ExchangeFault::Rejected;
         }
-        if message.contains(KEYS_NOT_FETCHED) { Fault::Upstream } else { Fault::Subject }
+        if message.contains(KEYS_NOT_FETCHED) { ExchangeFault::Upstream } else { ExchangeFault::Subject }
     }
 }
 
@@ -231,7 +234,7 @@ const LONGEST_WORD: usize = 160;
 mod tests {
     use super::*;
 
-    fn sts(proof: Proof, status: u16, code: &str, message: &str) -> Refused {
+    fn sts(proof: AwsCallAuth, status: u16, code: &str, message: &str) -> AwsCallError {
         let body = format!(
             "<ErrorResponse xmlns=\"u\"><Error><Type>Sender</Type><Code>{code}</Code>\
              <Message>{message}</Message></Error></ErrorResponse>"
@@ -239,31 +242,31 @@ mod tests {
         refusal("sts", proof, StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes())
     }
 
-    fn fault_of(status: u16, code: &str) -> Fault {
-        ExchangeError::from(sts(Proof::Token, status, code, "no")).fault
+    fn fault_of(status: u16, code: &str) -> ExchangeFault {
+        ExchangeError::from(sts(AwsCallAuth::Token, status, code, "no")).fault
     }
 
     #[test]
     fn a_code_says_whose_move_it_is_whatever_the_status() {
         for code in THROTTLING {
-            assert_eq!(fault_of(400, code), Fault::Throttled, "{code}");
+            assert_eq!(fault_of(400, code), ExchangeFault::Throttled, "{code}");
         }
         for code in PASSING {
-            assert_eq!(fault_of(400, code), Fault::Upstream, "{code}");
+            assert_eq!(fault_of(400, code), ExchangeFault::Upstream, "{code}");
         }
         for (status, code, fault) in [
-            (403, "AccessDenied", Fault::Denied),
-            (403, "IDPRejectedClaim", Fault::Denied),
-            (400, "InvalidIdentityToken", Fault::Subject),
-            (400, "MalformedPolicyDocument", Fault::Rejected),
-            (400, "PackedPolicyTooLarge", Fault::Rejected),
-            (400, "ValidationError", Fault::Rejected),
-            (403, "RegionDisabledException", Fault::Rejected),
-            (403, "SignatureDoesNotMatch", Fault::Rejected),
-            (400, "ExpiredTokenException", Fault::Subject),
-            (429, "Whatever", Fault::Throttled),
-            (408, "Whatever", Fault::Upstream),
-            (500, "Whatever", Fault::Upstream),
+            (403, "AccessDenied", ExchangeFault::Denied),
+            (403, "IDPRejectedClaim", ExchangeFault::Denied),
+            (400, "InvalidIdentityToken", ExchangeFault::Subject),
+            (400, "MalformedPolicyDocument", ExchangeFault::Rejected),
+            (400, "PackedPolicyTooLarge", ExchangeFault::Rejected),
+            (400, "ValidationError", ExchangeFault::Rejected),
+            (403, "RegionDisabledException", ExchangeFault::Rejected),
+            (403, "SignatureDoesNotMatch", ExchangeFault::Rejected),
+            (400, "ExpiredTokenException", ExchangeFault::Subject),
+            (429, "Whatever", ExchangeFault::Throttled),
+            (408, "Whatever", ExchangeFault::Upstream),
+            (500, "Whatever", ExchangeFault::Upstream),
         ] {
             assert_eq!(fault_of(status, code), fault, "{code}");
         }
@@ -274,17 +277,22 @@ mod tests {
     fn a_token_that_is_not_taken_is_the_tokens_fault_unless_the_sentence_says_that_none_will_be() {
         let code = "InvalidIdentityToken";
         for (message, fault) in [
-            ("No OpenIDConnect provider found in your account for https://x", Fault::Rejected),
-            ("no openidconnect Provider found", Fault::Rejected),
-            ("Incorrect token audience", Fault::Rejected),
-            ("Couldn't retrieve verification key from your identity provider, please", Fault::Upstream),
-            ("The web identity token provided could not be validated", Fault::Subject),
-            ("", Fault::Subject),
+            ("No OpenIDConnect provider found in your account for https://x", ExchangeFault::Rejected),
+            ("no openidconnect Provider found", ExchangeFault::Rejected),
+            ("Incorrect token audience", ExchangeFault::Rejected),
+            (
+                "Couldn't retrieve verification key from your identity provider, please",
+                ExchangeFault::Upstream,
+            ),
+            ("The web identity token provided could not be validated", ExchangeFault::Subject),
+            ("", ExchangeFault::Subject),
         ] {
-            let refused = ExchangeError::from(sts(Proof::Token, 400, code, message));
+            let refused = ExchangeError::from(sts(AwsCallAuth::Token, 400, code, message));
             assert_eq!(refused.fault, fault, "{message}");
         }
-        for (proof, fault) in [(Proof::Both, Fault::Subject), (Proof::Keys, Fault::Rejected)] {
+        for (proof, fault) in
+            [(AwsCallAuth::Both, ExchangeFault::Subject), (AwsCallAuth::Keys, ExchangeFault::Rejected)]
+        {
             let refused = ExchangeError::from(sts(proof, 400, "InvalidTokenException", "bad"));
             assert_eq!(refused.fault, fault, "{proof:?}");
         }
@@ -293,29 +301,37 @@ mod tests {
     #[test]
     fn keys_that_ended_are_told_from_a_token_that_did() {
         assert!(
-            matches!(sts(Proof::Keys, 403, "ExpiredToken", ""), Refused::Keys(e) if e.fault == Fault::Upstream)
+            matches!(sts(AwsCallAuth::Keys, 403, "ExpiredToken", ""), AwsCallError::KeysRejected(e) if e.fault == ExchangeFault::Upstream)
         );
         assert!(
-            matches!(sts(Proof::Keys, 403, "InvalidClientTokenId", ""), Refused::Keys(e) if e.fault == Fault::Rejected)
+            matches!(sts(AwsCallAuth::Keys, 403, "InvalidClientTokenId", ""), AwsCallError::KeysRejected(e) if e.fault == ExchangeFault::Rejected)
         );
-        let both = |status| sts(Proof::Both, status, "ExpiredTokenException", "");
-        assert!(matches!(both(400), Refused::Final(e) if e.fault == Fault::Subject));
-        assert!(matches!(both(403), Refused::Keys(_)));
+        let both = |status| sts(AwsCallAuth::Both, status, "ExpiredTokenException", "");
+        assert!(matches!(both(400), AwsCallError::Final(e) if e.fault == ExchangeFault::Subject));
+        assert!(matches!(both(403), AwsCallError::KeysRejected(_)));
     }
 
     #[test]
     fn only_eks_says_that_nothing_is_assigned() {
-        for (proof, fault) in [(Proof::Both, Fault::Unassigned), (Proof::Keys, Fault::Rejected)] {
+        for (proof, fault) in
+            [(AwsCallAuth::Both, ExchangeFault::Unassigned), (AwsCallAuth::Keys, ExchangeFault::Rejected)]
+        {
             let refused = sts(proof, 404, UNASSIGNED, "no association");
-            assert!(matches!(refused, Refused::Final(e) if e.fault == fault), "{proof:?}");
+            assert!(matches!(refused, AwsCallError::Final(e) if e.fault == fault), "{proof:?}");
         }
     }
 
     #[test]
     fn a_length_that_is_refused_may_be_asked_for_shorter() {
         let message = "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.";
-        assert!(matches!(sts(Proof::Token, 400, "ValidationError", message), Refused::TooLong(_)));
-        assert!(matches!(sts(Proof::Token, 400, "ValidationError", "RoleArn is bad"), Refused::Final(_)));
+        assert!(matches!(
+            sts(AwsCallAuth::Token, 400, "ValidationError", message),
+            AwsCallError::SessionTooLong(_)
+        ));
+        assert!(matches!(
+            sts(AwsCallAuth::Token, 400, "ValidationError", "RoleArn is bad"),
+            AwsCallError::Final(_)
+        ));
     }
 
     #[test]

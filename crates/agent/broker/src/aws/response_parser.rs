@@ -5,15 +5,20 @@ use std::time::{Duration, SystemTime};
 use seawall_core::{Secret, ServiceAccount};
 use serde::Deserialize;
 
-use super::credential::Parts;
+use super::credential::AwsCredentialParts;
 use super::xml;
-use crate::failure::{ExchangeError, Fault};
+use crate::failure::{ExchangeError, ExchangeFault};
 use crate::reply;
 
 /// A success of STS's, whichever of its actions it was.
-pub(super) fn session(step: &'static str, action: &str, body: &[u8]) -> Result<Parts, ExchangeError> {
-    let nonsense =
-        |what: &str| ExchangeError::new(Fault::Upstream, step, format_args!("answered 200 with {what}"));
+pub(super) fn session(
+    step: &'static str,
+    action: &str,
+    body: &[u8],
+) -> Result<AwsCredentialParts, ExchangeError> {
+    let nonsense = |what: &str| {
+        ExchangeError::new(ExchangeFault::Upstream, step, format_args!("answered 200 with {what}"))
+    };
     let at = |place: &str| format!("{action}Response/{action}Result/{place}");
     let places = [
         at("Credentials/AccessKeyId"),
@@ -29,7 +34,7 @@ pub(super) fn session(step: &'static str, action: &str, body: &[u8]) -> Result<P
     };
     let end: jiff::Timestamp =
         end.expose().trim().parse().map_err(|_| nonsense("credentials whose end cannot be read"))?;
-    Ok(Parts {
+    Ok(AwsCredentialParts {
         access_key_id: id.expose().clone(),
         secret_access_key: secret,
         session_token: token,
@@ -93,18 +98,23 @@ pub(super) fn pod_identity(
     step: &'static str,
     body: &[u8],
     workload: &ServiceAccount,
-) -> Result<Parts, ExchangeError> {
+) -> Result<AwsCredentialParts, ExchangeError> {
     let PodIdentity { subject, assumed_role_user, credentials } = reply::json(step, body)?;
     // In secrets before anything can fail.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
     if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {
         let whose = format_args!("answered for {}/{}", subject.namespace, subject.service_account);
-        return Err(ExchangeError::new(Fault::Rejected, step, whose));
+        return Err(ExchangeError::new(ExchangeFault::Rejected, step, whose));
     }
-    let no_end =
-        || ExchangeError::new(Fault::Upstream, step, "answered with credentials whose end cannot be read");
-    Ok(Parts {
+    let no_end = || {
+        ExchangeError::new(
+            ExchangeFault::Upstream,
+            step,
+            "answered with credentials whose end cannot be read",
+        )
+    };
+    Ok(AwsCredentialParts {
         access_key_id: credentials.access_key_id,
         secret_access_key,
         session_token,
@@ -158,7 +168,7 @@ mod tests {
             assert_eq!(pod_identity("eks", body.as_bytes(), &cart()).unwrap().expires, at(millis), "{end}");
             let other = ServiceAccount { name: "till".into(), ..cart() };
             let error = pod_identity("eks", body.as_bytes(), &other).unwrap_err();
-            assert_eq!((error.fault, &*error.detail), (Fault::Rejected, "answered for shop/cart"));
+            assert_eq!((error.fault, &*error.detail), (ExchangeFault::Rejected, "answered for shop/cart"));
         }
     }
 
@@ -174,7 +184,7 @@ mod tests {
             "<html>s3cret</html>".to_owned(),
         ] {
             let error = session("sts", "AssumeRole", odd.as_bytes()).unwrap_err();
-            assert_eq!(error.fault, Fault::Upstream);
+            assert_eq!(error.fault, ExchangeFault::Upstream);
             assert!(!error.to_string().contains("s3cret") && !error.to_string().contains("t0ken"), "{error}");
         }
         assert!(session("sts", "AssumeRoleWithWebIdentity", good.as_bytes()).is_err());

@@ -19,11 +19,11 @@ const FORGET: Duration = Duration::from_secs(24 * 3600);
 const MOST: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Longest(Mutex<HashMap<RoleArn, (Duration, Moment)>>);
+pub(super) struct SessionLimits(Mutex<HashMap<RoleArn, (Duration, Moment)>>);
 
-impl Longest {
+impl SessionLimits {
     /// What to ask for.
-    pub(super) fn to_ask(&self, role: &RoleArn, wanted: Duration, now: Moment) -> Duration {
+    pub(super) fn clamp(&self, role: &RoleArn, wanted: Duration, now: Moment) -> Duration {
         let roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let learnt = roles.get(role).filter(|(_, since)| now.since(*since) < FORGET);
         learnt.map_or(wanted, |(longest, _)| wanted.min(*longest))
@@ -51,13 +51,13 @@ mod tests {
     #[test]
     fn what_was_learnt_is_asked_for_a_day() {
         let (longest, role) =
-            (Longest::default(), RoleArn::parse("arn:aws:iam::123456789012:role/a").unwrap());
+            (SessionLimits::default(), RoleArn::parse("arn:aws:iam::123456789012:role/a").unwrap());
         let hours = |n: u64| Duration::from_secs(n * 3600);
         let at = |n: u64| Moment::from_nanos(0) + hours(n);
-        assert_eq!(longest.to_ask(&role, hours(6), at(0)), hours(6));
+        assert_eq!(longest.clamp(&role, hours(6), at(0)), hours(6));
         longest.learn(&role, hours(1), at(0));
-        assert_eq!(longest.to_ask(&role, hours(6), at(23)), hours(1));
-        assert_eq!(longest.to_ask(&role, hours(6), at(24)), hours(6));
+        assert_eq!(longest.clamp(&role, hours(6), at(23)), hours(1));
+        assert_eq!(longest.clamp(&role, hours(6), at(24)), hours(6));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use http_body_util::Full;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
-use super::keys::Keys;
-use crate::failure::{ExchangeError, Fault};
+use super::keys::SigningKeys;
+use crate::failure::{ExchangeError, ExchangeFault};
 
 /// For which service of which region a signature is.
 #[derive(Clone, Copy, Debug)]
@@ -22,17 +22,17 @@ pub(super) struct Scope<'a> {
 }
 
 /// Signs a request with everything in it, `body` included.
-pub(super) fn signed(
+pub(super) fn sign_request(
     step: &'static str,
     mut request: Request<Full<Bytes>>,
     body: &[u8],
-    keys: &Keys,
+    keys: &SigningKeys,
     scope: Scope<'_>,
     now: SystemTime,
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
     // The library tells its whole input to the log at the level of traces: the body may hold a pod's token.
     with_default(&Dispatch::none(), || apply(&mut request, body, keys, scope, now)).map_err(|_| {
-        ExchangeError::new(Fault::Rejected, step, "the call cannot be signed with these keys")
+        ExchangeError::new(ExchangeFault::Rejected, step, "the call cannot be signed with these keys")
     })?;
     Ok(request)
 }
@@ -49,7 +49,7 @@ impl From<SigningError> for Unsignable {
 fn apply(
     request: &mut Request<Full<Bytes>>,
     body: &[u8],
-    keys: &Keys,
+    keys: &SigningKeys,
     scope: Scope<'_>,
     now: SystemTime,
 ) -> Result<(), Unsignable> {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
 
-use super::endpoint::Sts;
-use super::keys::Keys;
+use super::endpoint::StsEndpointKind;
+use super::keys::SigningKeys;
 use super::names::Region;
-use super::principal::Role;
+use super::principal::KeySignedRole;
 use crate::failure::ExchangeError;
 
 /// Keys are not used in their last minutes: EC2 has the next ones at the latest five before.
@@ -22,35 +22,35 @@ const MOST: usize = 64;
 
 /// Whose keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Whose {
+pub(super) enum KeyOwner {
     /// The instance role's.
     Instance,
     /// A base role's.
-    Base(Role, Region, Sts),
+    Base(KeySignedRole, Region, StsEndpointKind),
 }
 
 #[derive(Debug)]
-struct Held {
-    keys: Arc<Keys>,
+struct CachedKeys {
+    keys: Arc<SigningKeys>,
     until: Moment,
 }
 
 /// The inner lock is held while keys are asked for, and that is its purpose: one call for all who wait.
-type Place = Arc<tokio::sync::Mutex<Option<Held>>>;
+type KeyCell = Arc<tokio::sync::Mutex<Option<CachedKeys>>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<HashMap<Whose, Place>>);
+pub(super) struct SigningKeyCache(Mutex<HashMap<KeyOwner, KeyCell>>);
 
-impl Shelf {
+impl SigningKeyCache {
     /// The keys that are held, or those that `fetch` brings with their life from before it began.
-    pub(super) async fn keys<F>(
+    pub(super) async fn get_or_fetch<F>(
         &self,
-        whose: &Whose,
+        whose: &KeyOwner,
         clock: &Clock,
         fetch: F,
-    ) -> Result<Arc<Keys>, ExchangeError>
+    ) -> Result<Arc<SigningKeys>, ExchangeError>
     where
-        F: Future<Output = Result<(Keys, Duration), ExchangeError>>,
+        F: Future<Output = Result<(SigningKeys, Duration), ExchangeError>>,
     {
         let place = self.place(whose);
         let mut held = place.lock().await;
@@ -60,17 +60,17 @@ impl Shelf {
         }
         let (keys, life) = fetch.await?;
         let keys = Arc::new(keys);
-        *held = Some(Held { keys: keys.clone(), until: started + life.saturating_sub(MARGIN) });
+        *held = Some(CachedKeys { keys: keys.clone(), until: started + life.saturating_sub(MARGIN) });
         Ok(keys)
     }
 
     /// These have been refused: the next who asks fetches, unless somebody has already.
-    pub(super) async fn forget(&self, whose: &Whose, refused: &Keys) {
+    pub(super) async fn forget(&self, whose: &KeyOwner, refused: &SigningKeys) {
         let place = self.place(whose);
         place.lock().await.take_if(|held| held.keys.access_key_id == refused.access_key_id);
     }
 
-    fn place(&self, whose: &Whose) -> Place {
+    fn place(&self, whose: &KeyOwner) -> KeyCell {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= MOST && !places.contains_key(whose) {
             places.clear();

@@ -13,18 +13,18 @@ const DEPTH: usize = 16;
 
 /// Not a document that is read here. It says nothing of the text, which may hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedXml;
 
 /// The texts at these places, each a list of names from the root on with `/` between; `None` where there is no such element.
 pub(super) fn texts<const N: usize>(
     document: &[u8],
     places: [&str; N],
-) -> Result<[Option<Secret<String>>; N], Malformed> {
+) -> Result<[Option<Secret<String>>; N], MalformedXml> {
     let mut walk =
         Walk { places, found: [const { None }; N], place: String::new(), ends: Vec::new(), has_root: false };
-    let mut reader = Reader::from_str(std::str::from_utf8(document).map_err(|_| Malformed)?);
+    let mut reader = Reader::from_str(std::str::from_utf8(document).map_err(|_| MalformedXml)?);
     loop {
-        match reader.read_event().map_err(|_| Malformed)? {
+        match reader.read_event().map_err(|_| MalformedXml)? {
             Event::Start(start) => walk.enter(start.local_name().into_inner())?,
             Event::End(_) => walk.leave(),
             Event::Empty(empty) => {
@@ -34,7 +34,7 @@ pub(super) fn texts<const N: usize>(
             Event::Text(text) => walk.text(&text.xml10_content())?,
             Event::CData(text) => walk.text(&text.xml10_content())?,
             Event::GeneralRef(entity) => walk.text(character(&entity)?.encode_utf8(&mut [0; 4]))?,
-            Event::DocType(_) => return Err(Malformed),
+            Event::DocType(_) => return Err(MalformedXml),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
             Event::Eof => return walk.finish(),
         }
@@ -42,14 +42,14 @@ pub(super) fn texts<const N: usize>(
 }
 
 /// XML's own five, and characters by their number. Others would need a document's own declarations.
-fn character(entity: &BytesRef<'_>) -> Result<char, Malformed> {
+fn character(entity: &BytesRef<'_>) -> Result<char, MalformedXml> {
     match &**entity {
         "lt" => Ok('<'),
         "gt" => Ok('>'),
         "amp" => Ok('&'),
         "apos" => Ok('\''),
         "quot" => Ok('"'),
-        _ => entity.resolve_char_ref().ok().flatten().ok_or(Malformed),
+        _ => entity.resolve_char_ref().ok().flatten().ok_or(MalformedXml),
     }
 }
 
@@ -64,10 +64,10 @@ struct Walk<'p, const N: usize> {
 }
 
 impl<const N: usize> Walk<'_, N> {
-    fn enter(&mut self, name: &str) -> Result<(), Malformed> {
+    fn enter(&mut self, name: &str) -> Result<(), MalformedXml> {
         let is_second_root = self.ends.is_empty() && self.has_root;
         if is_second_root || self.ends.len() >= DEPTH {
-            return Err(Malformed);
+            return Err(MalformedXml);
         }
         self.has_root = true;
         self.ends.push(self.place.len());
@@ -76,7 +76,7 @@ impl<const N: usize> Walk<'_, N> {
         }
         self.place.push_str(name);
         match self.here() {
-            Some(found) if found.is_some() => Err(Malformed),
+            Some(found) if found.is_some() => Err(MalformedXml),
             Some(found) => {
                 *found = Some(Secret::new(String::new()));
                 Ok(())
@@ -89,9 +89,9 @@ impl<const N: usize> Walk<'_, N> {
         self.place.truncate(self.ends.pop().unwrap_or_default());
     }
 
-    fn text(&mut self, text: &str) -> Result<(), Malformed> {
+    fn text(&mut self, text: &str) -> Result<(), MalformedXml> {
         if self.ends.is_empty() && !text.trim().is_empty() {
-            return Err(Malformed);
+            return Err(MalformedXml);
         }
         if let Some(Some(found)) = self.here() {
             found.expose_mut().push_str(text);
@@ -105,8 +105,8 @@ impl<const N: usize> Walk<'_, N> {
         self.found.get_mut(index)
     }
 
-    fn finish(self) -> Result<[Option<Secret<String>>; N], Malformed> {
-        if self.ends.is_empty() && self.has_root { Ok(self.found) } else { Err(Malformed) }
+    fn finish(self) -> Result<[Option<Secret<String>>; N], MalformedXml> {
+        if self.ends.is_empty() && self.has_root { Ok(self.found) } else { Err(MalformedXml) }
     }
 }
 
@@ -116,12 +116,12 @@ mod tests {
 
     use super::*;
 
-    fn read(document: &str) -> Result<[Option<String>; 2], Malformed> {
+    fn read(document: &str) -> Result<[Option<String>; 2], MalformedXml> {
         let found = texts(document.as_bytes(), ["a/b", "a/c/d"])?;
         Ok(found.map(|text| text.map(|text| text.expose().clone())))
     }
 
-    fn some(b: &str, d: &str) -> Result<[Option<String>; 2], Malformed> {
+    fn some(b: &str, d: &str) -> Result<[Option<String>; 2], MalformedXml> {
         Ok([Some(b.to_owned()), Some(d.to_owned())])
     }
 
@@ -152,9 +152,9 @@ mod tests {
             "<a><b>1</b",
             &format!("{}{}", "<a>".repeat(17), "</a>".repeat(17)),
         ] {
-            assert_eq!(read(odd), Err(Malformed), "{odd}");
+            assert_eq!(read(odd), Err(MalformedXml), "{odd}");
         }
-        assert_eq!(texts(b"<a>\xff</a>", ["a"]).unwrap_err(), Malformed);
+        assert_eq!(texts(b"<a>\xff</a>", ["a"]).unwrap_err(), MalformedXml);
     }
 
     fn escaped(text: &str) -> String {

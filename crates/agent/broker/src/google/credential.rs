@@ -7,24 +7,24 @@ use seawall_core::names::needs_no_escape;
 ///
 /// The text is visible ASCII without `"` and `\`, so answers can carry it in JSON and in headers unescaped.
 #[derive(Debug)]
-pub struct Credential(Secret<String>);
+pub struct GoogleCredential(Secret<String>);
 
 /// A token with a character that has no place in one (RFC 6750 section 2.1 allows fewer than this), or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's token is empty, too long, or holds characters that no token has")]
-pub struct CredentialError;
+pub struct GoogleCredentialError;
 
 /// Longest token in bytes. Google's federated tokens reach some thousands; 16 KiB is said to be their limit.
 const LONGEST: usize = 16 * 1024;
 
-impl Credential {
+impl GoogleCredential {
     /// Checks a token.
     ///
     /// # Errors
     /// It cannot be handed on unescaped.
-    pub fn new(text: Secret<String>) -> Result<Self, CredentialError> {
+    pub fn new(text: Secret<String>) -> Result<Self, GoogleCredentialError> {
         if !needs_no_escape(text.expose(), LONGEST) {
-            return Err(CredentialError);
+            return Err(GoogleCredentialError);
         }
         Ok(Self(text))
     }
@@ -41,15 +41,15 @@ mod tests {
 
     #[test]
     fn only_text_that_needs_no_escape_is_a_credential() {
-        assert!(Credential::new(Secret::new("ya29.a-b_c~d+/=".into())).is_ok());
+        assert!(GoogleCredential::new(Secret::new("ya29.a-b_c~d+/=".into())).is_ok());
         for odd in ["", "a b", "a\"b", "a\\b", "a\nb", "é", &"x".repeat(LONGEST + 1)] {
-            assert!(Credential::new(Secret::new(odd.into())).is_err(), "{odd:.8}");
+            assert!(GoogleCredential::new(Secret::new(odd.into())).is_err(), "{odd:.8}");
         }
     }
 
     #[test]
     fn debug_shows_nothing() {
-        let credential = Credential::new(Secret::new("ya29.secret".into())).unwrap();
+        let credential = GoogleCredential::new(Secret::new("ya29.secret".into())).unwrap();
         assert!(!format!("{credential:?}").contains("ya29"));
     }
 }

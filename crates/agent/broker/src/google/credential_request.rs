@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// The credential that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Want {
+pub enum CredentialRequest {
     /// An OAuth 2 access token.
     AccessToken {
         /// Scopes, sorted and without repeats, joined by one space.
@@ -19,15 +19,15 @@ pub enum Want {
     },
 }
 
-/// A [`Want`] that borrows from a request, so that looking one up copies nothing.
+/// A [`CredentialRequest`] that borrows from a request, so that looking one up copies nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WantRef<'a> {
-    /// As [`Want::AccessToken`].
+pub enum CredentialRequestRef<'a> {
+    /// As [`CredentialRequest::AccessToken`].
     AccessToken {
         /// Canonical scopes.
         scopes: &'a str,
     },
-    /// As [`Want::IdToken`].
+    /// As [`CredentialRequest::IdToken`].
     IdToken {
         /// The audience.
         audience: &'a str,
@@ -36,26 +36,26 @@ pub enum WantRef<'a> {
     },
 }
 
-impl WantRef<'_> {
+impl CredentialRequestRef<'_> {
     /// The same, owned.
-    pub fn to_want(self) -> Want {
+    pub fn to_request(self) -> CredentialRequest {
         match self {
-            Self::AccessToken { scopes } => Want::AccessToken { scopes: scopes.into() },
+            Self::AccessToken { scopes } => CredentialRequest::AccessToken { scopes: scopes.into() },
             Self::IdToken { audience, include_email } => {
-                Want::IdToken { audience: audience.into(), include_email }
+                CredentialRequest::IdToken { audience: audience.into(), include_email }
             }
         }
     }
 }
 
-impl Want {
+impl CredentialRequest {
     /// The same, borrowed.
     #[inline]
-    pub fn as_ref(&self) -> WantRef<'_> {
+    pub fn as_ref(&self) -> CredentialRequestRef<'_> {
         match self {
-            Self::AccessToken { scopes } => WantRef::AccessToken { scopes },
+            Self::AccessToken { scopes } => CredentialRequestRef::AccessToken { scopes },
             Self::IdToken { audience, include_email } => {
-                WantRef::IdToken { audience, include_email: *include_email }
+                CredentialRequestRef::IdToken { audience, include_email: *include_email }
             }
         }
     }

@@ -9,11 +9,11 @@ use http_body_util::Full;
 use seawall_core::Secret;
 
 use super::reply;
-use crate::failure::{ExchangeError, Fault};
-use crate::https::{Https, date, retry_after};
+use crate::failure::{ExchangeError, ExchangeFault};
+use crate::https::{HttpsClient, date, retry_after};
 
 /// What a success says.
-pub(super) struct Answer {
+pub(super) struct GoogleResponse {
     pub(super) body: Secret<Vec<u8>>,
     /// The upstream's own time, if it told it.
     pub(super) date: Option<SystemTime>,
@@ -21,23 +21,23 @@ pub(super) struct Answer {
 
 /// Posts and reads the whole answer; anything but 200 is an error.
 pub(super) async fn post(
-    https: &Https,
+    https: &HttpsClient,
     step: &'static str,
     url: &str,
     content_type: &'static str,
     bearer: Option<&Secret<String>>,
     body: &Secret<String>,
-) -> Result<Answer, ExchangeError> {
+) -> Result<GoogleResponse, ExchangeError> {
     let mut request = Request::post(url)
         .header(CONTENT_TYPE, content_type)
         .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
-        .map_err(|error| ExchangeError::new(Fault::Upstream, step, error))?;
+        .map_err(|error| ExchangeError::new(ExchangeFault::Upstream, step, error))?;
     if let Some(token) = bearer {
         request.headers_mut().insert(AUTHORIZATION, authorization(step, token)?);
     }
     let (head, body) = https.send(step, request).await?;
     if head.status == StatusCode::OK {
-        return Ok(Answer { body, date: date(&head.headers) });
+        return Ok(GoogleResponse { body, date: date(&head.headers) });
     }
     Err(refusal(step, head.status, &head.headers, body.expose()))
 }
@@ -45,7 +45,7 @@ pub(super) async fn post(
 fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderValue, ExchangeError> {
     let text = Secret::new(format!("Bearer {}", token.expose()));
     let mut value = HeaderValue::from_str(text.expose()).map_err(|_| {
-        ExchangeError::new(Fault::Upstream, step, "the federated token does not fit a header")
+        ExchangeError::new(ExchangeFault::Upstream, step, "the federated token does not fit a header")
     })?;
     value.set_sensitive(true);
     Ok(value)
@@ -58,13 +58,13 @@ fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[
     let provider = reply::ProviderError::read(body);
     let retry_after = retry_after(headers);
     let fault = match status {
-        StatusCode::TOO_MANY_REQUESTS => Fault::Throttled,
-        StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => Fault::Throttled,
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Fault::Denied,
-        StatusCode::BAD_REQUEST if provider.code == "invalid_grant" => Fault::Denied,
-        StatusCode::REQUEST_TIMEOUT => Fault::Upstream,
-        status if status.is_client_error() => Fault::Rejected,
-        _ => Fault::Upstream,
+        StatusCode::TOO_MANY_REQUESTS => ExchangeFault::Throttled,
+        StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => ExchangeFault::Throttled,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ExchangeFault::Denied,
+        StatusCode::BAD_REQUEST if provider.code == "invalid_grant" => ExchangeFault::Denied,
+        StatusCode::REQUEST_TIMEOUT => ExchangeFault::Upstream,
+        status if status.is_client_error() => ExchangeFault::Rejected,
+        _ => ExchangeFault::Upstream,
     };
     let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
     ExchangeError { retry_after, ..error }
@@ -82,16 +82,24 @@ mod tests {
             |status| refusal("sts", StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), b"").fault;
         assert_eq!(
             [400, 401, 403, 404].map(fault),
-            [Fault::Rejected, Fault::Denied, Fault::Denied, Fault::Rejected]
+            [ExchangeFault::Rejected, ExchangeFault::Denied, ExchangeFault::Denied, ExchangeFault::Rejected]
         );
         assert_eq!(
             [408, 429, 500, 503].map(fault),
-            [Fault::Upstream, Fault::Throttled, Fault::Upstream, Fault::Upstream]
+            [
+                ExchangeFault::Upstream,
+                ExchangeFault::Throttled,
+                ExchangeFault::Upstream,
+                ExchangeFault::Upstream
+            ]
         );
         let refused =
             refusal("sts", StatusCode::BAD_REQUEST, &HeaderMap::new(), br#"{"error":"invalid_grant"}"#);
-        assert_eq!(refused.fault, Fault::Denied);
+        assert_eq!(refused.fault, ExchangeFault::Denied);
         let later = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("1"))]);
-        assert_eq!(refusal("sts", StatusCode::SERVICE_UNAVAILABLE, &later, b"").fault, Fault::Throttled);
+        assert_eq!(
+            refusal("sts", StatusCode::SERVICE_UNAVAILABLE, &later, b"").fault,
+            ExchangeFault::Throttled
+        );
     }
 }

@@ -19,35 +19,35 @@ use std::time::Duration;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
-use crate::exchange::{Exchange, ExchangeFuture, Issued};
-use crate::failure::{ExchangeError, Fault};
-use crate::https::{self, Https};
+use crate::exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
+use crate::failure::{ExchangeError, ExchangeFault};
+use crate::https::{self, HttpsClient};
 use crate::reply::form;
 
-pub use crate::https::ConfigError;
-pub use credential::{Credential, CredentialError};
-pub use credential_request::{Want, WantRef};
-pub use principal::Principal;
+pub use crate::https::UpstreamConfigError;
+pub use credential::{GoogleCredential, GoogleCredentialError};
+pub use credential_request::{CredentialRequest, CredentialRequestRef};
+pub use principal::GooglePrincipal;
 pub use refresh_policy::{FLOOR, SETTINGS};
 
 /// The broker of Google's credentials.
-pub type Broker = crate::Broker<GoogleExchange>;
+pub type GoogleBroker = crate::Broker<GoogleExchange>;
 
 /// A pod's way to Google's credentials.
-pub type Holder = crate::Holder<GoogleExchange>;
+pub type GooglePodCredentials = crate::PodLeaseClient<GoogleExchange>;
 
 /// A pod that may hold Google's credentials, and the service account that it impersonates, if any.
-pub type HolderSpec = crate::HolderSpec<Option<Arc<str>>>;
+pub type GooglePodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<str>>>;
 
 /// One principal, as operators may see it.
-pub type PrincipalView = crate::PrincipalView<Principal>;
+pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 
 /// Where and as what to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct GoogleExchangeConfig {
     /// How a Kubernetes token becomes a federated one.
-    pub exchange: Shape,
-    /// STS: `https://sts.googleapis.com`, or http on loopback. For [`Shape::IdentityBindingToken`]:
+    pub exchange: GoogleExchangeApi,
+    /// STS: `https://sts.googleapis.com`, or http on loopback. For [`GoogleExchangeApi::IdentityBindingToken`]:
     /// `https://securetoken.googleapis.com`.
     pub sts_url: String,
     /// IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
@@ -58,14 +58,14 @@ pub struct Config {
     /// The `aud` that the provider expects in Kubernetes tokens.
     pub token_audience: String,
     /// Certificates in PEM, trusted beside the public roots.
-    pub more_roots: Option<String>,
+    pub extra_roots: Option<String>,
     /// `http://HOST:PORT` of a proxy through which both URLs are reached, by CONNECT.
     pub proxy: Option<String>,
 }
 
 /// The two shapes of Google's token exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum GoogleExchangeApi {
     /// RFC 8693, form encoded, at `/v1/token`.
     Sts,
     /// The same members as JSON at `/v1/identitybindingtoken`, which GKE's own pools speak. Google documents it nowhere;
@@ -87,8 +87,8 @@ const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
 /// Google's token service and IAM Credentials.
 #[derive(Debug)]
 pub struct GoogleExchange {
-    config: Config,
-    https: Https,
+    config: GoogleExchangeConfig,
+    https: HttpsClient,
     clock: Clock,
 }
 
@@ -97,27 +97,27 @@ impl GoogleExchange {
     ///
     /// # Errors
     /// A URL that is not https (or http on loopback).
-    pub fn new(config: Config, clock: Clock) -> Result<Self, ConfigError> {
+    pub fn new(config: GoogleExchangeConfig, clock: Clock) -> Result<Self, UpstreamConfigError> {
         https::check_url(&config.sts_url)?;
         https::check_url(&config.iam_url)?;
-        let https = Https::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
-        https.check_way_to(&[&config.sts_url, &config.iam_url])?;
+        let https = HttpsClient::new(config.extra_roots.as_deref(), config.proxy.as_deref())?;
+        https.check_proxy_for(&[&config.sts_url, &config.iam_url])?;
         Ok(Self { config, https, clock })
     }
 
     async fn chain(
         &self,
-        principal: &Principal,
+        principal: &GooglePrincipal,
         subject: &dyn SubjectTokens,
-    ) -> Result<Issued<Credential>, ExchangeError> {
+    ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
         let kubernetes = subject.subject_token(&self.config.token_audience).await?;
         match (&principal.account, &principal.want) {
-            (None, Want::AccessToken { scopes }) => {
+            (None, CredentialRequest::AccessToken { scopes }) => {
                 let federated = self.federate(&kubernetes, scopes).await?;
                 issued("sts", federated.token, federated.lifetime)
             }
-            (None, Want::IdToken { .. }) => Err(ExchangeError::new(
-                Fault::Denied,
+            (None, CredentialRequest::IdToken { .. }) => Err(ExchangeError::new(
+                ExchangeFault::Denied,
                 "generateIdToken",
                 "identity tokens are issued to service accounts only",
             )),
@@ -132,7 +132,7 @@ impl GoogleExchange {
         &self,
         kubernetes: &Secret<String>,
         scopes: &str,
-    ) -> Result<reply::Token, ExchangeError> {
+    ) -> Result<reply::GoogleToken, ExchangeError> {
         let members = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
             ("audience", &self.config.provider),
@@ -142,8 +142,10 @@ impl GoogleExchange {
             ("subject_token", kubernetes.expose()),
         ];
         let (path, kind, body) = match self.config.exchange {
-            Shape::Sts => ("/v1/token", "application/x-www-form-urlencoded", form(&members)),
-            Shape::IdentityBindingToken => ("/v1/identitybindingtoken", "application/json", json(&members)),
+            GoogleExchangeApi::Sts => ("/v1/token", "application/x-www-form-urlencoded", form(&members)),
+            GoogleExchangeApi::IdentityBindingToken => {
+                ("/v1/identitybindingtoken", "application/json", json(&members))
+            }
         };
         let url = format!("{}{path}", self.config.sts_url);
         let answer = http::post(&self.https, "sts", &url, kind, None, &body).await?;
@@ -154,15 +156,15 @@ impl GoogleExchange {
         &self,
         federated: &Secret<String>,
         account: &str,
-        want: &Want,
-    ) -> Result<Issued<Credential>, ExchangeError> {
+        want: &CredentialRequest,
+    ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
         let (step, body) = match want {
-            Want::AccessToken { scopes } => {
+            CredentialRequest::AccessToken { scopes } => {
                 let scopes: Vec<&str> = scopes.split(' ').collect();
                 let lifetime = format!("{}s", LIFETIME.as_secs());
                 ("generateAccessToken", serde_json::json!({ "scope": scopes, "lifetime": lifetime }))
             }
-            Want::IdToken { audience, include_email } => (
+            CredentialRequest::IdToken { audience, include_email } => (
                 "generateIdToken",
                 serde_json::json!({ "audience": &**audience, "includeEmail": include_email }),
             ),
@@ -177,8 +179,8 @@ impl GoogleExchange {
         // token does not have.
         let now = answer.date.map_or_else(|| self.clock.wall(), |date| date + Duration::from_secs(1));
         let token = match want {
-            Want::AccessToken { .. } => reply::access_token(&answer.body, now)?,
-            Want::IdToken { .. } => reply::id_token(&answer.body, now)?,
+            CredentialRequest::AccessToken { .. } => reply::access_token(&answer.body, now)?,
+            CredentialRequest::IdToken { .. } => reply::id_token(&answer.body, now)?,
         };
         issued(step, token.token, token.lifetime.min(LIFETIME))
     }
@@ -196,32 +198,32 @@ fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeEr
     if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
         return Ok(account);
     }
-    Err(ExchangeError::new(Fault::Rejected, step, "the service account is not an e-mail address"))
+    Err(ExchangeError::new(ExchangeFault::Rejected, step, "the service account is not an e-mail address"))
 }
 
 fn issued(
     step: &'static str,
     token: Secret<String>,
     lifetime: Duration,
-) -> Result<Issued<Credential>, ExchangeError> {
-    let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
+) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+    let nonsense = |what: String| ExchangeError::new(ExchangeFault::Upstream, step, what);
     if !PLAUSIBLE.contains(&lifetime.as_secs()) {
         return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
     }
-    let credential = Credential::new(token).map_err(|error| nonsense(error.to_string()))?;
-    Ok(Issued::new(credential, lifetime))
+    let credential = GoogleCredential::new(token).map_err(|error| nonsense(error.to_string()))?;
+    Ok(IssuedCredential::new(credential, lifetime))
 }
 
-impl Exchange for GoogleExchange {
+impl TokenExchange for GoogleExchange {
     const CLOUD: &'static str = "google";
-    type Principal = Principal;
-    type Credential = Credential;
+    type Principal = GooglePrincipal;
+    type Credential = GoogleCredential;
 
     fn issue<'a>(
         &'a self,
-        principal: &'a Principal,
+        principal: &'a GooglePrincipal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a, Credential> {
+    ) -> ExchangeFuture<'a, GoogleCredential> {
         Box::pin(self.chain(principal, subject))
     }
 }

@@ -5,47 +5,47 @@ use std::time::Duration;
 
 use seawall_core::{Floor, ServiceAccount};
 
-use super::credential_request::{Want, WantRef};
+use super::credential_request::{CredentialRequest, CredentialRequestRef};
 use super::refresh_policy;
-use crate::throttle_key::Account;
-use crate::unavailable::Unavailable;
+use crate::lease_error::LeaseError;
+use crate::throttle_key::ThrottleKey;
 
 /// Everything that decides which credential is the right one.
 ///
 /// The Kubernetes ServiceAccount is one of the fields even when two impersonate the same Google account: Google decides per
 /// ServiceAccount whether it may.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Principal {
+pub struct GooglePrincipal {
     /// The Kubernetes identity that proves itself.
     pub workload: ServiceAccount,
     /// The e-mail of the service account that is impersonated; `None` is the federated identity itself.
     pub account: Option<Arc<str>>,
     /// What is wanted.
-    pub want: Want,
+    pub want: CredentialRequest,
 }
 
-impl crate::principal::Principal for Principal {
-    type Want<'a> = WantRef<'a>;
+impl crate::principal::Principal for GooglePrincipal {
+    type Want<'a> = CredentialRequestRef<'a>;
     /// The e-mail of the service account that the pod impersonates, if any.
     type Entitlement = Option<Arc<str>>;
 
     fn of(
         workload: &ServiceAccount,
         account: &Option<Arc<str>>,
-        want: WantRef<'_>,
-    ) -> Result<Self, Unavailable> {
-        if account.is_none() && matches!(want, WantRef::IdToken { .. }) {
-            return Err(Unavailable::NotEntitled("no service account to issue an identity token for"));
+        want: CredentialRequestRef<'_>,
+    ) -> Result<Self, LeaseError> {
+        if account.is_none() && matches!(want, CredentialRequestRef::IdToken { .. }) {
+            return Err(LeaseError::NotEntitled("no service account to issue an identity token for"));
         }
-        Ok(Self { workload: workload.clone(), account: account.clone(), want: want.to_want() })
+        Ok(Self { workload: workload.clone(), account: account.clone(), want: want.to_request() })
     }
 
     #[inline]
-    fn is_for(&self, want: WantRef<'_>) -> bool {
+    fn is_for(&self, want: CredentialRequestRef<'_>) -> bool {
         self.want.as_ref() == want
     }
 
-    fn want(&self) -> WantRef<'_> {
+    fn request(&self) -> CredentialRequestRef<'_> {
         self.want.as_ref()
     }
 
@@ -53,18 +53,18 @@ impl crate::principal::Principal for Principal {
         &self.workload
     }
 
-    fn account(&self) -> Account {
+    fn throttle_key(&self) -> ThrottleKey {
         match &self.account {
-            Some(email) => Account::Named(email.clone()),
-            None => Account::Itself(self.workload.clone()),
+            Some(email) => ThrottleKey::CloudAccount(email.clone()),
+            None => ThrottleKey::Workload(self.workload.clone()),
         }
     }
 
-    fn least_life(&self, floor: Floor) -> Duration {
-        refresh_policy::least_life(&self.want, floor)
+    fn min_lifetime(&self, floor: Floor) -> Duration {
+        refresh_policy::min_lifetime(&self.want, floor)
     }
 
-    fn shared_for(&self, lifetime: Duration) -> Option<Duration> {
-        refresh_policy::shared_for(&self.want, lifetime)
+    fn max_cache_age(&self, lifetime: Duration) -> Option<Duration> {
+        refresh_policy::max_cache_age(&self.want, lifetime)
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use seawall_core::Floor;
 
-use super::credential_request::Want;
-use crate::settings::Settings;
+use super::credential_request::CredentialRequest;
+use crate::settings::BrokerSettings;
 
 /// 6 minutes, aiming at 10: of Google's libraries that for Node refreshes earliest, with 300 s left (google-auth-library-nodejs,
 /// `eagerRefreshThresholdMillis`).
@@ -17,7 +17,7 @@ pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Dura
 
 /// A broker's numbers for Google. A node full of pods (the kubelet's default is 110) is served within some seconds; it is a
 /// third of the 100 exchanges a second that Google's STS allows a project, because there are other nodes.
-pub const SETTINGS: Settings = Settings::of(FLOOR, 32.0);
+pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
 
 /// The least life of an identity token while the cloud answers. Go's clients believe that every one lives an hour from when
 /// they get it, whatever its `exp` says, and ask again 5 minutes before (cloud.google.com/go/auth,
@@ -33,18 +33,18 @@ const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 const SHARED: Duration = Duration::from_secs(5 * 60);
 
 /// The least life that answers of this kind carry while the cloud answers.
-pub(super) fn least_life(want: &Want, floor: Floor) -> Duration {
+pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     match want {
-        Want::AccessToken { .. } => floor.hard,
-        Want::IdToken { .. } => IDENTITY_FLOOR,
+        CredentialRequest::AccessToken { .. } => floor.hard,
+        CredentialRequest::IdToken { .. } => IDENTITY_FLOOR,
     }
 }
 
 /// How long from its issue on it is answered with from memory; `None` is while it is valid.
-pub(super) fn shared_for(want: &Want, lifetime: Duration) -> Option<Duration> {
+pub(super) fn max_cache_age(want: &CredentialRequest, lifetime: Duration) -> Option<Duration> {
     match want {
-        Want::AccessToken { .. } => None,
-        Want::IdToken { .. } => {
+        CredentialRequest::AccessToken { .. } => None,
+        CredentialRequest::IdToken { .. } => {
             let above = lifetime.saturating_sub(IDENTITY_FLOOR);
             Some(if above >= LEAST_SHARED { above } else { SHARED.min(lifetime / 2) })
         }
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn an_identity_token_is_shared_while_it_is_above_its_floor_and_a_short_one_for_a_while() {
-        let want = Want::IdToken { audience: "a".into(), include_email: false };
-        let shared = |lifetime| shared_for(&want, Duration::from_secs(lifetime)).unwrap().as_secs();
+        let want = CredentialRequest::IdToken { audience: "a".into(), include_email: false };
+        let shared = |lifetime| max_cache_age(&want, Duration::from_secs(lifetime)).unwrap().as_secs();
         assert_eq!([3600, 3598, 3400, 1800, 300].map(shared), [300, 298, 300, 300, 150]);
     }
 
     #[test]
     fn an_access_token_is_answered_with_as_long_as_it_is_valid() {
-        let want = Want::AccessToken { scopes: "a".into() };
-        assert_eq!(shared_for(&want, Duration::from_secs(60)), None);
+        let want = CredentialRequest::AccessToken { scopes: "a".into() };
+        assert_eq!(max_cache_age(&want, Duration::from_secs(60)), None);
     }
 }

@@ -6,19 +6,19 @@ use std::time::{Duration, SystemTime};
 use seawall_core::Secret;
 use serde::Deserialize;
 
-use crate::failure::{ExchangeError, Fault};
-use crate::reply::{json, without_long_words};
+use crate::failure::{ExchangeError, ExchangeFault};
+use crate::reply::{json, redact_long_words};
 
 /// A token and how long it lives.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct GoogleToken {
     pub(super) token: Secret<String>,
     pub(super) lifetime: Duration,
 }
 
 /// STS: RFC 8693 section 2.2.1.
 #[derive(Deserialize)]
-struct Exchanged {
+struct StsResponse {
     access_token: String,
     token_type: String,
     expires_in: u64,
@@ -26,48 +26,48 @@ struct Exchanged {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Generated {
+struct AccessTokenResponse {
     access_token: String,
     /// RFC 3339 with Z.
     expire_time: jiff::Timestamp,
 }
 
 #[derive(Deserialize)]
-struct Identity {
+struct IdTokenResponse {
     token: String,
 }
 
-pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<Token, ExchangeError> {
-    let answer: Exchanged = json("sts", body.expose())?;
+pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<GoogleToken, ExchangeError> {
+    let answer: StsResponse = json("sts", body.expose())?;
     let token = Secret::new(answer.access_token);
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err(ExchangeError::new(
-            Fault::Upstream,
+            ExchangeFault::Upstream,
             "sts",
             "answered with a token that is no bearer token",
         ));
     }
-    Ok(Token { token, lifetime: Duration::from_secs(answer.expires_in) })
+    Ok(GoogleToken { token, lifetime: Duration::from_secs(answer.expires_in) })
 }
 
-pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token, ExchangeError> {
-    let answer: Generated = json("generateAccessToken", body.expose())?;
+pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
+    let answer: AccessTokenResponse = json("generateAccessToken", body.expose())?;
     let token = Secret::new(answer.access_token);
-    Ok(Token { token, lifetime: until(answer.expire_time.into(), now) })
+    Ok(GoogleToken { token, lifetime: until(answer.expire_time.into(), now) })
 }
 
 /// The answer states no expiry; the token itself does.
-pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token, ExchangeError> {
-    let answer: Identity = json("generateIdToken", body.expose())?;
+pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
+    let answer: IdTokenResponse = json("generateIdToken", body.expose())?;
     let token = Secret::new(answer.token);
     let expires = expiry(token.expose()).ok_or_else(|| {
         ExchangeError::new(
-            Fault::Upstream,
+            ExchangeFault::Upstream,
             "generateIdToken",
             "answered with a token whose expiry cannot be read",
         )
     })?;
-    Ok(Token { token, lifetime: until(expires, now) })
+    Ok(GoogleToken { token, lifetime: until(expires, now) })
 }
 
 /// Time from `now` to a stated instant; zero if it has passed.
@@ -121,8 +121,8 @@ impl ProviderError {
             Err(_) => (String::new(), "with a body that is not Google's error JSON".into()),
         };
         Self {
-            code: without_long_words(&code, LONGEST_WORD),
-            message: without_long_words(&message, LONGEST_WORD),
+            code: redact_long_words(&code, LONGEST_WORD),
+            message: redact_long_words(&message, LONGEST_WORD),
         }
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         ];
         for text in odd {
             let error = sts(&body(text)).unwrap_err();
-            assert_eq!(error.fault, Fault::Upstream);
+            assert_eq!(error.fault, ExchangeFault::Upstream);
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         for text in [r#"{"accessToken":"secret","expireTime":"soon"}"#, r#"{"accessToken":"secret"}"#] {

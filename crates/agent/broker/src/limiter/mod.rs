@@ -1,22 +1,22 @@
 //! One limit for everything that goes to a cloud, with shares.
 //!
 //! Chains of upstream calls start at most at a rate that all share ([`rate`]), an account that the cloud throttles at one of its
-//! own ([`accounts`]). Whoever may not start yet waits in a [`queue`] and is chosen when there is room, so a rate that has
+//! own ([`throttle_tracker`]). Whoever may not start yet waits in a [`queue`] and is chosen when there is room, so a rate that has
 //! recovered serves those who came while it was low.
 //!
 //! Nothing that one pod does costs another its turn. The party to everything here is the pod that waits, by its holder: two
 //! pods of one ServiceAccount are two parties. Pods take turns in the queue, and what one may have queued is capped.
 //! The places in the [`in_flight`] are shared by dynamic thresholds ([`seawall_core::fair_share`]), so a pod whose calls all hang keeps half of
-//! them at most. Who leaves gives up its place in the queue at once: a [`Ticket`] that is dropped is never flown.
+//! them at most. Who leaves gives up its place in the queue at once: a [`QueueTicket`] that is dropped is never flown.
 //!
 //! This file is the lock and the task; whose turn it is says [`state`]. Files know only those before them: `rate`, `accounts`,
 //! `queue`, `in_flight`, `state`.
 
-mod accounts;
 mod in_flight;
 mod queue;
 mod rate;
 mod state;
+mod throttle_tracker;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -24,54 +24,54 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::{Notify, oneshot};
 
-use crate::settings::Settings;
-use crate::throttle_key::Account;
-use queue::Entry;
-pub(crate) use queue::HolderId;
-pub(crate) use state::{Lane, Party, Refused};
-use state::{State, Step};
+use crate::settings::BrokerSettings;
+use crate::throttle_key::ThrottleKey;
+use queue::QueueEntry;
+pub(crate) use queue::RequesterId;
+pub(crate) use state::{CallOwner, CallReason, QueueRefusal};
+use state::{DispatchStep, LimiterState};
 
 /// How a waiter is told that its turn has come.
-type Waiter = oneshot::Sender<Place>;
+type Waiter = oneshot::Sender<CallPermit>;
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    state: Mutex<State<Waiter>>,
+    state: Mutex<LimiterState<Waiter>>,
     /// Told when there may be something to start: an arrival, a free place, the end.
     changed: Arc<Notify>,
 }
 
 /// The right to one chain of calls; dropping it makes room for the next.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallPermit {
     limiter: Arc<Limiter>,
-    holder: HolderId,
+    holder: RequesterId,
     is_waited_for: bool,
 }
 
-impl Drop for Place {
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.limiter.state().air.left(self.holder, self.is_waited_for);
+        self.limiter.state().in_flight.remove(self.holder, self.is_waited_for);
         self.limiter.changed.notify_one();
     }
 }
 
 /// A place in the queue; dropping it leaves the queue.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct QueueTicket {
     pub(crate) id: u64,
     limiter: Arc<Limiter>,
-    place: oneshot::Receiver<Place>,
+    place: oneshot::Receiver<CallPermit>,
 }
 
-impl Ticket {
+impl QueueTicket {
     /// Waits for the turn. `None` when the broker is gone.
-    pub(crate) async fn turn(&mut self) -> Option<Place> {
+    pub(crate) async fn wait_for_permit(&mut self) -> Option<CallPermit> {
         (&mut self.place).await.ok()
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         // Another's turn may come sooner now, but nobody's later: there is nothing to tell the dispatcher.
         drop(self.limiter.state().queue.remove(self.id));
@@ -79,8 +79,8 @@ impl Drop for Ticket {
 }
 
 impl Limiter {
-    pub(crate) fn new(settings: &Settings) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::new(settings)), changed: Arc::default() })
+    pub(crate) fn new(settings: &BrokerSettings) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(LimiterState::new(settings)), changed: Arc::default() })
     }
 
     /// Gives those who wait their places, until the limiter is gone. One task runs this.
@@ -89,9 +89,9 @@ impl Limiter {
         async move {
             while let Some(step) = limiter.upgrade().map(|limiter| limiter.state().step(clock.now())) {
                 match step {
-                    Step::Start(entry) => start(&limiter, entry),
-                    Step::Nothing => changed.notified().await,
-                    Step::Until(moment) => {
+                    DispatchStep::Start(entry) => start(&limiter, entry),
+                    DispatchStep::Nothing => changed.notified().await,
+                    DispatchStep::Until(moment) => {
                         tokio::select! { () = clock.sleep_until(moment) => {}, () = changed.notified() => {} }
                     }
                 }
@@ -100,38 +100,43 @@ impl Limiter {
     }
 
     /// Whether a request of this pod may queue now. Asked before anything is made for it: what is refused costs nothing.
-    pub(crate) fn may_queue(&self, party: &Party, now: Moment) -> Result<(), Refused> {
+    pub(crate) fn may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         self.state().admits(party, now)
     }
 
     /// A place in the queue. Renewals are always let in: they are bounded by what is held.
-    pub(crate) fn queue(self: &Arc<Self>, party: Party, lane: Lane, now: Moment) -> Result<Ticket, Refused> {
+    pub(crate) fn enqueue(
+        self: &Arc<Self>,
+        party: CallOwner,
+        lane: CallReason,
+        now: Moment,
+    ) -> Result<QueueTicket, QueueRefusal> {
         let (waiter, place) = oneshot::channel();
-        let id = self.state().enter(party, lane, now, waiter)?;
+        let id = self.state().enqueue(party, lane, now, waiter)?;
         self.changed.notify_one();
-        Ok(Ticket { id, limiter: self.clone(), place })
+        Ok(QueueTicket { id, limiter: self.clone(), place })
     }
 
     /// A request of this pod waits for what is queued, too.
-    pub(crate) fn lift(&self, id: u64, party: &Party, holds_nothing: bool) {
-        self.state().lift(id, party, holds_nothing);
+    pub(crate) fn raise_priority(&self, id: u64, party: &CallOwner, holds_nothing: bool) {
+        self.state().raise_priority(id, party, holds_nothing);
         // A renewal that had found no place as one may find it as what is waited for.
         self.changed.notify_one();
     }
 
     /// Of these pods the one with the shortest queue: whom a renewal for all of them is charged to.
-    pub(crate) fn least_queued(&self, holders: &[HolderId]) -> Option<HolderId> {
+    pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
     }
 
     /// The upstream answered well.
-    pub(crate) fn succeeded(&self, account: &Account, now: Moment) {
+    pub(crate) fn succeeded(&self, account: &ThrottleKey, now: Moment) {
         self.state().succeeded(account, now);
     }
 
     /// The upstream asked for less.
-    pub(crate) fn throttled(&self, account: &Account, now: Moment, retry_after: Option<Duration>) {
+    pub(crate) fn throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
         self.state().throttled(account, now, retry_after);
     }
 
@@ -141,7 +146,7 @@ impl Limiter {
     }
 
     /// A lock, because flights of all principals pace each other; held for a few instructions.
-    fn state(&self) -> MutexGuard<'_, State<Waiter>> {
+    fn state(&self) -> MutexGuard<'_, LimiterState<Waiter>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,11 +157,11 @@ impl Drop for Limiter {
     }
 }
 
-fn start(limiter: &Weak<Limiter>, entry: Entry<Waiter>) {
+fn start(limiter: &Weak<Limiter>, entry: QueueEntry<Waiter>) {
     if let Some(limiter) = limiter.upgrade() {
-        let Entry { holder, is_waited_for, waiter, .. } = entry;
+        let QueueEntry { requester: holder, is_waited_for, waiter, .. } = entry;
         // A waiter that just went gives the place back by dropping it.
-        drop(waiter.send(Place { limiter, holder, is_waited_for }));
+        drop(waiter.send(CallPermit { limiter, holder, is_waited_for }));
     }
 }
 
@@ -167,17 +172,17 @@ mod tests {
     use super::state::LEAST_PER_SECOND;
     use super::*;
 
-    const WAITED: Lane = Lane::Waited { holds_nothing: false };
-    const NEWCOMER: Lane = Lane::Waited { holds_nothing: true };
-    const RENEWAL: Lane = Lane::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
+    const WAITED: CallReason = CallReason::Request { holds_nothing: false };
+    const NEWCOMER: CallReason = CallReason::Request { holds_nothing: true };
+    const RENEWAL: CallReason = CallReason::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
 
-    fn settings(calls_per_second: f64) -> Settings {
+    fn settings(calls_per_second: f64) -> BrokerSettings {
         let floor = Floor { hard: Duration::from_secs(6), target: Duration::from_secs(10) };
-        Settings::of(floor, calls_per_second)
+        BrokerSettings::of(floor, calls_per_second)
     }
 
     fn limiter(calls_per_second: f64, calls_at_once: usize) -> Arc<Limiter> {
-        Limiter::new(&Settings { calls_at_once, ..settings(calls_per_second) })
+        Limiter::new(&BrokerSettings { calls_at_once, ..settings(calls_per_second) })
     }
 
     fn at(millis: u64) -> Moment {
@@ -185,27 +190,30 @@ mod tests {
     }
 
     /// A pod with an account of its own.
-    fn party(holder: HolderId) -> Party {
+    fn party(holder: RequesterId) -> CallOwner {
         let name = format!("a{holder}").into();
-        Party { holder, account: Account::Itself(ServiceAccount { namespace: "shop".into(), name }) }
+        CallOwner {
+            requester: holder,
+            throttle_key: ThrottleKey::Workload(ServiceAccount { namespace: "shop".into(), name }),
+        }
     }
 
-    fn wait(limiter: &Arc<Limiter>, lane: Lane, holder: HolderId) -> Ticket {
-        limiter.queue(party(holder), lane, at(0)).unwrap()
+    fn wait(limiter: &Arc<Limiter>, lane: CallReason, holder: RequesterId) -> QueueTicket {
+        limiter.enqueue(party(holder), lane, at(0)).unwrap()
     }
 
     /// Starts everything that may start at `now` and says whose it is.
-    fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<HolderId> {
+    fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<RequesterId> {
         let mut holders = Vec::new();
-        while let Step::Start(entry) = limiter.state().step(now) {
-            holders.push(entry.holder);
+        while let DispatchStep::Start(entry) = limiter.state().step(now) {
+            holders.push(entry.requester);
             start(&Arc::downgrade(limiter), entry);
         }
         holders
     }
 
     /// The same over some seconds at a hundred calls a second.
-    fn starts_within(limiter: &Arc<Limiter>, seconds: u64) -> Vec<HolderId> {
+    fn starts_within(limiter: &Arc<Limiter>, seconds: u64) -> Vec<RequesterId> {
         (0..seconds * 100).flat_map(|step| starts(limiter, at(step * 10))).collect()
     }
 
@@ -232,8 +240,8 @@ mod tests {
         let newcomer = wait(&limiter, NEWCOMER, 9);
         assert_eq!(starts(&limiter, at(3000)), [9]);
         drop((newcomer, tickets));
-        assert_eq!(limiter.state().air.taken, 0);
-        assert!(limiter.state().air.own.is_empty());
+        assert_eq!(limiter.state().in_flight.total, 0);
+        assert!(limiter.state().in_flight.per_requester.is_empty());
     }
 
     #[test]
@@ -256,9 +264,9 @@ mod tests {
     #[test]
     fn a_pod_may_queue_so_much_and_no_more_and_others_are_let_in() {
         let limiter = limiter(1.0, 4);
-        let most = settings(1.0).queued_per_holder;
+        let most = settings(1.0).queued_per_pod;
         let mut tickets: Vec<_> = (0..most).map(|_| wait(&limiter, WAITED, 1)).collect();
-        assert_eq!(limiter.queue(party(1), WAITED, at(0)).unwrap_err(), Refused::Full);
+        assert_eq!(limiter.enqueue(party(1), WAITED, at(0)).unwrap_err(), QueueRefusal::Full);
         tickets.push(wait(&limiter, RENEWAL, 1));
         tickets.push(wait(&limiter, WAITED, 2));
         tickets.remove(0);
@@ -270,7 +278,7 @@ mod tests {
     fn who_came_while_the_rate_was_low_is_served_when_it_has_grown() {
         let limiter = limiter(100.0, 1000);
         for second in 0..20 {
-            (0..3).for_each(|n| limiter.throttled(&party(900 + n).account, at(second * 1000), None));
+            (0..3).for_each(|n| limiter.throttled(&party(900 + n).throttle_key, at(second * 1000), None));
         }
         assert_eq!(limiter.per_second(), LEAST_PER_SECOND);
         let _waiting: Vec<_> = (0..50).map(|holder| wait(&limiter, WAITED, holder)).collect();
@@ -279,7 +287,7 @@ mod tests {
             2,
             "its turn, and an account's that was not throttled"
         );
-        (0..10_000).for_each(|_| limiter.succeeded(&party(900).account, at(22_000)));
+        (0..10_000).for_each(|_| limiter.succeeded(&party(900).throttle_key, at(22_000)));
         let started: usize = (0..100).map(|step| starts(&limiter, at(24_000 + step * 10)).len()).sum();
         assert_eq!(started, 48);
     }
@@ -287,13 +295,13 @@ mod tests {
     #[test]
     fn an_account_that_is_throttled_waits_and_others_go_past_it() {
         let limiter = limiter(100.0, 100);
-        limiter.throttled(&party(1).account, at(0), Some(Duration::from_secs(2)));
+        limiter.throttled(&party(1).throttle_key, at(0), Some(Duration::from_secs(2)));
         let _tickets = [wait(&limiter, WAITED, 1), wait(&limiter, WAITED, 2)];
         assert_eq!(starts(&limiter, at(0)), [2]);
-        assert!(matches!(limiter.state().step(at(100)), Step::Until(moment) if moment == at(2000)));
+        assert!(matches!(limiter.state().step(at(100)), DispatchStep::Until(moment) if moment == at(2000)));
         assert_eq!(starts(&limiter, at(2000)), [1]);
-        limiter.throttled(&party(1).account, at(3000), Some(Duration::from_secs(9)));
-        assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(Refused::Throttled(at(12_000))));
+        limiter.throttled(&party(1).throttle_key, at(3000), Some(Duration::from_secs(9)));
+        assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(QueueRefusal::Throttled(at(12_000))));
         assert_eq!(limiter.per_second(), 100.0);
     }
 

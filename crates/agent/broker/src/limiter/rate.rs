@@ -10,7 +10,7 @@ use seawall_core::Moment;
 const ONE_SIGN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(super) struct AdaptiveRate {
     per_second: f64,
     least: f64,
     most: f64,
@@ -20,7 +20,7 @@ pub(super) struct Rate {
     next: Moment,
 }
 
-impl Rate {
+impl AdaptiveRate {
     /// At its most, never below its least; `spread` is the part of each pause that is drawn by lot.
     pub(super) fn new(least: f64, most: f64, spread: f64) -> Self {
         Self { per_second: most, least, most, spread, halved: None, next: Moment::from_nanos(0) }
@@ -39,7 +39,7 @@ impl Rate {
     }
 
     /// The last sign that it was too fast.
-    pub(super) fn halved(&self) -> Option<Moment> {
+    pub(super) fn last_halved(&self) -> Option<Moment> {
         self.halved
     }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn halves_once_per_sign_and_grows_with_success() {
-        let mut rate = Rate::new(0.5, 100.0, 0.0);
+        let mut rate = AdaptiveRate::new(0.5, 100.0, 0.0);
         (0..10).for_each(|_| rate.throttled(at(0), None));
         assert_eq!(rate.per_second(), 50.0);
         rate.throttled(at(1), None);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_the_cloud_asks_for_is_kept() {
-        let mut rate = Rate::new(0.5, 10.0, 0.0);
+        let mut rate = AdaptiveRate::new(0.5, 10.0, 0.0);
         rate.throttled(at(1), Some(Duration::from_secs(7)));
         assert_eq!(rate.next(), at(8));
         rate.throttled(at(2), None);

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use seawall_broker::aws::{
-    Access, AwsExchange, Config, ConfigError, Credential, FLOOR, HolderSpec, KeySource, Keys,
-    POD_IDENTITY_AUDIENCE, Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+    AssumeMethod, AwsConfigError, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec,
+    FLOOR, KeySignedRole, KeySource, POD_IDENTITY_AUDIENCE, RoleAccess, SETTINGS, SessionDuration,
+    SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
-use seawall_broker::{Exchange, ExchangeError, Fault, Issued, Principal as _, Unavailable};
+use seawall_broker::{
+    ExchangeError, ExchangeFault, IssuedCredential, LeaseError, Principal as _, TokenExchange,
+};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Pod, PodUid, Secret};
-use seawall_emulator::aws::{Endpoint, Role as EmulatedRole};
-use seawall_emulator::faults::{Excess, Faults, Throttle};
+use seawall_emulator::aws::{AwsEndpoint, IamRole as EmulatedRole};
+use seawall_emulator::faults::{ExcessAction, Faults, Throttle};
 use seawall_testkit::server::{Peer, Server};
 
 use crate::aws_world::{
@@ -22,14 +25,14 @@ use crate::aws_world::{
 const SUBJECT: &str = "system:serviceaccount:shop:cart";
 
 fn given(id: &str, secret: &str) -> Option<KeySource> {
-    Some(KeySource::Given(Arc::new(Keys {
+    Some(KeySource::Static(Arc::new(SigningKeys {
         access_key_id: id.into(),
         secret_access_key: Secret::new(secret.into()),
         session_token: None,
     })))
 }
 
-fn users_keys(config: &mut Config) {
+fn users_keys(config: &mut AwsExchangeConfig) {
     config.keys = given(USER_KEY, USER_SECRET);
 }
 
@@ -52,7 +55,7 @@ async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     let told = caller_identity(&aws.running.url(), &aws.clock, credential).await;
     assert!(told.contains("<Arn>arn:aws:sts::123456789012:assumed-role/cart/shop.cart</Arn>"), "{told}");
     let stranger = exchange.issue(&principal("till", web_identity("cart")), &aws.subject("till")).await;
-    assert_eq!(stranger.unwrap_err().fault, Fault::Denied);
+    assert_eq!(stranger.unwrap_err().fault, ExchangeFault::Denied);
     assert_eq!(
         aws.running.sessions().into_keys().collect::<Vec<_>>(),
         [(SUBJECT.to_owned(), arn("cart").as_str().to_owned())]
@@ -62,10 +65,10 @@ async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
 #[tokio::test]
 async fn the_audience_is_the_roles_own() {
     let aws = start().await;
-    let Way::WebIdentity { first, .. } = web_identity("cart").way else { panic!() };
-    let other = access(Way::WebIdentity { audience: "vault".into(), first, then: None });
+    let AssumeMethod::WebIdentity { first, .. } = web_identity("cart").method else { panic!() };
+    let other = access(AssumeMethod::WebIdentity { audience: "vault".into(), first, then: None });
     let error = aws.issue(&aws.exchange(|_| {}), other).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Rejected);
+    assert_eq!(error.fault, ExchangeFault::Rejected);
     assert!(error.to_string().contains("InvalidIdentityToken Incorrect token audience"), "{error}");
 }
 
@@ -78,17 +81,18 @@ async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     })
     .await;
     let exchange = aws.exchange(users_keys);
-    let tag = |key: &str, value: &str| Tag { key: key.into(), value: value.into(), transitive: true };
-    let tags = Tags::new(vec![tag("team", "a b"), tag("env", "")]).unwrap();
-    let cart = Role { external_id: external_id("x1/y:z"), tags, ..role("cart") };
+    let tag = |key: &str, value: &str| SessionTag { key: key.into(), value: value.into(), transitive: true };
+    let tags = SessionTags::new(vec![tag("team", "a b"), tag("env", "")]).unwrap();
+    let cart = KeySignedRole { external_id: external_id("x1/y:z"), tags, ..role("cart") };
     let issued = aws.issue(&exchange, keys(None, cart.clone())).await.unwrap();
     let session = aws.running.session(issued.credential.session_token()).unwrap();
     assert_eq!(session.taken_by, USER);
     let told: Vec<_> = session.tags.iter().map(|(key, value)| (&**key, &**value)).collect();
     assert_eq!(told, [("env", ""), ("team", "a b")]);
     for other in [external_id("x2"), None] {
-        let error = aws.issue(&exchange, keys(None, Role { external_id: other, ..cart.clone() })).await;
-        assert_eq!(error.unwrap_err().fault, Fault::Denied);
+        let error =
+            aws.issue(&exchange, keys(None, KeySignedRole { external_id: other, ..cart.clone() })).await;
+        assert_eq!(error.unwrap_err().fault, ExchangeFault::Denied);
     }
 }
 
@@ -105,12 +109,15 @@ async fn a_file_of_keys_is_read_again_at_each_call() {
         config.keys = Some(KeySource::File { path: path.clone(), profile: "node".into() });
     });
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Rejected);
+    assert_eq!(error.fault, ExchangeFault::Rejected);
     assert!(error.to_string().contains("InvalidClientTokenId"), "{error}");
     write(USER_KEY);
     aws.issue(&exchange, keys(None, role("cart"))).await.unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err().fault, Fault::Rejected);
+    assert_eq!(
+        aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err().fault,
+        ExchangeFault::Rejected
+    );
 }
 
 #[tokio::test]
@@ -118,7 +125,7 @@ async fn the_instances_role_signs_and_is_asked_for_once_until_it_ends() {
     let aws = start().await;
     let url = aws.running.url();
     let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
-    let asked = || aws.running.counts(Endpoint::Metadata).calls;
+    let asked = || aws.running.counts(AwsEndpoint::Metadata).calls;
     for name in ["cart", "till"] {
         let issued = aws.issue(&exchange, keys(None, role(name))).await.unwrap();
         assert_eq!(aws.running.session(issued.credential.session_token()).unwrap().taken_by, NODE);
@@ -138,8 +145,8 @@ async fn keys_that_are_refused_before_their_end_are_fetched_anew_once() {
     let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
     assert!(error.to_string().contains("InvalidClientTokenId"), "{error}");
-    assert_eq!(instance.running.counts(Endpoint::Metadata).calls, 6);
-    assert_eq!(aws.running.counts(Endpoint::AssumeRole).calls, 2);
+    assert_eq!(instance.running.counts(AwsEndpoint::Metadata).calls, 6);
+    assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 2);
 }
 
 #[tokio::test]
@@ -156,14 +163,14 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     .await;
     let exchange = aws.exchange(users_keys);
     // A chain has an hour, so no more is asked for.
-    let long = |access| Access { length: SessionLength::new(6 * HOUR).unwrap(), ..access };
+    let long = |access| RoleAccess { duration: SessionDuration::new(6 * HOUR).unwrap(), ..access };
     for name in ["cart", "till"] {
         let issued = aws.issue(&exchange, long(keys(Some(base.clone()), role(name)))).await.unwrap();
-        assert_eq!((issued.credential.role_name(), issued.cut_from), (name, None));
+        assert_eq!((issued.credential.role_name(), issued.shortened_from), (name, None));
     }
-    assert_eq!(aws.running.counts(Endpoint::AssumeRole).calls, 3);
+    assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 3);
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
-    assert!(error.fault == Fault::Denied && !error.is_of_the_node, "{error}");
+    assert!(error.fault == ExchangeFault::Denied && !error.is_node_error, "{error}");
     aws.hand.advance(HOUR);
     aws.issue(&exchange, keys(Some(base), role("cart"))).await.unwrap();
 }
@@ -178,7 +185,7 @@ async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods()
     .await;
     let exchange = aws.exchange(users_keys);
     let error = aws.issue(&exchange, keys(Some(role("base")), role("cart"))).await.unwrap_err();
-    assert!(error.fault == Fault::Denied && error.is_of_the_node, "{error}");
+    assert!(error.fault == ExchangeFault::Denied && error.is_node_error, "{error}");
     assert!(error.to_string().starts_with("AssumeRole of the base role: "), "{error}");
 }
 
@@ -193,15 +200,15 @@ async fn a_role_of_another_account_is_reached_through_the_pods_own_each_time() {
         ];
     })
     .await;
-    let first = TokenRole { arn: arn("cart"), session_name: SessionName::made_of("first") };
-    let then = Role { arn: seawall_broker::aws::RoleArn::parse(theirs).unwrap(), ..role("x") };
-    let through = access(Way::WebIdentity { audience: AUDIENCE.into(), first, then: Some(then) });
+    let first = TokenRole { arn: arn("cart"), session_name: SessionName::sanitized("first") };
+    let then = KeySignedRole { arn: seawall_broker::aws::RoleArn::parse(theirs).unwrap(), ..role("x") };
+    let through = access(AssumeMethod::WebIdentity { audience: AUDIENCE.into(), first, then: Some(then) });
     let exchange = aws.exchange(|_| {});
     for calls in 1..=2 {
         let issued = aws.issue(&exchange, through.clone()).await.unwrap();
         assert_eq!((issued.credential.account(), issued.credential.role_name()), ("999999999999", "theirs"));
         // What one ServiceAccount's token proved is kept for nobody.
-        assert_eq!(aws.running.counts(Endpoint::WebIdentity).calls, calls);
+        assert_eq!(aws.running.counts(AwsEndpoint::WebIdentity).calls, calls);
     }
 }
 
@@ -227,14 +234,14 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
     let unbound = exchange.issue(&principal("cart", way()), &aws.unbound_subject("cart")).await.unwrap_err();
     assert!(unbound.to_string().contains("InvalidTokenException"), "{unbound}");
     let error = exchange.issue(&principal("till", way()), &aws.subject("till")).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Unassigned);
+    assert_eq!(error.fault, ExchangeFault::Unassigned);
     assert!(error.to_string().contains("ResourceNotFoundException"), "{error}");
     let error = exchange.issue(&principal("till", way()), &aws.subject("cart")).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Rejected, "another's token is another's role: {error}");
-    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: Excess::Refuse });
-    aws.running.set_faults_on(Endpoint::PodIdentity, Faults { throttle, ..Faults::default() });
+    assert_eq!(error.fault, ExchangeFault::Rejected, "another's token is another's role: {error}");
+    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
+    aws.running.set_faults_on(AwsEndpoint::PodIdentity, Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, way()).await.unwrap();
-    assert_eq!(aws.issue(&exchange, way()).await.unwrap_err().fault, Fault::Throttled);
+    assert_eq!(aws.issue(&exchange, way()).await.unwrap_err().fault, ExchangeFault::Throttled);
 }
 
 #[tokio::test]
@@ -245,10 +252,10 @@ async fn a_pod_that_nobody_gave_a_role_is_one_call_a_minute_however_often_it_ask
     let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
     let node = Node::new(&aws, exchange, SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(pod_identity("cart-0")));
-    let calls = || aws.running.counts(Endpoint::PodIdentity).calls;
+    let calls = || aws.running.counts(AwsEndpoint::PodIdentity).calls;
     for _ in 0..3600 / 5 {
         let refused = node.answer(&pod).await.unwrap_err();
-        assert_eq!(refused.fault(), Some(Fault::Unassigned));
+        assert_eq!(refused.fault(), Some(ExchangeFault::Unassigned));
         node.pass(Duration::from_secs(5)).await;
     }
     assert!((55..=75).contains(&calls()), "{} calls in an hour", calls());
@@ -268,7 +275,7 @@ async fn pods_of_one_service_account_share_no_session_that_eks_tags_with_a_pod()
     let node = Node::new(&aws, exchange, SETTINGS);
     for (calls, name) in [(1, "cart-0"), (2, "cart-1")] {
         node.answer(&node.pod(name, "cart", &Arc::new(pod_identity(name)))).await.unwrap();
-        assert_eq!(aws.running.counts(Endpoint::PodIdentity).calls, calls);
+        assert_eq!(aws.running.counts(AwsEndpoint::PodIdentity).calls, calls);
     }
 }
 
@@ -291,13 +298,13 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
     ] {
         aws.running.set_faults(&faults);
         let error = aws.issue(&exchange, web_identity("cart")).await.unwrap_err();
-        assert_eq!(error.fault, Fault::Upstream, "{error}");
+        assert_eq!(error.fault, ExchangeFault::Upstream, "{error}");
         assert!(error.to_string().contains(text), "{error}");
     }
-    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: Excess::Refuse });
+    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
     aws.running.set_faults(&Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, web_identity("cart")).await.unwrap();
-    assert_eq!(aws.issue(&exchange, web_identity("cart")).await.unwrap_err().fault, Fault::Throttled);
+    assert_eq!(aws.issue(&exchange, web_identity("cart")).await.unwrap_err().fault, ExchangeFault::Throttled);
 }
 
 /// Its token was refused for good, and no other pod's was tried.
@@ -315,11 +322,15 @@ async fn a_token_that_sts_does_not_take_spoils_nothing_for_its_siblings() {
     let access = Arc::new(web_identity("cart"));
     let sound = node.pod("pod-1", "cart", &access);
     let pod = Pod { uid: PodUid("pod-2".into()), name: "pod-2".into(), service_account: account("cart") };
-    let newest = node.broker.holder(HolderSpec { pod, entitlement: Some(access), subject: Arc::new(Forged) });
+    let newest = node.broker.pod_credentials(AwsPodCredentialsSpec {
+        pod,
+        entitlement: Some(access),
+        subject_tokens: Arc::new(Forged),
+    });
     let asked = node.ask(&sound);
     assert_eq!(node.answer(&newest).await.unwrap().value.role_name(), "cart");
     assert!(asked.await.unwrap().is_ok());
-    assert_eq!(aws.running.counts(Endpoint::WebIdentity).calls, 2);
+    assert_eq!(aws.running.counts(AwsEndpoint::WebIdentity).calls, 2);
 }
 
 /// An STS or EKS Auth that says what it is told to say.
@@ -353,7 +364,7 @@ fn liar(role: &'static str, end: &'static str, date: &'static str) -> Server {
 
 const CART: &str = "arn:aws:sts::123456789012:assumed-role/cart/shop.cart";
 
-type Answer = Result<Issued<Credential>, ExchangeError>;
+type Answer = Result<IssuedCredential<AwsCredential>, ExchangeError>;
 
 /// What the liar gives by each way, and the longest life that each may have; and the time here.
 async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
@@ -362,7 +373,7 @@ async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
         users_keys(config);
         (config.sts_url, config.eks_auth_url) = (Some(liar.url("")), Some(liar.url("")));
     });
-    let long = Access { length: SessionLength::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
+    let long = RoleAccess { duration: SessionDuration::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
     let ways = [
         (web_identity("cart"), HOUR),
         (keys(None, role("cart")), HOUR),
@@ -407,7 +418,7 @@ async fn a_session_of_another_role_than_was_asked_for_is_refused() {
         let (_, [web, signed, long, _]) = told(&liar).await;
         for (issued, _) in [web, signed, long] {
             let error = issued.unwrap_err();
-            assert_eq!(error.fault, Fault::Rejected, "{other}: {error}");
+            assert_eq!(error.fault, ExchangeFault::Rejected, "{other}: {error}");
             assert!(error.to_string().contains("another role"), "{error}");
         }
     }
@@ -436,15 +447,18 @@ async fn ends_with_fractions_are_cut_down_to_the_second() {
 async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_once() {
     let aws = start().await;
     let exchange = aws.exchange(|_| {});
-    let long = || Access { length: SessionLength::new(6 * HOUR).unwrap(), ..web_identity("cart") };
-    let calls = || aws.running.counts(Endpoint::WebIdentity).calls;
+    let long = || RoleAccess { duration: SessionDuration::new(6 * HOUR).unwrap(), ..web_identity("cart") };
+    let calls = || aws.running.counts(AwsEndpoint::WebIdentity).calls;
     let first = aws.issue(&exchange, long()).await.unwrap();
-    assert_eq!((first.cut_from, first.lifetime, calls()), (Some(6 * HOUR), HOUR - Duration::from_secs(1), 2));
-    assert_eq!((aws.issue(&exchange, long()).await.unwrap().cut_from, calls()), (None, 3));
+    assert_eq!(
+        (first.shortened_from, first.lifetime, calls()),
+        (Some(6 * HOUR), HOUR - Duration::from_secs(1), 2)
+    );
+    assert_eq!((aws.issue(&exchange, long()).await.unwrap().shortened_from, calls()), (None, 3));
     // A quarter of an hour is all that some imitations of STS give.
     aws.running.set_role(EmulatedRole { longest: 15 * MINUTE, ..EmulatedRole::open(arn("till").as_str()) });
     let till = aws.issue(&exchange, web_identity("till")).await.unwrap();
-    assert_eq!((till.cut_from, till.lifetime), (Some(HOUR), 15 * MINUTE - Duration::from_secs(1)));
+    assert_eq!((till.shortened_from, till.lifetime), (Some(HOUR), 15 * MINUTE - Duration::from_secs(1)));
     // The role was changed, which is noticed within a day.
     aws.running.set_role(EmulatedRole { longest: 12 * HOUR, ..EmulatedRole::open(arn("cart").as_str()) });
     aws.hand.advance(24 * HOUR);
@@ -455,22 +469,25 @@ async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_o
 async fn no_keys_is_said_and_asks_nobody() {
     let aws = start().await;
     let error = aws.issue(&aws.exchange(|_| {}), keys(None, role("cart"))).await.unwrap_err();
-    assert_eq!((error.fault, error.step), (Fault::Rejected, "node's keys"));
-    assert_eq!(aws.running.counts(Endpoint::AssumeRole).calls, 0);
+    assert_eq!((error.fault, error.step), (ExchangeFault::Rejected, "node's keys"));
+    assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 0);
 }
 
 #[tokio::test]
 async fn what_would_send_a_token_in_the_clear_is_refused_at_the_start() {
     let new = |config| AwsExchange::new(config, Clock::system()).map(drop);
-    let sts = |url: &str| Config { sts_url: Some(url.into()), ..Config::default() };
-    assert!(new(sts("https://sts.example")).is_ok() && new(Config::default()).is_ok());
-    assert!(matches!(new(sts("http://sts.example")), Err(ConfigError::Way(_))));
-    let through = Config { proxy: Some("http://proxy.example:1".into()), ..sts("http://127.0.0.1:1") };
-    assert!(matches!(new(through), Err(ConfigError::Way(_))));
-    let instance =
-        |url: &str| Config { keys: Some(KeySource::Instance { url: url.into() }), ..Config::default() };
+    let sts = |url: &str| AwsExchangeConfig { sts_url: Some(url.into()), ..AwsExchangeConfig::default() };
+    assert!(new(sts("https://sts.example")).is_ok() && new(AwsExchangeConfig::default()).is_ok());
+    assert!(matches!(new(sts("http://sts.example")), Err(AwsConfigError::Upstream(_))));
+    let through =
+        AwsExchangeConfig { proxy: Some("http://proxy.example:1".into()), ..sts("http://127.0.0.1:1") };
+    assert!(matches!(new(through), Err(AwsConfigError::Upstream(_))));
+    let instance = |url: &str| AwsExchangeConfig {
+        keys: Some(KeySource::Instance { url: url.into() }),
+        ..AwsExchangeConfig::default()
+    };
     assert!(new(instance("http://169.254.169.254")).is_ok());
-    assert!(matches!(new(instance("http://10.0.0.1")), Err(ConfigError::Metadata(_))));
+    assert!(matches!(new(instance("http://10.0.0.1")), Err(AwsConfigError::Metadata(_))));
 }
 
 #[tokio::test]
@@ -485,16 +502,16 @@ async fn nothing_that_is_printed_holds_a_secret() {
 
 #[test]
 fn a_pod_without_a_role_is_refused_and_every_part_of_a_role_tells_principals_apart() {
-    let of = |entitlement| seawall_broker::aws::Principal::of(&account("cart"), &entitlement, ());
-    assert!(matches!(of(None), Err(Unavailable::NotEntitled(_))));
+    let of = |entitlement| seawall_broker::aws::AwsPrincipal::of(&account("cart"), &entitlement, ());
+    assert!(matches!(of(None), Err(LeaseError::NotEntitled(_))));
     let base = || keys(None, role("cart"));
     let others = [
         keys(Some(role("base")), role("cart")),
         keys(None, role("till")),
-        keys(None, Role { external_id: external_id("x1"), ..role("cart") }),
-        keys(None, Role { session_name: SessionName::made_of("other"), ..role("cart") }),
-        Access { sts: seawall_broker::aws::Sts::Global, ..base() },
-        Access { length: SessionLength::new(2 * HOUR).unwrap(), ..base() },
+        keys(None, KeySignedRole { external_id: external_id("x1"), ..role("cart") }),
+        keys(None, KeySignedRole { session_name: SessionName::sanitized("other"), ..role("cart") }),
+        RoleAccess { sts: seawall_broker::aws::StsEndpointKind::Global, ..base() },
+        RoleAccess { duration: SessionDuration::new(2 * HOUR).unwrap(), ..base() },
         web_identity("cart"),
     ];
     let principal = |access| of(Some(Arc::new(access))).unwrap();
@@ -502,7 +519,7 @@ fn a_pod_without_a_role_is_refused_and_every_part_of_a_role_tells_principals_apa
     for other in others {
         assert_ne!(principal(base()), principal(other));
     }
-    let counted = |access| principal(access).account().name().map(str::to_owned).unwrap();
+    let counted = |access| principal(access).throttle_key().name().map(str::to_owned).unwrap();
     assert_eq!(counted(web_identity("cart")), "123456789012/eu-west-1");
     assert_eq!(counted(base()), "node/eu-west-1");
 }
@@ -521,12 +538,12 @@ async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
     for pod in starting {
         pod.await.unwrap().unwrap();
     }
-    let calls = || aws.running.counts(Endpoint::WebIdentity).calls;
+    let calls = || aws.running.counts(AwsEndpoint::WebIdentity).calls;
     assert_eq!(calls(), 20, "a node's start is one call for each principal");
     let mut least = Duration::MAX;
     for _ in 0..24 * 12 {
         for pod in &pods {
-            let lease = pod.held((), aws.clock.now()).expect("a lease that is always held");
+            let lease = pod.cached_lease((), aws.clock.now()).expect("a lease that is always held");
             least = least.min(lease.value.expires().duration_since(aws.clock.wall()).unwrap());
         }
         node.pass(5 * MINUTE).await;
@@ -546,17 +563,17 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
     let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
     let first = node.answer(&pod).await.unwrap();
     node.pass(30 * MINUTE).await;
-    pod.held((), aws.clock.now()).unwrap();
+    pod.cached_lease((), aws.clock.now()).unwrap();
     // Renewal starts within these; every call hangs.
     aws.running.set_faults(&Faults { hang_rate: 1.0, ..Faults::default() });
     node.pass_while(14 * MINUTE, true).await;
-    let held = pod.held((), aws.clock.now()).unwrap();
+    let held = pod.cached_lease((), aws.clock.now()).unwrap();
     assert_eq!(held.value.access_key_id(), first.value.access_key_id());
     assert!(held.remaining(aws.clock.now()) < FLOOR.hard && node.calls("upstream") > 0);
     assert!(held.remaining(aws.clock.now()) > 15 * MINUTE);
     aws.running.set_faults(&Faults::default());
     node.pass_while(2 * MINUTE, true).await;
-    assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 55 * MINUTE);
+    assert!(pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 55 * MINUTE);
 }
 
 #[tokio::test]
@@ -568,14 +585,14 @@ async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pau
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     for _ in 0..24 {
         node.pass(30 * MINUTE).await;
-        let lease = pod.held((), aws.clock.now()).unwrap();
+        let lease = pod.cached_lease((), aws.clock.now()).unwrap();
         aws.running.set_faults(&down);
         let margin = lease.remaining(aws.clock.now()) - FLOOR.hard;
         node.pass(margin - Duration::from_secs(11)).await;
-        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > FLOOR.hard);
+        assert!(pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > FLOOR.hard);
         aws.running.set_faults(&Faults::default());
         node.pass(Duration::from_secs(11)).await;
-        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
+        assert!(pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
         node.pass(MINUTE).await;
     }
     assert_eq!(node.broker.counters().floor_breaches_total(), 0);
@@ -585,16 +602,16 @@ async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pau
 async fn a_throttled_account_is_asked_less_and_every_pod_is_served_in_the_end() {
     let aws = start().await;
     let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
-    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: Excess::Refuse });
+    let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
     aws.running.set_faults(&Faults { throttle, ..Faults::default() });
     let names: Vec<_> = (0..10).map(|n| format!("sa-{n}")).collect();
     let pods: Vec<_> = names.iter().map(|name| node.pod(name, name, &Arc::new(web_identity(name)))).collect();
-    let has_all = || pods.iter().all(|pod| pod.held((), aws.clock.now()).is_some());
+    let has_all = || pods.iter().all(|pod| pod.cached_lease((), aws.clock.now()).is_some());
     let mut seconds = 0;
     while !has_all() {
         let tries: Vec<_> = pods
             .iter()
-            .filter(|pod| pod.held((), aws.clock.now()).is_none())
+            .filter(|pod| pod.cached_lease((), aws.clock.now()).is_none())
             .map(|pod| node.ask(pod))
             .collect();
         node.pass(Duration::from_secs(3)).await;
@@ -615,8 +632,8 @@ async fn sessions_of_a_quarter_of_an_hour_are_counted_as_below_the_floor() {
     let lease = node.answer(&pod).await.unwrap();
     assert!(lease.remaining(aws.clock.now()) < 15 * MINUTE);
     let counters = node.broker.counters();
-    assert_eq!((counters.below_floor_total(), counters.cut_total()), (1, 1));
+    assert_eq!((counters.below_floor_total(), counters.shortened_total()), (1, 1));
     node.pass(10 * MINUTE).await;
     assert!(counters.below_floor_total() >= 2, "each is counted");
-    assert_eq!(counters.cut_total(), 1, "and the cause is told once");
+    assert_eq!(counters.shortened_total(), 1, "and the cause is told once");
 }

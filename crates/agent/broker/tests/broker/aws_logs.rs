@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use seawall_broker::aws::{KeySource, SETTINGS};
-use seawall_emulator::aws::Role as EmulatedRole;
+use seawall_emulator::aws::IamRole as EmulatedRole;
 
 use crate::aws_world::{self, MINUTE, Node, arn, pod_identity, role, start_with, web_identity};
 use crate::lines::Lines;

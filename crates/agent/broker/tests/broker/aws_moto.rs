@@ -6,9 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::Exchange as _;
+use seawall_broker::TokenExchange as _;
 use seawall_broker::aws::{
-    Access, AwsExchange, Config, KeySource, Keys, Role, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+    AssumeMethod, AwsExchange, AwsExchangeConfig, KeySignedRole, KeySource, RoleAccess, SessionDuration,
+    SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
 use seawall_core::{Clock, Secret};
 use seawall_testkit::parts::part;
@@ -37,13 +38,14 @@ impl Moto {
     }
 
     fn exchange(&self) -> AwsExchange {
-        let keys = Keys {
+        let keys = SigningKeys {
             access_key_id: USER_KEY.into(),
             secret_access_key: Secret::new(USER_SECRET.into()),
             session_token: None,
         };
-        let keys = Some(KeySource::Given(Arc::new(keys)));
-        let config = Config { keys, sts_url: Some(self.url.clone()), ..Config::default() };
+        let keys = Some(KeySource::Static(Arc::new(keys)));
+        let config =
+            AwsExchangeConfig { keys, sts_url: Some(self.url.clone()), ..AwsExchangeConfig::default() };
         AwsExchange::new(config, Clock::system()).unwrap()
     }
 }
@@ -59,12 +61,15 @@ impl Drop for Moto {
 async fn every_way_through_sts_gets_its_roles_session_of_motos() {
     let (moto, aws) = (Moto::start(), start().await);
     let exchange = moto.exchange();
-    let tag = Tag { key: "team".into(), value: "a b=c/d+e".into(), transitive: true };
-    let tagged =
-        Role { external_id: external_id("x1/y:z"), tags: Tags::new(vec![tag]).unwrap(), ..role("tagged") };
-    let first = TokenRole { arn: arn("first"), session_name: SessionName::made_of("shop.cart") };
-    let through = Way::WebIdentity { audience: AUDIENCE.into(), first, then: Some(role("then")) };
-    let long = Access { length: SessionLength::new(12 * HOUR).unwrap(), ..web_identity("cart") };
+    let tag = SessionTag { key: "team".into(), value: "a b=c/d+e".into(), transitive: true };
+    let tagged = KeySignedRole {
+        external_id: external_id("x1/y:z"),
+        tags: SessionTags::new(vec![tag]).unwrap(),
+        ..role("tagged")
+    };
+    let first = TokenRole { arn: arn("first"), session_name: SessionName::sanitized("shop.cart") };
+    let through = AssumeMethod::WebIdentity { audience: AUDIENCE.into(), first, then: Some(role("then")) };
+    let long = RoleAccess { duration: SessionDuration::new(12 * HOUR).unwrap(), ..web_identity("cart") };
     for (name, life, way) in [
         ("cart", HOUR, web_identity("cart")),
         ("cart", 12 * HOUR, long),

@@ -11,15 +11,17 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use seawall_broker::aws::{
-    self, Access, AwsExchange, ClusterName, Config, Credential, ExternalId, HolderSpec, Principal, Region,
-    Role, RoleArn, SessionLength, SessionName, Sts, Tags, TokenRole, Way,
+    self, AssumeMethod, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec, AwsPrincipal,
+    ClusterName, ExternalId, KeySignedRole, Region, RoleAccess, RoleArn, SessionDuration, SessionName,
+    SessionTags, StsEndpointKind, TokenRole,
 };
 use seawall_broker::{
-    Broker, Exchange, ExchangeError, ExchangeFuture, Holder, Issued, Settings, Unavailable,
+    Broker, BrokerSettings, ExchangeError, ExchangeFuture, IssuedCredential, LeaseError, PodLeaseClient,
+    TokenExchange,
 };
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Lease, ManualClock, Pod, PodUid, Secret, ServiceAccount};
-use seawall_emulator::aws::{self as emulated, Options, Provider, Running, User};
+use seawall_emulator::aws::{self as emulated, AwsEmulator, AwsEmulatorOptions, IamUser, OidcProvider};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use tokio::runtime::Handle;
@@ -35,7 +37,7 @@ pub(crate) const USER_SECRET: &str = "dXNlcnMtc2VjcmV0LXVzZXJzLXNlY3JldC11c2Vy";
 
 /// The emulator, the cluster that it trusts, and the clock of both and of the broker.
 pub(crate) struct Aws {
-    pub(crate) running: Running,
+    pub(crate) running: AwsEmulator,
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
@@ -46,36 +48,44 @@ pub(crate) async fn start() -> Aws {
     start_with(|_| {}).await
 }
 
-pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Aws {
+pub(crate) async fn start_with(change: impl FnOnce(&mut AwsEmulatorOptions)) -> Aws {
     let (clock, hand) = Clock::manual();
     start_at(clock, hand, change).await
 }
 
-pub(crate) async fn start_at(clock: Clock, hand: ManualClock, change: impl FnOnce(&mut Options)) -> Aws {
+pub(crate) async fn start_at(
+    clock: Clock,
+    hand: ManualClock,
+    change: impl FnOnce(&mut AwsEmulatorOptions),
+) -> Aws {
     let issuer = Arc::new(Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap());
-    let provider = Provider {
+    let provider = OidcProvider {
         issuer: issuer.url().into(),
         keys: issuer.key_set().unwrap(),
         audiences: [AUDIENCE.to_owned()].into(),
     };
-    let user = User {
+    let user = IamUser {
         arn: USER.into(),
         access_key_id: USER_KEY.into(),
         secret_access_key: Secret::new(USER_SECRET.into()),
     };
-    let mut options =
-        Options { providers: vec![provider], everyone: true, users: vec![user], ..Options::default() };
+    let mut options = AwsEmulatorOptions {
+        providers: vec![provider],
+        everyone: true,
+        users: vec![user],
+        ..AwsEmulatorOptions::default()
+    };
     change(&mut options);
     Aws { running: emulated::start(options, clock.clone()).await.unwrap(), issuer, clock, hand }
 }
 
 impl Aws {
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> AwsExchangeConfig {
         let url = Some(self.running.url());
-        Config { sts_url: url.clone(), eks_auth_url: url, ..Config::default() }
+        AwsExchangeConfig { sts_url: url.clone(), eks_auth_url: url, ..AwsExchangeConfig::default() }
     }
 
-    pub(crate) fn exchange(&self, change: impl FnOnce(&mut Config)) -> AwsExchange {
+    pub(crate) fn exchange(&self, change: impl FnOnce(&mut AwsExchangeConfig)) -> AwsExchange {
         let mut config = self.config();
         change(&mut config);
         AwsExchange::new(config, self.clock.clone()).unwrap()
@@ -100,14 +110,14 @@ impl Aws {
     pub(crate) async fn issue(
         &self,
         exchange: &AwsExchange,
-        access: Access,
-    ) -> Result<Issued<Credential>, ExchangeError> {
+        access: RoleAccess,
+    ) -> Result<IssuedCredential<AwsCredential>, ExchangeError> {
         exchange.issue(&principal("cart", access), &self.subject("cart")).await
     }
 }
 
-pub(crate) fn principal(name: &str, access: Access) -> Principal {
-    Principal { workload: account(name), access: Arc::new(access) }
+pub(crate) fn principal(name: &str, access: RoleAccess) -> AwsPrincipal {
+    AwsPrincipal { workload: account(name), access: Arc::new(access) }
 }
 
 pub(crate) fn account(name: &str) -> ServiceAccount {
@@ -135,12 +145,12 @@ pub(crate) fn arn(name: &str) -> RoleArn {
     RoleArn::parse(&format!("arn:aws:iam::123456789012:role/{name}")).unwrap()
 }
 
-pub(crate) fn role(name: &str) -> Role {
-    Role {
+pub(crate) fn role(name: &str) -> KeySignedRole {
+    KeySignedRole {
         arn: arn(name),
-        session_name: SessionName::made_of("shop.cart"),
+        session_name: SessionName::sanitized("shop.cart"),
         external_id: None,
-        tags: Tags::default(),
+        tags: SessionTags::default(),
     }
 }
 
@@ -149,27 +159,27 @@ pub(crate) fn external_id(text: &str) -> Option<ExternalId> {
 }
 
 /// The role that EKS associates with whoever this pod is.
-pub(crate) fn pod_identity(pod: &str) -> Access {
+pub(crate) fn pod_identity(pod: &str) -> RoleAccess {
     let cluster = ClusterName::parse("reef").unwrap();
-    access(Way::PodIdentity { cluster, pod: PodUid(pod.into()) })
+    access(AssumeMethod::PodIdentity { cluster, pod: PodUid(pod.into()) })
 }
 
-pub(crate) fn access(way: Way) -> Access {
-    Access {
-        way,
+pub(crate) fn access(way: AssumeMethod) -> RoleAccess {
+    RoleAccess {
+        method: way,
         region: Region::parse("eu-west-1").unwrap(),
-        sts: Sts::Regional,
-        length: SessionLength::HOUR,
+        sts: StsEndpointKind::Regional,
+        duration: SessionDuration::HOUR,
     }
 }
 
-pub(crate) fn web_identity(name: &str) -> Access {
-    let first = TokenRole { arn: arn(name), session_name: SessionName::made_of("shop.cart") };
-    access(Way::WebIdentity { audience: AUDIENCE.into(), first, then: None })
+pub(crate) fn web_identity(name: &str) -> RoleAccess {
+    let first = TokenRole { arn: arn(name), session_name: SessionName::sanitized("shop.cart") };
+    access(AssumeMethod::WebIdentity { audience: AUDIENCE.into(), first, then: None })
 }
 
-pub(crate) fn keys(base: Option<Role>, role: Role) -> Access {
-    access(Way::Keys { base, role })
+pub(crate) fn keys(base: Option<KeySignedRole>, role: KeySignedRole) -> RoleAccess {
+    access(AssumeMethod::NodeKeys { base, role })
 }
 
 /// The exchange, and how many of its calls are on the wire.
@@ -187,16 +197,16 @@ impl Drop for InAir<'_> {
     }
 }
 
-impl Exchange for Counted {
+impl TokenExchange for Counted {
     const CLOUD: &'static str = "aws";
-    type Principal = Principal;
-    type Credential = Credential;
+    type Principal = AwsPrincipal;
+    type Credential = AwsCredential;
 
     fn issue<'a>(
         &'a self,
-        principal: &'a Principal,
+        principal: &'a AwsPrincipal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a, Credential> {
+    ) -> ExchangeFuture<'a, AwsCredential> {
         Box::pin(async move {
             self.in_air.fetch_add(1, Ordering::Relaxed);
             let _in_air = InAir(&self.in_air);
@@ -205,7 +215,7 @@ impl Exchange for Counted {
     }
 }
 
-pub(crate) type Answer = Result<Arc<Lease<Credential>>, Unavailable>;
+pub(crate) type Answer = Result<Arc<Lease<AwsCredential>>, LeaseError>;
 
 /// A broker of AWS's on the emulator's clock.
 pub(crate) struct Node<'a> {
@@ -215,16 +225,25 @@ pub(crate) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    pub(crate) fn new(aws: &'a Aws, exchange: AwsExchange, settings: Settings) -> Self {
+    pub(crate) fn new(aws: &'a Aws, exchange: AwsExchange, settings: BrokerSettings) -> Self {
         let counted = Arc::new(Counted { exchange, in_air: AtomicUsize::new(0) });
         let broker = Broker::start(settings, aws.clock.clone(), counted.clone(), Handle::current());
         Self { aws, broker, counted }
     }
 
-    pub(crate) fn pod(&self, name: &str, workload: &str, access: &Arc<Access>) -> Arc<Holder<Counted>> {
+    pub(crate) fn pod(
+        &self,
+        name: &str,
+        workload: &str,
+        access: &Arc<RoleAccess>,
+    ) -> Arc<PodLeaseClient<Counted>> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account: account(workload) };
         let subject = Arc::new(self.aws.subject(workload));
-        self.broker.holder(HolderSpec { pod, entitlement: Some(access.clone()), subject })
+        self.broker.pod_credentials(AwsPodCredentialsSpec {
+            pod,
+            entitlement: Some(access.clone()),
+            subject_tokens: subject,
+        })
     }
 
     /// Until nobody can go on: everything ready has run, and nothing is on the wire but what hangs there.
@@ -234,7 +253,8 @@ impl<'a> Node<'a> {
                 yield_now().await;
             }
             let in_air = self.counted.in_air.load(Ordering::Relaxed);
-            let held = || emulated::Endpoint::ALL.map(|endpoint| self.aws.running.counts(endpoint).in_flight);
+            let held =
+                || emulated::AwsEndpoint::ALL.map(|endpoint| self.aws.running.counts(endpoint).in_flight);
             if in_air == 0 || (hanging && held().iter().sum::<u64>() >= in_air as u64) {
                 return;
             }
@@ -259,13 +279,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub(crate) fn ask(&self, holder: &Arc<Holder<Counted>>) -> JoinHandle<Answer> {
+    pub(crate) fn ask(&self, holder: &Arc<PodLeaseClient<Counted>>) -> JoinHandle<Answer> {
         let holder = holder.clone();
         tokio::spawn(async move { holder.lease(()).await })
     }
 
     /// Asks and lets time pass until there is an answer.
-    pub(crate) async fn answer(&self, holder: &Arc<Holder<Counted>>) -> Answer {
+    pub(crate) async fn answer(&self, holder: &Arc<PodLeaseClient<Counted>>) -> Answer {
         let asked = self.ask(holder);
         self.settle(false).await;
         while !asked.is_finished() {
@@ -282,7 +302,7 @@ impl<'a> Node<'a> {
 }
 
 /// What STS says of whoever holds these credentials: signed as a pod's SDK would.
-pub(crate) async fn caller_identity(url: &str, clock: &Clock, credential: &Credential) -> String {
+pub(crate) async fn caller_identity(url: &str, clock: &Clock, credential: &AwsCredential) -> String {
     use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
     let body = "Action=GetCallerIdentity&Version=2011-06-15";
     let mut request = http::Request::post(format!("{url}/")).body(Full::<bytes::Bytes>::from(body)).unwrap();

@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use seawall_broker::google::{self, HolderSpec, SETTINGS, Want, WantRef};
-use seawall_broker::{Fault, Settings, Unavailable};
+use seawall_broker::google::{
+    self, CredentialRequest, CredentialRequestRef, GooglePodCredentialsSpec, SETTINGS,
+};
+use seawall_broker::{BrokerSettings, ExchangeFault, LeaseError};
 
 use crate::world::{self, HOUR, MINUTE, Mood, SECRET, Subject, TOKEN, World, run, settle};
 
@@ -16,8 +18,8 @@ fn world() -> World {
     World::new(SETTINGS)
 }
 
-fn audience(text: &str) -> WantRef<'_> {
-    WantRef::IdToken { audience: text, include_email: false }
+fn audience(text: &str) -> CredentialRequestRef<'_> {
+    CredentialRequestRef::IdToken { audience: text, include_email: false }
 }
 
 fn text(answer: &world::Answer) -> &str {
@@ -50,26 +52,29 @@ fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count()
         let pod = world.pod("cart-0", "cart");
         world.answer(&pod, TOKEN).await.unwrap();
         world.answer(&pod, audience("a")).await.unwrap();
-        world.cloud.next.lock().unwrap().push_back(Mood::Fails(Fault::Throttled));
+        world.cloud.next.lock().unwrap().push_back(Mood::Fails(ExchangeFault::Throttled));
         let other = world.pod("pay-0", "pay");
         world.answer(&other, TOKEN).await.unwrap_err();
 
-        let next = world.broker.succeeded_by(world.cloud.clone());
-        let again = next.holder(world::spec("cart-0", "cart", Arc::default()));
-        assert!(again.is_of(&next) && !again.is_of(&world.broker));
-        assert!(again.held(TOKEN, world.now()).is_none());
+        let next = world.broker.with_exchange(world.cloud.clone());
+        let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+        assert!(again.is_from(&next) && !again.is_from(&world.broker));
+        assert!(again.cached_lease(TOKEN, world.now()).is_none());
         assert_eq!(next.counters().calls(), world.broker.counters().calls());
         assert_eq!(next.upstream_rate(), world.broker.upstream_rate());
 
         let before = world.cloud.count();
         let caught_up = tokio::spawn({
             let (again, pod) = (again.clone(), pod.clone());
-            async move { again.catch_up_with(&pod).await }
+            async move { again.refetch_all_from(&pod).await }
         });
         world.pass(10 * SECOND).await;
         caught_up.await.unwrap();
         assert_eq!(world.cloud.count(), before + 2);
-        assert!(again.held(TOKEN, world.now()).is_some() && again.held(audience("a"), world.now()).is_some());
+        assert!(
+            again.cached_lease(TOKEN, world.now()).is_some()
+                && again.cached_lease(audience("a"), world.now()).is_some()
+        );
     });
 }
 
@@ -80,11 +85,11 @@ fn who_catches_up_asks_once_for_each_credential() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         world.answer(&pod, TOKEN).await.unwrap();
-        let next = world.broker.succeeded_by(world.cloud.clone());
-        let again = next.holder(world::spec("cart-0", "cart", Arc::default()));
-        world.cloud.turns(Mood::Fails(Fault::Denied));
+        let next = world.broker.with_exchange(world.cloud.clone());
+        let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
         let before = world.cloud.count();
-        let caught_up = tokio::spawn(async move { again.catch_up_with(&pod).await });
+        let caught_up = tokio::spawn(async move { again.refetch_all_from(&pod).await });
         world.pass(10 * SECOND).await;
         assert!(caught_up.is_finished());
         assert_eq!(world.cloud.count(), before + 1);
@@ -95,13 +100,13 @@ fn who_catches_up_asks_once_for_each_credential() {
 fn all_waiters_get_the_failure() {
     run(|| async {
         let world = world();
-        world.cloud.turns(Mood::Fails(Fault::Denied));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
         let pod = world.pod("cart-0", "cart");
         let asked: Vec<_> = (0..100).map(|_| world.ask(&pod, TOKEN)).collect();
         world.pass(SECOND).await;
         for answer in asked {
             let unavailable = answer.await.unwrap().unwrap_err();
-            assert_eq!(unavailable.fault(), Some(Fault::Denied));
+            assert_eq!(unavailable.fault(), Some(ExchangeFault::Denied));
         }
         assert_eq!(world.cloud.count(), 1);
     });
@@ -116,7 +121,7 @@ fn a_caller_that_goes_away_leaves_its_call_to_the_next() {
         settle().await;
         asked.abort();
         world.pass(SECOND).await;
-        assert!(pod.held(TOKEN, world.now()).is_some());
+        assert!(pod.cached_lease(TOKEN, world.now()).is_some());
         assert_eq!(world.cloud.count(), 1);
     });
 }
@@ -128,8 +133,8 @@ fn a_call_that_hangs_ends_at_its_deadline() {
         world.cloud.turns(Mood::Hangs);
         let pod = world.pod("cart-0", "cart");
         let started = world.now();
-        assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow | Unavailable::Failed(_))));
-        assert_eq!(world.now().since(started), SETTINGS.wait);
+        assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut | LeaseError::Failed(_))));
+        assert_eq!(world.now().since(started), SETTINGS.max_wait);
         world.pass(SETTINGS.call_deadline).await;
         assert_eq!(world.cloud.in_air.load(Ordering::Relaxed), 0);
     });
@@ -141,7 +146,7 @@ fn a_call_that_panics_fails_like_any_other() {
         let world = world();
         world.cloud.turns(Mood::Panics);
         let pod = world.pod("cart-0", "cart");
-        assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(Fault::Upstream));
+        assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Upstream));
         world.cloud.turns(Mood::Issues);
         world.pass(SECOND).await;
         assert!(world.answer(&pod, TOKEN).await.is_ok());
@@ -213,7 +218,7 @@ fn a_pod_whose_sdk_caches_is_never_idle() {
         let mut lease = world.answer(&pod, TOKEN).await.unwrap();
         for _ in 0..24 {
             world.pass(lease.remaining(world.now()) - Duration::from_secs(225)).await;
-            lease = pod.held(TOKEN, world.now()).expect("a renewed lease in memory");
+            lease = pod.cached_lease(TOKEN, world.now()).expect("a renewed lease in memory");
         }
         assert!(world.cloud.count() <= 30, "{} calls", world.cloud.count());
     });
@@ -225,15 +230,15 @@ fn an_outage_is_served_from_memory_until_the_true_expiry() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let lease = world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(Fault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
         while world.now() < lease.expires {
-            let held = pod.held(TOKEN, world.now()).expect("served while it lives");
+            let held = pod.cached_lease(TOKEN, world.now()).expect("served while it lives");
             assert_eq!(held.value.text(), lease.value.text());
             world.pass(Duration::from_secs(20).min(lease.remaining(world.now()))).await;
         }
-        assert!(pod.held(TOKEN, world.now()).is_none());
+        assert!(pod.cached_lease(TOKEN, world.now()).is_none());
         let unavailable = world.answer(&pod, TOKEN).await.unwrap_err();
-        assert_eq!(unavailable.fault(), Some(Fault::Upstream));
+        assert_eq!(unavailable.fault(), Some(ExchangeFault::Upstream));
         let tries = world.cloud.count();
         assert!(
             (10..=40).contains(&tries),
@@ -252,18 +257,20 @@ fn an_outage_that_ends_is_mended_without_anybody_asking() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let lease = world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(Fault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
         world.pass(lease.remaining(world.now()) - 5 * MINUTE).await;
         world.cloud.turns(Mood::Issues);
         world.pass(Duration::from_secs(70)).await;
-        let renewed = pod.held(TOKEN, world.now()).unwrap();
+        let renewed = pod.cached_lease(TOKEN, world.now()).unwrap();
         assert!(renewed.remaining(world.now()) > 50 * MINUTE);
     });
 }
 
 #[test]
 fn failures_are_remembered_as_long_as_they_deserve() {
-    for (fault, seconds) in [(Fault::Upstream, 1), (Fault::Denied, 5), (Fault::Rejected, 30)] {
+    for (fault, seconds) in
+        [(ExchangeFault::Upstream, 1), (ExchangeFault::Denied, 5), (ExchangeFault::Rejected, 30)]
+    {
         run(|| async move {
             let world = world();
             world.cloud.turns(Mood::Fails(fault));
@@ -287,9 +294,9 @@ fn throttling_of_several_accounts_halves_the_rate_and_success_brings_it_back() {
         let most = world.broker.upstream_rate();
         for n in 0..3 {
             assert_eq!(world.broker.upstream_rate(), most, "one or two are their own affair");
-            world.cloud.next.lock().unwrap().push_back(Mood::Fails(Fault::Throttled));
+            world.cloud.next.lock().unwrap().push_back(Mood::Fails(ExchangeFault::Throttled));
             let pod = world.pod(&format!("t{n}"), &format!("t{n}"));
-            assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(Fault::Throttled));
+            assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Throttled));
         }
         assert_eq!(world.broker.upstream_rate(), most / 2.0);
         let half = (most / 2.0) as usize;
@@ -314,12 +321,12 @@ fn a_node_that_restarts_finds_the_rate_that_the_cloud_stands() {
         world.cloud.quota.store(20, Ordering::Relaxed);
         let pods: Vec<_> = (0..500).map(|n| world.pod(&format!("p{n}"), &format!("a{n}"))).collect();
         for _ in 0..60 {
-            for pod in pods.iter().filter(|pod| pod.held(TOKEN, world.now()).is_none()) {
+            for pod in pods.iter().filter(|pod| pod.cached_lease(TOKEN, world.now()).is_none()) {
                 world.ask(pod, TOKEN);
             }
             world.pass(2 * SECOND).await;
         }
-        assert!(pods.iter().all(|pod| pod.held(TOKEN, world.now()).is_some()));
+        assert!(pods.iter().all(|pod| pod.cached_lease(TOKEN, world.now()).is_some()));
         let calls = world.cloud.count();
         assert!(calls < 700, "{calls} calls for 500 credentials");
     });
@@ -338,14 +345,14 @@ fn inventions_are_bounded_in_memory_and_calls() {
             }
         }
         world.pass(5 * SECOND).await;
-        assert!(world.broker.principals().len() <= settings.principals_per_holder);
+        assert!(world.broker.principals().len() <= settings.principals_per_pod);
         let bound = settings.misses_at_once + 60 * settings.misses_per_second;
         assert!(world.cloud.count() <= bound as usize, "{} calls", world.cloud.count());
         assert!(world.broker.counters().misses_refused_total() > 0);
         let before = world.cloud.count();
         world.pass(24 * HOUR).await;
         let renewals = world.cloud.count() - before;
-        assert!(renewals <= settings.principals_per_holder, "{renewals} renewals of what nobody asks for");
+        assert!(renewals <= settings.principals_per_pod, "{renewals} renewals of what nobody asks for");
     });
 }
 
@@ -383,14 +390,14 @@ fn a_hostile_pod_does_not_delay_its_neighbour() {
 #[test]
 fn the_credential_unused_longest_makes_room() {
     run(|| async {
-        let world = World::new(Settings { principals_per_holder: 3, ..SETTINGS });
+        let world = World::new(BrokerSettings { principals_per_pod: 3, ..SETTINGS });
         let pod = world.pod("cart-0", "cart");
         for name in ["a", "b", "c", "a", "d"] {
             world.answer(&pod, audience(name)).await.unwrap();
             world.pass(SECOND).await;
         }
         let held: Vec<_> =
-            ["a", "b", "c", "d"].map(|name| pod.held(audience(name), world.now()).is_some()).into();
+            ["a", "b", "c", "d"].map(|name| pod.cached_lease(audience(name), world.now()).is_some()).into();
         assert_eq!(held, [true, false, true, true]);
         assert_eq!(world.broker.counters().evicted_total(), 1);
     });
@@ -407,7 +414,7 @@ fn pods_of_one_account_share_and_the_last_one_takes_everything_along() {
         drop(one);
         world.pass(HOUR).await;
         assert_eq!(world.cloud.count(), 2, "renewed for the one that lives");
-        let lease = Arc::downgrade(&two.held(TOKEN, world.now()).unwrap());
+        let lease = Arc::downgrade(&two.cached_lease(TOKEN, world.now()).unwrap());
         drop(two);
         world.pass(10 * HOUR).await;
         assert!(lease.upgrade().is_none(), "the credential outlived its pods");
@@ -457,9 +464,9 @@ fn a_pod_without_a_token_does_not_spoil_its_siblings() {
         let broken = world.pod_with("cart-1", "cart", Subject { broken: true, ..Subject::default() });
         world.answer(&broken, TOKEN).await.unwrap();
         world.pass(HOUR).await;
-        assert!(good.held(TOKEN, world.now()).unwrap().remaining(world.now()) > 40 * MINUTE);
+        assert!(good.cached_lease(TOKEN, world.now()).unwrap().remaining(world.now()) > 40 * MINUTE);
         let alone = world.pod_with("till-0", "till", Subject { broken: true, ..Subject::default() });
-        assert_eq!(world.answer(&alone, TOKEN).await.unwrap_err().fault(), Some(Fault::Subject));
+        assert_eq!(world.answer(&alone, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Subject));
     });
 }
 
@@ -469,7 +476,7 @@ fn what_a_pod_that_is_gone_could_not_prove_is_not_held_against_the_next() {
     run(|| async {
         let world = world();
         let gone = world.pod_with("cart-0", "cart", Subject { broken: true, ..Subject::default() });
-        assert_eq!(world.answer(&gone, TOKEN).await.unwrap_err().fault(), Some(Fault::Subject));
+        assert_eq!(world.answer(&gone, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Subject));
         world.answer(&world.pod("cart-1", "cart"), TOKEN).await.unwrap();
     });
 }
@@ -501,7 +508,7 @@ fn an_upstream_whose_credentials_die_soon_is_asked_at_most_once_a_second() {
         let pod = world.pod("cart-0", "cart");
         world.answer(&pod, TOKEN).await.unwrap();
         for _ in 0..600 {
-            assert!(pod.held(TOKEN, world.now()).is_some());
+            assert!(pod.cached_lease(TOKEN, world.now()).is_some());
             world.pass(SECOND / 10).await;
         }
         assert!((55..=60).contains(&world.cloud.count()), "{} calls", world.cloud.count());
@@ -516,7 +523,7 @@ fn what_ends_before_it_comes_is_said_to_be_too_short() {
         *world.cloud.lifetime.lock().unwrap() = SECOND;
         let pod = world.pod("cart-0", "cart");
         let unavailable = world.answer(&pod, TOKEN).await.unwrap_err();
-        assert_eq!(unavailable.fault(), Some(Fault::ShortLived));
+        assert_eq!(unavailable.fault(), Some(ExchangeFault::ShortLived));
         assert!(unavailable.to_string().contains("issued for 1 s"), "{unavailable}");
         let asked: Vec<_> = (0..100).map(|_| world.ask(&pod, TOKEN)).collect();
         world.pass(SECOND / 2).await;
@@ -534,9 +541,9 @@ fn a_request_that_has_waited_already_is_answered_as_soon_as_others() {
         let pod = world.pod("cart-0", "cart");
         let came = world.now();
         world.pass(SECOND / 2).await;
-        let asked = tokio::spawn(async move { pod.lease_since(TOKEN, came).await });
-        world.pass((came + SETTINGS.wait).since(world.now())).await;
-        assert!(matches!(asked.await.unwrap(), Err(Unavailable::Slow)));
+        let asked = tokio::spawn(async move { pod.lease_received_after(TOKEN, came).await });
+        world.pass((came + SETTINGS.max_wait).since(world.now())).await;
+        assert!(matches!(asked.await.unwrap(), Err(LeaseError::TimedOut)));
     });
 }
 
@@ -548,12 +555,12 @@ fn who_tries_again_waits_for_what_is_left_of_the_first_wait() {
         world.cloud.turns(Mood::Hangs);
         let pod = world.pod("cart-0", "cart");
         let first = world.now();
-        assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
+        assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut)));
         let end = first + SETTINGS.call_deadline;
         while world.now() + SECOND / 2 < end {
             world.pass(SECOND / 2).await;
             let asked = world.now();
-            assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
+            assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut)));
             assert_eq!(world.now(), asked, "at once");
         }
         assert_eq!(world.cloud.count(), 1);
@@ -580,8 +587,8 @@ fn identity_tokens_need_an_account() {
         let world = world();
         let mut spec = world::spec("cart-0", "cart", Arc::default());
         spec.entitlement = None;
-        let pod = world.broker.holder(spec);
-        assert!(matches!(world.answer(&pod, audience("a")).await, Err(Unavailable::NotEntitled(_))));
+        let pod = world.broker.pod_credentials(spec);
+        assert!(matches!(world.answer(&pod, audience("a")).await, Err(LeaseError::NotEntitled(_))));
         assert_eq!(world.cloud.count(), 0);
         assert!(world.answer(&pod, TOKEN).await.is_ok());
     });
@@ -593,16 +600,16 @@ fn whoever_waits_for_a_change_hears_of_a_renewal_and_not_of_a_failure() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let first = world.answer(&pod, TOKEN).await.unwrap();
-        let mut changes = pod.changes(TOKEN);
+        let mut changes = pod.watch_lease(TOKEN);
         let changed = tokio::spawn(async move { changes.changed().await });
-        world.cloud.turns(Mood::Fails(Fault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
         world.pass(55 * MINUTE).await;
         assert!(world.cloud.count() > 1);
         assert!(!changed.is_finished(), "told of a failure");
         world.cloud.turns(Mood::Issues);
         world.pass(2 * MINUTE).await;
         changed.await.unwrap();
-        assert_ne!(pod.held(TOKEN, world.now()).unwrap().value.text(), first.value.text());
+        assert_ne!(pod.cached_lease(TOKEN, world.now()).unwrap().value.text(), first.value.text());
     });
 }
 
@@ -612,7 +619,7 @@ fn nothing_that_is_printed_holds_a_credential() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let lease = world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(Fault::Denied));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
         let failure = world.answer(&pod, audience("a")).await.unwrap_err();
         for printed in [
             format!("{:?}", world.broker),
@@ -621,7 +628,7 @@ fn nothing_that_is_printed_holds_a_credential() {
             format!("{failure} {failure:?}"),
             format!("{:?}", world.broker.principals().collect::<Vec<_>>()),
             format!("{:?}", world.broker.counters()),
-            format!("{:?}", pod.changes(TOKEN)),
+            format!("{:?}", pod.watch_lease(TOKEN)),
         ] {
             assert!(!printed.contains(SECRET), "{printed}");
         }
@@ -640,7 +647,7 @@ fn leases_are_asked_for_from_threads_of_other_runtimes() {
         cloud.clone(),
         control.handle().clone(),
     );
-    let pod = broker.holder(world::spec("cart-0", "cart", Arc::default()));
+    let pod = broker.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let pod = pod.clone();
@@ -673,11 +680,11 @@ fn leases_are_asked_for_from_threads_of_other_runtimes() {
 
 /// Fields of a principal, from few values, so that pairs often differ in one field only. Values of one field look like
 /// another's on purpose: joining them to one text would confuse them.
-fn fields() -> impl Strategy<Value = (HolderSpec, Want)> {
+fn fields() -> impl Strategy<Value = (GooglePodCredentialsSpec, CredentialRequest)> {
     let word = || prop::sample::select(vec!["a", "b", "a b", "a/b", "b/a"]);
     let want = (word(), 0..3u8).prop_map(|(text, kind)| match kind {
-        0 => Want::AccessToken { scopes: text.into() },
-        kind => Want::IdToken { audience: text.into(), include_email: kind == 1 },
+        0 => CredentialRequest::AccessToken { scopes: text.into() },
+        kind => CredentialRequest::IdToken { audience: text.into(), include_email: kind == 1 },
     });
     (word(), word(), word(), want).prop_map(|(namespace, name, account, want)| {
         let mut spec = world::spec("pod", name, Arc::default());
@@ -697,12 +704,12 @@ proptest! {
             && want_one == want_two;
         run(|| async {
             let world = world();
-            let (one, two) = (world.broker.holder(one), world.broker.holder(two));
+            let (one, two) = (world.broker.pod_credentials(one), world.broker.pod_credentials(two));
             let first = world.answer(&one, want_one.as_ref()).await.unwrap();
             let second = world.answer(&two, want_two.as_ref()).await.unwrap();
             assert_eq!(first.value.text() == second.value.text(), same);
             // Neither holder reaches what the other asked for.
-            assert_eq!(two.held(want_one.as_ref(), world.now()).is_some(), want_one == want_two);
+            assert_eq!(two.cached_lease(want_one.as_ref(), world.now()).is_some(), want_one == want_two);
         });
     }
 }

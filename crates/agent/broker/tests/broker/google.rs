@@ -4,8 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::google::{Config, Credential, GoogleExchange, Principal, Shape, Want};
-use seawall_broker::{Exchange, ExchangeError, Fault, Issued};
+use seawall_broker::google::{
+    CredentialRequest, GoogleCredential, GoogleExchange, GoogleExchangeApi, GoogleExchangeConfig,
+    GooglePrincipal,
+};
+use seawall_broker::{ExchangeError, ExchangeFault, IssuedCredential, TokenExchange};
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock, Secret, ServiceAccount};
 use seawall_testkit::server::{Peer, Server};
@@ -107,17 +110,17 @@ impl SubjectTokens for Subject {
     }
 }
 
-fn principal(account: Option<&str>, want: Want) -> Principal {
+fn principal(account: Option<&str>, want: CredentialRequest) -> GooglePrincipal {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-    Principal { workload, account: account.map(Into::into), want }
+    GooglePrincipal { workload, account: account.map(Into::into), want }
 }
 
-fn access() -> Want {
-    Want::AccessToken { scopes: SCOPES.into() }
+fn access() -> CredentialRequest {
+    CredentialRequest::AccessToken { scopes: SCOPES.into() }
 }
 
-fn identity() -> Want {
-    Want::IdToken { audience: "https://till.example/?a=b&c".into(), include_email: true }
+fn identity() -> CredentialRequest {
+    CredentialRequest::IdToken { audience: "https://till.example/?a=b&c".into(), include_email: true }
 }
 
 fn exchange(url: &str) -> (GoogleExchange, ManualClock) {
@@ -125,23 +128,23 @@ fn exchange(url: &str) -> (GoogleExchange, ManualClock) {
     (GoogleExchange::new(config(url), clock).unwrap(), hand)
 }
 
-fn config(url: &str) -> Config {
-    Config {
-        exchange: Shape::Sts,
+fn config(url: &str) -> GoogleExchangeConfig {
+    GoogleExchangeConfig {
+        exchange: GoogleExchangeApi::Sts,
         sts_url: url.into(),
         iam_url: url.into(),
         provider: PROVIDER.into(),
         token_audience: "my-project.svc.id.goog".into(),
-        more_roots: None,
+        extra_roots: None,
         proxy: None,
     }
 }
 
 /// Asks once against a script; what came and what had been asked.
 async fn ask(
-    principal: Principal,
+    principal: GooglePrincipal,
     script: &[String],
-) -> (Result<Issued<Credential>, ExchangeError>, Vec<Asked>) {
+) -> (Result<IssuedCredential<GoogleCredential>, ExchangeError>, Vec<Asked>) {
     let server = Scripted::serve(script.to_vec()).await;
     let (google, _hand) = exchange(&server.url);
     let issued = google.issue(&principal, &Subject(SUBJECT)).await;
@@ -149,12 +152,15 @@ async fn ask(
 }
 
 /// What an answer of IAM comes to.
-async fn iam(want: Want, reply: String) -> Result<Issued<Credential>, ExchangeError> {
+async fn iam(
+    want: CredentialRequest,
+    reply: String,
+) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
     ask(principal(Some(ACCOUNT), want), &[ok(FEDERATED), reply]).await.0
 }
 
 /// What an answer of STS comes to.
-async fn sts(reply: String) -> Result<Issued<Credential>, ExchangeError> {
+async fn sts(reply: String) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
     ask(principal(None, access()), &[reply]).await.0
 }
 
@@ -196,8 +202,11 @@ async fn gkes_own_pools_are_asked_in_json() {
     let server = Scripted::serve([ok(FEDERATED), ok(ACCESS)]).await;
     let provider = "identitynamespace:my-project.svc.id.goog:https://container.googleapis.com/v1/projects/\
                     my-project/locations/europe-west1/clusters/c";
-    let config =
-        Config { exchange: Shape::IdentityBindingToken, provider: provider.into(), ..config(&server.url) };
+    let config = GoogleExchangeConfig {
+        exchange: GoogleExchangeApi::IdentityBindingToken,
+        provider: provider.into(),
+        ..config(&server.url)
+    };
     let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
     let issued = google.issue(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
     assert_eq!(issued.credential.text(), "ya29.account");
@@ -246,7 +255,7 @@ async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
 async fn everything_goes_through_the_proxy() {
     let server = Scripted::serve([ok(FEDERATED), ok(ACCESS)]).await;
     let (proxy, targets) = proxy().await;
-    let config = Config { proxy: Some(proxy), ..config(&server.url) };
+    let config = GoogleExchangeConfig { proxy: Some(proxy), ..config(&server.url) };
     let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
     google.issue(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
     let target = server.url.strip_prefix("http://").unwrap().to_owned();
@@ -256,7 +265,7 @@ async fn everything_goes_through_the_proxy() {
 #[test]
 fn a_proxy_never_reads_a_token() {
     let made = |url: &str, proxy: &str| {
-        let config = Config { proxy: Some(proxy.into()), ..config(url) };
+        let config = GoogleExchangeConfig { proxy: Some(proxy.into()), ..config(url) };
         GoogleExchange::new(config, Clock::manual().0).map(drop)
     };
     assert!(made("https://sts.googleapis.com", "http://proxy.example:3128").is_ok());
@@ -268,7 +277,8 @@ fn a_proxy_never_reads_a_token() {
 #[test]
 fn more_roots_are_certificates_or_a_mistake() {
     let made = |roots: &str| {
-        let config = Config { more_roots: Some(roots.into()), ..config("https://sts.googleapis.com") };
+        let config =
+            GoogleExchangeConfig { extra_roots: Some(roots.into()), ..config("https://sts.googleapis.com") };
         GoogleExchange::new(config, Clock::manual().0).map(drop).map_err(|error| error.to_string())
     };
     assert!(made("").unwrap_err().contains("no certificate"));
@@ -347,7 +357,7 @@ async fn wrong_answers_of_sts_are_named_and_never_repeated() {
         (String::new(), "sts"),
     ] {
         let error = sts(reply.clone()).await.unwrap_err();
-        assert_eq!(error.fault, Fault::Upstream, "{reply:.300}: {error}");
+        assert_eq!(error.fault, ExchangeFault::Upstream, "{reply:.300}: {error}");
         assert!(error.to_string().contains(why), "{reply:.300}: {error}");
         assert!(!error.to_string().contains("federated"), "{error}");
     }
@@ -370,7 +380,7 @@ async fn wrong_answers_of_iam_are_named_and_never_repeated() {
         (identity(), ok(&jwt("eyJleHAiOjF9")), "implausible lifetime"),
     ] {
         let error = iam(want, reply.clone()).await.unwrap_err();
-        assert_eq!(error.fault, Fault::Upstream, "{reply}: {error}");
+        assert_eq!(error.fault, ExchangeFault::Upstream, "{reply}: {error}");
         assert!(error.to_string().contains(why), "{reply}: {error}");
         assert!(!error.to_string().contains("account\""), "{error}");
         assert!(!error.to_string().contains("ya29"), "{error}");
@@ -382,12 +392,12 @@ async fn refusals_say_whose_move_it_is() {
     let json = "Content-Type: application/json\r\n";
     let oauth = |code: &str| answer("400 Bad Request", json, &format!(r#"{{"error":"{code}"}}"#));
     for (reply, fault) in [
-        (oauth("invalid_grant"), Fault::Denied),
-        (oauth("invalid_target"), Fault::Rejected),
-        (oauth("invalid_request"), Fault::Rejected),
-        (answer("429 Too Many Requests", json, "{}"), Fault::Throttled),
-        (answer("503 Service Unavailable", "Retry-After: 7\r\n", ""), Fault::Throttled),
-        (answer("503 Service Unavailable", "", ""), Fault::Upstream),
+        (oauth("invalid_grant"), ExchangeFault::Denied),
+        (oauth("invalid_target"), ExchangeFault::Rejected),
+        (oauth("invalid_request"), ExchangeFault::Rejected),
+        (answer("429 Too Many Requests", json, "{}"), ExchangeFault::Throttled),
+        (answer("503 Service Unavailable", "Retry-After: 7\r\n", ""), ExchangeFault::Throttled),
+        (answer("503 Service Unavailable", "", ""), ExchangeFault::Upstream),
     ] {
         let error = sts(reply).await.unwrap_err();
         assert_eq!(error.fault, fault, "{error}");
@@ -397,10 +407,10 @@ async fn refusals_say_whose_move_it_is() {
         answer(status, json, &body)
     };
     for (reply, fault) in [
-        (api("403 Forbidden", "PERMISSION_DENIED"), Fault::Denied),
-        (api("404 Not Found", "NOT_FOUND"), Fault::Rejected),
-        (api("429 Too Many Requests", "RESOURCE_EXHAUSTED"), Fault::Throttled),
-        (api("500 Internal Server Error", "INTERNAL"), Fault::Upstream),
+        (api("403 Forbidden", "PERMISSION_DENIED"), ExchangeFault::Denied),
+        (api("404 Not Found", "NOT_FOUND"), ExchangeFault::Rejected),
+        (api("429 Too Many Requests", "RESOURCE_EXHAUSTED"), ExchangeFault::Throttled),
+        (api("500 Internal Server Error", "INTERNAL"), ExchangeFault::Upstream),
     ] {
         let error = iam(access(), reply).await.unwrap_err();
         assert_eq!(error.fault, fault, "{error}");
@@ -420,7 +430,7 @@ async fn without_a_kubernetes_token_nobody_is_asked() {
     let server = Scripted::serve([ok(FEDERATED)]).await;
     let (google, _hand) = exchange(&server.url);
     let error = google.issue(&principal(None, access()), &Subject("")).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Subject);
+    assert_eq!(error.fault, ExchangeFault::Subject);
     assert!(error.to_string().contains("/x"), "{error}");
     assert!(server.asked().is_empty());
 }
@@ -428,7 +438,7 @@ async fn without_a_kubernetes_token_nobody_is_asked() {
 #[tokio::test]
 async fn an_identity_token_without_an_account_is_refused_here() {
     let (issued, asked) = ask(principal(None, identity()), &[ok(FEDERATED)]).await;
-    assert_eq!(issued.unwrap_err().fault, Fault::Denied);
+    assert_eq!(issued.unwrap_err().fault, ExchangeFault::Denied);
     assert!(asked.is_empty());
 }
 
@@ -437,7 +447,7 @@ async fn an_identity_token_without_an_account_is_refused_here() {
 async fn an_account_that_is_no_email_reaches_no_method() {
     for account in ["a@b.c/../d@b.c", "a@b.c:x?", "a@b.c#", "a b@c", "%2e%2e"] {
         let (issued, asked) = ask(principal(Some(account), access()), &[ok(FEDERATED), ok(ACCESS)]).await;
-        assert_eq!(issued.unwrap_err().fault, Fault::Rejected, "{account}");
+        assert_eq!(issued.unwrap_err().fault, ExchangeFault::Rejected, "{account}");
         assert!(asked.len() <= 1, "{account}");
     }
 }
@@ -449,7 +459,7 @@ async fn an_upstream_that_is_not_there_is_named_with_its_cause() {
     drop(listener);
     let (google, _hand) = exchange(&url);
     let error = google.issue(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Upstream);
+    assert_eq!(error.fault, ExchangeFault::Upstream);
     assert!(error.to_string().contains("Connection refused"), "{error}");
 }
 
@@ -468,7 +478,7 @@ async fn a_server_that_cannot_prove_its_name_is_told_no_token() {
     });
     let (google, _hand) = exchange(&url);
     let error = google.issue(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Upstream, "{error}");
+    assert_eq!(error.fault, ExchangeFault::Upstream, "{error}");
     let heard = heard.await.unwrap();
     assert_eq!(heard.first(), Some(&22), "a TLS handshake record (RFC 8446 section 5.1)");
     assert!(!heard.windows(8).any(|window| window == &SUBJECT.as_bytes()[..8]));
@@ -504,13 +514,14 @@ async fn an_upstream_with_an_authority_of_its_own_is_trusted_by_the_ca_file_and_
     let url = format!("https://localhost:{}", server.address().port());
     let ask = async |roots: Option<String>| {
         let (clock, _hand) = Clock::manual();
-        let google = GoogleExchange::new(Config { more_roots: roots, ..config(&url) }, clock).unwrap();
+        let google =
+            GoogleExchange::new(GoogleExchangeConfig { extra_roots: roots, ..config(&url) }, clock).unwrap();
         google.issue(&principal(None, access()), &Subject(SUBJECT)).await
     };
     assert_eq!(ask(Some(own.certificate())).await.unwrap().credential.text(), "federated");
     for roots in [None, Some(other.certificate())] {
         let error = ask(roots).await.unwrap_err();
-        assert_eq!(error.fault, Fault::Upstream);
+        assert_eq!(error.fault, ExchangeFault::Upstream);
         assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     }
 }

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::google::{SETTINGS, WantRef};
-use seawall_broker::{Fault, Settings};
+use seawall_broker::google::{CredentialRequestRef, SETTINGS};
+use seawall_broker::{BrokerSettings, ExchangeFault};
 use seawall_core::Moment;
 
 use crate::world::{HOUR, Holder, MINUTE, Mood, World, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FLOOR: Duration = Duration::from_secs(55 * 60);
-const WANT: WantRef<'static> = WantRef::IdToken { audience: "https://shop.example", include_email: false };
+const WANT: CredentialRequestRef<'static> =
+    CredentialRequestRef::IdToken { audience: "https://shop.example", include_email: false };
 
 fn world() -> World {
     World::new(SETTINGS)
@@ -102,7 +103,7 @@ fn in_an_outage_the_older_token_is_served_until_it_expires_and_after_one_failure
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;
-        world.cloud.turns(Mood::Fails(Fault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
         let (left, took) = ask(&world, &pod).await;
         assert!(left > 49 * MINUTE && took <= SECOND, "{left:?} after {took:?}");
         let before = world.cloud.count();
@@ -111,7 +112,7 @@ fn in_an_outage_the_older_token_is_served_until_it_expires_and_after_one_failure
         let calls = world.cloud.count() - before;
         assert!(calls <= 48 + 8, "{calls} calls in 48 minutes of outage");
         world.pass(3 * MINUTE).await;
-        assert_eq!(world.answer(&pod, WANT).await.unwrap_err().fault(), Some(Fault::Upstream));
+        assert_eq!(world.answer(&pod, WANT).await.unwrap_err().fault(), Some(ExchangeFault::Upstream));
         assert!(world.broker.counters().floor_breaches_total() > 0);
     });
 }
@@ -123,7 +124,7 @@ fn after_an_outage_tokens_are_young_again_within_the_back_off() {
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;
-        world.cloud.turns(Mood::Fails(Fault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
         ask_every(&world, &pod, SECOND, 20 * MINUTE).await;
         world.cloud.turns(Mood::Issues);
         world.pass(70 * SECOND).await;
@@ -155,14 +156,14 @@ fn while_the_cloud_hangs_the_older_token_comes_within_one_wait_and_then_at_once(
 #[test]
 fn a_pod_that_may_not_ask_for_more_gets_what_it_holds() {
     run(|| async {
-        let world = World::new(Settings { queued_per_holder: 1, ..SETTINGS });
+        let world = World::new(BrokerSettings { queued_per_pod: 1, ..SETTINGS });
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;
         world.cloud.turns(Mood::Hangs);
-        let _other = world.ask(&pod, WantRef::AccessToken { scopes: "a" });
+        let _other = world.ask(&pod, CredentialRequestRef::AccessToken { scopes: "a" });
         world.pass(SECOND).await;
-        world.ask(&pod, WantRef::AccessToken { scopes: "b" });
+        world.ask(&pod, CredentialRequestRef::AccessToken { scopes: "b" });
         assert!(ask(&world, &pod).await.0 > 49 * MINUTE);
     });
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use seawall_broker::Fault;
-use seawall_broker::google::{SETTINGS, WantRef};
+use seawall_broker::ExchangeFault;
+use seawall_broker::google::{CredentialRequestRef, SETTINGS};
 
 use crate::lines::Lines;
 use crate::world::{self, Mood, SECRET, TOKEN, World, run};
@@ -15,11 +15,14 @@ fn what_is_logged_is_bounded_and_holds_no_credential() {
             let world = World::new(SETTINGS);
             let pod = world.pod("cart-0", "cart");
             world.answer(&pod, TOKEN).await.unwrap();
-            world.cloud.turns(Mood::Fails(Fault::Denied));
+            world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
             let mallory = world.pod("mallory", "mallory");
             for n in 0..6000 {
                 let audience = world::address(n);
-                world.ask(&mallory, WantRef::IdToken { audience: &audience, include_email: false });
+                world.ask(
+                    &mallory,
+                    CredentialRequestRef::IdToken { audience: &audience, include_email: false },
+                );
                 world.pass(Duration::from_millis(10)).await;
             }
         });

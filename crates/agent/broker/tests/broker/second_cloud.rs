@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use seawall_broker::google::SETTINGS;
 use seawall_broker::{
-    Account, Broker, Exchange, ExchangeError, ExchangeFuture, Fault, Holder, HolderSpec, Issued, Principal,
-    Settings, Unavailable,
+    Broker, BrokerSettings, ExchangeError, ExchangeFault, ExchangeFuture, IssuedCredential, LeaseError,
+    PodCredentialsSpec, PodLeaseClient, Principal, ThrottleKey, TokenExchange,
 };
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Floor, ManualClock, Pod, PodUid, Secret, ServiceAccount};
@@ -32,18 +32,18 @@ impl Principal for RoleOf {
     type Want<'a> = Role;
     type Entitlement = BTreeSet<Role>;
 
-    fn of(workload: &ServiceAccount, roles: &BTreeSet<Role>, role: Role) -> Result<Self, Unavailable> {
+    fn of(workload: &ServiceAccount, roles: &BTreeSet<Role>, role: Role) -> Result<Self, LeaseError> {
         if roles.contains(&role) {
             return Ok(Self { workload: workload.clone(), role });
         }
-        Err(Unavailable::NotEntitled("a role that this pod may not take"))
+        Err(LeaseError::NotEntitled("a role that this pod may not take"))
     }
 
     fn is_for(&self, role: Role) -> bool {
         self.role == role
     }
 
-    fn want(&self) -> Role {
+    fn request(&self) -> Role {
         self.role
     }
 
@@ -51,8 +51,8 @@ impl Principal for RoleOf {
         &self.workload
     }
 
-    fn account(&self) -> Account {
-        Account::Named(self.role.to_string().into())
+    fn throttle_key(&self) -> ThrottleKey {
+        ThrottleKey::CloudAccount(self.role.to_string().into())
     }
 }
 
@@ -70,19 +70,23 @@ struct KeyCloud {
 }
 
 impl KeyCloud {
-    async fn keys(&self, of: &RoleOf, subject: &dyn SubjectTokens) -> Result<Issued<Keys>, ExchangeError> {
+    async fn keys(
+        &self,
+        of: &RoleOf,
+        subject: &dyn SubjectTokens,
+    ) -> Result<IssuedCredential<Keys>, ExchangeError> {
         subject.subject_token("keys.example").await?;
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         if of.role == THROTTLED {
-            return Err(ExchangeError::new(Fault::Throttled, "keys", "slower"));
+            return Err(ExchangeError::new(ExchangeFault::Throttled, "keys", "slower"));
         }
         let (id, secret) = (format!("{}-{call}", of.role), Secret::new(format!("secret of {}", of.role)));
         let credential = Keys { id, secret, ends: self.clock.wall() + HOUR };
-        Ok(Issued::new(credential, HOUR))
+        Ok(IssuedCredential::new(credential, HOUR))
     }
 }
 
-impl Exchange for KeyCloud {
+impl TokenExchange for KeyCloud {
     const CLOUD: &'static str = "second";
     type Principal = RoleOf;
     type Credential = Keys;
@@ -107,16 +111,20 @@ impl Second {
     fn new() -> Self {
         let (clock, hand) = Clock::manual();
         let cloud = Arc::new(KeyCloud { clock: clock.clone(), calls: AtomicUsize::new(0) });
-        let settings = Settings::of(FLOOR, 10.0);
+        let settings = BrokerSettings::of(FLOOR, 10.0);
         let broker = Broker::start(settings, clock.clone(), cloud.clone(), Handle::current());
         Self { broker, cloud, clock, hand }
     }
 
-    fn pod(&self, name: &str, roles: &[Role]) -> Arc<Holder<KeyCloud>> {
+    fn pod(&self, name: &str, roles: &[Role]) -> Arc<PodLeaseClient<KeyCloud>> {
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account };
         let entitlement = roles.iter().copied().collect();
-        self.broker.holder(HolderSpec { pod, entitlement, subject: Arc::new(Subject::default()) })
+        self.broker.pod_credentials(PodCredentialsSpec {
+            pod,
+            entitlement,
+            subject_tokens: Arc::new(Subject::default()),
+        })
     }
 
     fn calls(&self) -> usize {
@@ -133,8 +141,8 @@ fn pods_of_one_principal_share_both_strings_and_the_date_of_one_call() {
         assert_eq!((&*keys.value.id, &**keys.value.secret.expose()), ("1-0", "secret of 1"));
         assert_eq!(keys.value.ends, second.clock.wall() + keys.remaining(second.clock.now()));
         assert_eq!(two.lease(READER).await.unwrap().value.id, "1-0");
-        assert_eq!(one.held(READER, second.clock.now()).unwrap().value.id, "1-0");
-        assert!(one.held(WRITER, second.clock.now()).is_none());
+        assert_eq!(one.cached_lease(READER, second.clock.now()).unwrap().value.id, "1-0");
+        assert!(one.cached_lease(WRITER, second.clock.now()).is_none());
         pass(&second.clock, &second.hand, MINUTE).await;
         assert_eq!(one.lease(WRITER).await.unwrap().value.id, "2-1");
         assert_eq!(second.calls(), 2);
@@ -146,7 +154,7 @@ fn what_a_pod_is_not_entitled_to_costs_no_call_and_names_no_principal() {
     run(|| async {
         let second = Second::new();
         let pod = second.pod("cart-0", &[READER]);
-        assert!(matches!(pod.lease(WRITER).await, Err(Unavailable::NotEntitled(_))));
+        assert!(matches!(pod.lease(WRITER).await, Err(LeaseError::NotEntitled(_))));
         assert_eq!((second.calls(), second.broker.principals().len()), (0, 0));
     });
 }
@@ -172,13 +180,13 @@ fn a_cloud_that_throttles_slows_no_other_and_counts_for_itself() {
     run(|| async {
         let (second, google) = (Second::new(), World::new(SETTINGS));
         let throttled: Vec<_> = (0..4).map(|n| google.pod(&format!("p{n}"), &format!("a{n}"))).collect();
-        google.cloud.turns(Mood::Fails(Fault::Throttled));
+        google.cloud.turns(Mood::Fails(ExchangeFault::Throttled));
         for pod in &throttled {
             assert!(google.answer(pod, TOKEN).await.is_err());
         }
         assert!(google.broker.upstream_rate() < SETTINGS.calls_per_second);
         let pod = second.pod("cart-0", &[READER, THROTTLED]);
-        assert!(matches!(pod.lease(THROTTLED).await, Err(Unavailable::Failed(_))));
+        assert!(matches!(pod.lease(THROTTLED).await, Err(LeaseError::Failed(_))));
         assert_eq!(second.broker.upstream_rate(), 10.0, "one throttled account is its own affair");
         pass(&second.clock, &second.hand, MINUTE).await;
         pod.lease(READER).await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_broker::google::{self, SETTINGS, WantRef};
-use seawall_broker::{Fault, Settings, Unavailable};
+use seawall_broker::google::{self, CredentialRequestRef, SETTINGS};
+use seawall_broker::{BrokerSettings, ExchangeFault, LeaseError};
 use seawall_core::Floor;
 use tokio::task::JoinHandle;
 
@@ -20,8 +20,8 @@ fn world() -> World {
     World::new(SETTINGS)
 }
 
-fn audience(text: &str) -> WantRef<'_> {
-    WantRef::IdToken { audience: text, include_email: false }
+fn audience(text: &str) -> CredentialRequestRef<'_> {
+    CredentialRequestRef::IdToken { audience: text, include_email: false }
 }
 
 /// Pods of as many ServiceAccounts and Google accounts.
@@ -32,7 +32,7 @@ fn pods(world: &World, count: usize) -> Vec<Arc<Holder>> {
 /// Asks for all until each holds its token.
 async fn warm(world: &World, pods: &[Arc<Holder>]) {
     for _ in 0..300 {
-        let cold: Vec<_> = pods.iter().filter(|pod| pod.held(TOKEN, world.now()).is_none()).collect();
+        let cold: Vec<_> = pods.iter().filter(|pod| pod.cached_lease(TOKEN, world.now()).is_none()).collect();
         if cold.is_empty() {
             return;
         }
@@ -84,7 +84,7 @@ async fn storm_for(hours: u32) {
         storm.look(&world, NODE);
         if second % 10 == 0 {
             for pod in &pods {
-                match pod.held(TOKEN, world.now()) {
+                match pod.cached_lease(TOKEN, world.now()) {
                     Some(lease) => below += u32::from(lease.remaining(world.now()) < google::FLOOR.hard),
                     None => without += 1,
                 }
@@ -92,7 +92,7 @@ async fn storm_for(hours: u32) {
         }
     }
     assert_eq!((below, without), (0, 0), "answers below the floor, and none");
-    let held = pods.iter().filter(|pod| pod.held(TOKEN, world.now()).is_some()).count();
+    let held = pods.iter().filter(|pod| pod.cached_lease(TOKEN, world.now()).is_some()).count();
     assert_eq!(held, NODE);
     assert!(storm.most_slots <= 64, "{} live slots of the storming pod", storm.most_slots);
 }
@@ -138,7 +138,7 @@ fn a_storm_of_what_is_denied_leaves_turns_for_second_credentials() {
 #[test]
 fn flights_of_a_pod_that_is_gone_are_never_flown() {
     run(|| async {
-        let world = World::new(Settings { calls_at_once: 1, ..SETTINGS });
+        let world = World::new(BrokerSettings { calls_at_once: 1, ..SETTINGS });
         *world.cloud.latency.lock().unwrap() = SECOND;
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
         let asked: Vec<_> = (0..20).map(|_| storm.invent(&world)).collect();
@@ -157,14 +157,14 @@ fn flights_of_a_pod_that_is_gone_are_never_flown() {
 #[test]
 fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
     run(|| async {
-        let settings = Settings { misses_at_once: 1000, ..SETTINGS };
+        let settings = BrokerSettings { misses_at_once: 1000, ..SETTINGS };
         let world = World::new(settings);
         world.cloud.turns(Mood::Hangs);
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
         let asked: Vec<_> = (0..100).map(|_| storm.invent(&world)).collect();
         world.pass(SECOND / 10).await;
         let told = asked.into_iter().filter(JoinHandle::is_finished).count();
-        assert_eq!(told, 100 - settings.queued_per_holder);
+        assert_eq!(told, 100 - settings.queued_per_pod);
         assert!(world.broker.counters().misses_refused_total() >= told as u64);
         world.cloud.turns(Mood::Issues);
         world.pass(10 * SECOND).await;
@@ -178,7 +178,7 @@ fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
 #[test]
 fn whoever_waits_lifts_what_a_storm_of_its_own_service_account_has_queued() {
     run(|| async {
-        let world = World::new(Settings { calls_per_second: 1.0, ..SETTINGS });
+        let world = World::new(BrokerSettings { calls_per_second: 1.0, ..SETTINGS });
         let sibling = world.pod("cart-1", "cart");
         world.answer(&sibling, TOKEN).await.unwrap();
         let mut storm = Storm::of(world.pod("cart-0", "cart"));
@@ -218,7 +218,7 @@ fn a_hanging_cloud_does_not_grow_memory_with_what_is_invented() {
 fn a_throttling_cloud_does_not_grow_memory_with_what_is_invented() {
     run(|| async {
         let world = world();
-        world.cloud.turns(Mood::Fails(Fault::Throttled));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Throttled));
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
         for _ in 0..600 {
             for _ in 0..10 {
@@ -288,7 +288,7 @@ fn a_pod_is_not_delayed_by_a_storm_of_its_own_service_account() {
 fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
     run(|| async {
         let scaled = Floor { hard: 12 * SECOND, target: 20 * SECOND };
-        let world = World::new(Settings { floor: scaled, ..SETTINGS });
+        let world = World::new(BrokerSettings { floor: scaled, ..SETTINGS });
         *world.cloud.lifetime.lock().unwrap() = 120 * SECOND;
         world.cloud.throttled("throttled");
         let served = pods(&world, 40);
@@ -304,7 +304,7 @@ fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
             }
             world.pass(SECOND).await;
             for pod in &served {
-                let lease = pod.held(TOKEN, world.now()).expect("an account that the cloud serves");
+                let lease = pod.cached_lease(TOKEN, world.now()).expect("an account that the cloud serves");
                 least = least.min(lease.remaining(world.now()));
             }
             if second % 60 == 30 {
@@ -371,9 +371,9 @@ fn what_waits_longer_than_a_request_goes_on_and_is_kept() {
         *world.cloud.latency.lock().unwrap() = 4 * SECOND;
         let pod = world.pod("cart-0", "cart");
         let started = world.now();
-        assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
+        assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut)));
         assert!(world.now().since(started) <= 5 * SECOND / 2);
         world.pass(2 * SECOND).await;
-        assert!(pod.held(TOKEN, world.now()).is_some());
+        assert!(pod.cached_lease(TOKEN, world.now()).is_some());
     });
 }

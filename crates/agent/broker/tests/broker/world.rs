@@ -9,8 +9,13 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::google::{Credential, HolderSpec, Principal, WantRef};
-use seawall_broker::{Broker, Exchange, ExchangeError, ExchangeFuture, Fault, Issued, Settings, Unavailable};
+use seawall_broker::google::{
+    CredentialRequestRef, GoogleCredential, GooglePodCredentialsSpec, GooglePrincipal,
+};
+use seawall_broker::{
+    Broker, BrokerSettings, ExchangeError, ExchangeFault, ExchangeFuture, IssuedCredential, LeaseError,
+    TokenExchange,
+};
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Lease, ManualClock, Moment, Pod, PodUid, Secret, ServiceAccount};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -18,15 +23,16 @@ use tokio::task::{JoinHandle, yield_now};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-pub(crate) const TOKEN: WantRef<'static> = WantRef::AccessToken { scopes: "https://example.com/auth/all" };
+pub(crate) const TOKEN: CredentialRequestRef<'static> =
+    CredentialRequestRef::AccessToken { scopes: "https://example.com/auth/all" };
 
 /// A text that no output may hold.
 pub(crate) const SECRET: &str = "c2VjcmV0";
 
 /// A pod's way to the credentials of [`Cloud`].
-pub(crate) type Holder = seawall_broker::Holder<Cloud>;
+pub(crate) type Holder = seawall_broker::PodLeaseClient<Cloud>;
 
-pub(crate) type Answer = Result<Arc<Lease<Credential>>, Unavailable>;
+pub(crate) type Answer = Result<Arc<Lease<GoogleCredential>>, LeaseError>;
 
 pub(crate) struct World {
     pub(crate) broker: Broker<Cloud>,
@@ -46,7 +52,7 @@ pub(crate) fn runtime() -> Runtime {
 
 impl World {
     /// To be called inside of [`run`].
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: BrokerSettings) -> Self {
         let (clock, hand) = Clock::manual();
         let cloud = Arc::new(Cloud { clock: clock.clone(), ..Cloud::default() });
         let broker = Broker::start(settings, clock.clone(), cloud.clone(), Handle::current());
@@ -63,7 +69,7 @@ impl World {
     }
 
     pub(crate) fn pod_with(&self, name: &str, account: &str, subject: Subject) -> Arc<Holder> {
-        self.broker.holder(spec(name, account, Arc::new(subject)))
+        self.broker.pod_credentials(spec(name, account, Arc::new(subject)))
     }
 
     /// Time passes, step by step.
@@ -72,13 +78,13 @@ impl World {
     }
 
     /// Asks and goes on; the answer comes with time.
-    pub(crate) fn ask(&self, holder: &Arc<Holder>, want: WantRef<'_>) -> JoinHandle<Answer> {
-        let (holder, want) = (holder.clone(), want.to_want());
+    pub(crate) fn ask(&self, holder: &Arc<Holder>, want: CredentialRequestRef<'_>) -> JoinHandle<Answer> {
+        let (holder, want) = (holder.clone(), want.to_request());
         tokio::spawn(async move { holder.lease(want.as_ref()).await })
     }
 
     /// Asks and lets time pass until there is an answer.
-    pub(crate) async fn answer(&self, holder: &Arc<Holder>, want: WantRef<'_>) -> Answer {
+    pub(crate) async fn answer(&self, holder: &Arc<Holder>, want: CredentialRequestRef<'_>) -> Answer {
         let asked = self.ask(holder, want);
         settle().await;
         while !asked.is_finished() {
@@ -111,11 +117,11 @@ pub(crate) async fn settle() {
     }
 }
 
-pub(crate) fn spec(name: &str, account: &str, subject: Arc<Subject>) -> HolderSpec {
+pub(crate) fn spec(name: &str, account: &str, subject: Arc<Subject>) -> GooglePodCredentialsSpec {
     let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
     let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account };
     let entitlement = Some(format!("{account}@my-project.iam.gserviceaccount.com").into());
-    HolderSpec { pod, entitlement, subject }
+    GooglePodCredentialsSpec { pod, entitlement, subject_tokens: subject }
 }
 
 /// A pod's Kubernetes token.
@@ -141,7 +147,7 @@ impl SubjectTokens for Subject {
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
     Issues,
-    Fails(Fault),
+    Fails(ExchangeFault),
     Hangs,
     Panics,
 }
@@ -200,15 +206,15 @@ impl Cloud {
 
     /// Calls of ServiceAccounts so named are denied.
     pub(crate) fn denied(&self, prefix: &'static str) {
-        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(Fault::Denied)));
+        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(ExchangeFault::Denied)));
     }
 
     /// Calls of ServiceAccounts so named are throttled.
     pub(crate) fn throttled(&self, prefix: &'static str) {
-        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(Fault::Throttled)));
+        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(ExchangeFault::Throttled)));
     }
 
-    fn mood_of(&self, principal: &Principal) -> Mood {
+    fn mood_of(&self, principal: &GooglePrincipal) -> Mood {
         let mood = self.mood_of_call();
         match &*self.apart.lock().unwrap() {
             Some((prefix, apart)) if principal.workload.name.starts_with(prefix) => apart.clone(),
@@ -223,16 +229,16 @@ impl Cloud {
             calls.iter().rev().take_while(|call| now.since(call.at) < Duration::from_secs(1)).count();
         calls.push(Call { at: now });
         if recent >= self.quota.load(Ordering::Relaxed) as usize {
-            return Mood::Fails(Fault::Throttled);
+            return Mood::Fails(ExchangeFault::Throttled);
         }
         self.next.lock().unwrap().pop_front().unwrap_or_else(|| self.mood.lock().unwrap().clone())
     }
 
     async fn answer(
         &self,
-        principal: &Principal,
+        principal: &GooglePrincipal,
         subject: &dyn SubjectTokens,
-    ) -> Result<Issued<Credential>, ExchangeError> {
+    ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
         subject.subject_token("aud").await?;
         let mood = self.mood_of(principal);
         let latency = *self.latency.lock().unwrap();
@@ -240,8 +246,8 @@ impl Cloud {
         match mood {
             Mood::Issues => {
                 let text = format!("{SECRET}-{}", self.count());
-                let credential = Credential::new(Secret::new(text)).unwrap();
-                Ok(Issued::new(credential, *self.lifetime.lock().unwrap()))
+                let credential = GoogleCredential::new(Secret::new(text)).unwrap();
+                Ok(IssuedCredential::new(credential, *self.lifetime.lock().unwrap()))
             }
             Mood::Fails(fault) => Err(ExchangeError::new(fault, "fake", "HTTP 418 TEAPOT")),
             Mood::Hangs => std::future::pending().await,
@@ -258,16 +264,16 @@ impl Drop for InAir<'_> {
     }
 }
 
-impl Exchange for Cloud {
+impl TokenExchange for Cloud {
     const CLOUD: &'static str = "google";
-    type Principal = Principal;
-    type Credential = Credential;
+    type Principal = GooglePrincipal;
+    type Credential = GoogleCredential;
 
     fn issue<'a>(
         &'a self,
-        principal: &'a Principal,
+        principal: &'a GooglePrincipal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a, Credential> {
+    ) -> ExchangeFuture<'a, GoogleCredential> {
         Box::pin(async move {
             self.in_air.fetch_add(1, Ordering::Relaxed);
             let _in_air = InAir(&self.in_air);

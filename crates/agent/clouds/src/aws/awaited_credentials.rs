@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::Unavailable;
-use seawall_broker::aws::Credential;
+use seawall_broker::LeaseError;
+use seawall_broker::aws::AwsCredential;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 
-use super::entitlement::Own;
+use super::entitlement::PodRole;
 use super::refusals;
-use crate::entitlements::Decided;
-use crate::pod::PodCaller;
+use crate::entitlements::EntitlementState;
+use crate::pod::PodEntry;
 use crate::pod_events;
 
 /// Until when a request is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     /// When it came.
-    pub(super) came: Moment,
+    pub(super) received_at: Moment,
     pub(super) now: Moment,
     /// How long its client waits.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// A lease of what the pod may have by then, with that; or why there is none. What is fetched is fetched to its end, for the client's
@@ -30,19 +30,19 @@ pub(super) struct Deadline {
 /// # Errors
 /// The refusal, told to the pod's owner, too.
 pub(super) async fn lease(
-    pod: &PodCaller,
+    pod: &PodEntry,
     deadline: Deadline,
-) -> Result<(Own, Arc<Lease<Credential>>), Refusal> {
-    let left = deadline.patience.saturating_sub(deadline.now.since(deadline.came));
-    let fetched = tokio::time::timeout(left, current(pod, deadline.came)).await;
-    fetched.map_err(|_| refusals::WORDS.slow)?
+) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
+    let left = deadline.timeout.saturating_sub(deadline.now.since(deadline.received_at));
+    let fetched = tokio::time::timeout(left, current(pod, deadline.received_at)).await;
+    fetched.map_err(|_| refusals::REFUSALS.slow)?
 }
 
 /// What the pod may have is looked at whenever it is replaced: it may have been taken back while its credentials were fetched, and
 /// whoever waits would be the last to get them.
-async fn current(pod: &PodCaller, came: Moment) -> Result<(Own, Arc<Lease<Credential>>), Refusal> {
+async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     loop {
-        let replaced = pod.change();
+        let replaced = pod.entitlements_changed();
         let Some(own) = own(pod)? else {
             replaced.await;
             continue;
@@ -50,7 +50,7 @@ async fn current(pod: &PodCaller, came: Moment) -> Result<(Own, Arc<Lease<Creden
         let fetched = tokio::select! {
             biased;
             () = replaced => continue,
-            fetched = own.holder.lease_since((), came) => fetched,
+            fetched = own.credentials.lease_received_after((), came) => fetched,
         };
         return match fetched {
             Ok(lease) => Ok((own, lease)),
@@ -60,15 +60,15 @@ async fn current(pod: &PodCaller, came: Moment) -> Result<(Own, Arc<Lease<Creden
 }
 
 /// The role that the pod may have now; nothing while that is not decided.
-fn own(pod: &PodCaller) -> Result<Option<Own>, Refusal> {
+fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
     match pod.entitlements().aws() {
-        Decided::Is(entitlement) => entitlement.own().cloned().map(Some),
-        Decided::NotYet | Decided::Off => Ok(None),
+        EntitlementState::Decided(entitlement) => entitlement.role().cloned().map(Some),
+        EntitlementState::Pending | EntitlementState::Off => Ok(None),
     }
 }
 
-fn refused(own: &Own, unavailable: &Unavailable) -> Refusal {
-    let refusal = refusals::WORDS.of(unavailable);
-    pod_events::unavailable(&own.complainer, unavailable, &refusal);
+fn refused(own: &PodRole, unavailable: &LeaseError) -> Refusal {
+    let refusal = refusals::REFUSALS.of(unavailable);
+    pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
     refusal
 }

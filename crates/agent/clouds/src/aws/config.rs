@@ -9,57 +9,60 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use seawall_broker::aws::{
-    ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE, partition,
+    ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionDuration, StsEndpointKind, WEB_IDENTITY_AUDIENCE,
+    partition,
 };
-use seawall_config::{Node, Table, values};
+use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::names::is_dns_label;
 use seawall_protocols::aws::session::{MAX_TTL, SHORT_TTL};
-use seawall_protocols::aws::{Longest, Node as Facts, Pattern, PatternError, Tokens, containers};
+use seawall_protocols::aws::{
+    InstanceMetadata as Facts, Pattern, PatternError, TokenRequirement, TtlLimit, containers,
+};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::key_classes::KeyClasses;
+use crate::reloadable_keys::ReloadableKeys;
 
-use super::policy::namespace::{Format, Kube2iam};
-use super::policy::role_arn::{Base, NamedRole};
-use super::policy::session::Tag;
-use super::policy::{Rules, namespace, role_arn, session};
+use super::policy::namespace::{AllowedRolesFormat, Kube2iam};
+use super::policy::role_arn::{BaseRoleArn, NamedRole};
+use super::policy::session::PodTag;
+use super::policy::{RolePolicy, namespace, role_arn, session};
 
 /// How AWS's endpoints are answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
-    pub(super) rules: Rules,
-    pub(super) exchange: Exchange,
+pub struct AwsConfig {
+    pub(super) rules: RolePolicy,
+    pub(super) exchange: RoleSessionConfig,
     pub(super) facts: Facts,
-    pub(super) imds: ImdsSection,
-    pub(super) containers: ContainersSection,
+    pub(super) imds: ImdsConfig,
+    pub(super) containers: ContainersConfig,
 }
 
 /// Whom to ask for sessions, and as whom.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Exchange {
+pub(super) struct RoleSessionConfig {
     pub(super) region: String,
-    pub(super) sts: Sts,
+    pub(super) sts: StsEndpointKind,
     pub(super) sts_url: Option<String>,
     pub(super) eks_auth_url: Option<String>,
     /// More roots to trust there.
     pub(super) ca_file: Option<PathBuf>,
     pub(super) proxy: Option<String>,
-    pub(super) length: SessionLength,
-    pub(super) base: BaseKeys,
+    pub(super) length: SessionDuration,
+    pub(super) base: BaseCredentials,
 }
 
 /// As whom the agent takes roles for pods.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct BaseKeys {
-    pub(super) from: From,
+pub(super) struct BaseCredentials {
+    pub(super) from: BaseCredentialSource,
     /// A role that is taken before, and that alone may take the others.
     pub(super) role: Option<NamedRole>,
 }
 
 /// Where the first of these credentials comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum From {
+pub(super) enum BaseCredentialSource {
     /// The role of the node's instance.
     Node,
     /// A file of AWS's kind, and the profile in it.
@@ -70,8 +73,8 @@ pub(super) enum From {
 
 /// How the metadata service is answered.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ImdsSection {
-    pub(super) tokens: Tokens,
+pub(super) struct ImdsConfig {
+    pub(super) tokens: TokenRequirement,
     /// The longest life of a session token.
     pub(super) token_lifetime: Duration,
     /// Where the keys of session tokens outlive the agent.
@@ -84,7 +87,7 @@ pub(super) struct ImdsSection {
 
 /// How the credentials endpoint of containers is answered.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ContainersSection {
+pub(super) struct ContainersConfig {
     /// Whom the tokens are for that pods show there.
     pub(super) audience: String,
     /// The addresses that a request may name as its host.
@@ -92,8 +95,8 @@ pub(super) struct ContainersSection {
 }
 
 /// The keys of session tokens stay because the tokens do that pods hold.
-pub(crate) const KEYS: KeyClasses = KeyClasses {
-    reloaded: &[
+pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
+    reloadable: &[
         "account",
         "audience",
         "baseRoleArn",
@@ -123,7 +126,7 @@ pub(crate) const KEYS: KeyClasses = KeyClasses {
         "stsUrl",
         "ways",
     ],
-    of_the_process: &["imds.keyFile"],
+    needs_restart: &["imds.keyFile"],
 };
 
 /// Where the real service is.
@@ -131,9 +134,9 @@ const REAL: &str = "http://169.254.169.254";
 
 const ROLE: &str = "the ARN of a role, or below aws.baseRoleArn the name of one";
 
-impl Section {
+impl AwsConfig {
     /// Reads the section.
-    pub fn read(section: &Node<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
+    pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let account = table.key("account").text("an account's twelve digits, in quotes", |text| {
             role_arn::is_account(text).then(|| text.to_owned())
@@ -149,28 +152,29 @@ impl Section {
         let imds = imds(&of_imds, base);
         let containers = containers_of(&table.key("containers").table(), listen);
         let read = Self { rules, exchange, facts, imds, containers };
-        if read.asks_the_real_service() && values::is_one_of(&read.imds.upstream, listen) {
+        if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream, listen) {
             of_imds
                 .key("upstream")
-                .mistake("the real metadata service; the agent itself listens at this address");
+                .reject("the real metadata service; the agent itself listens at this address");
         }
         read
     }
 
     /// Whether roles are taken with credentials of the agent's.
-    pub(super) fn assumes(&self) -> bool {
-        let Rules { by_pod, by_association, defaults, .. } = &self.rules;
+    pub(super) fn assumes_roles(&self) -> bool {
+        let RolePolicy { by_pod, by_association, defaults, .. } = &self.rules;
         by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
     }
 
     fn asks_the_real_service(&self) -> bool {
-        !self.imds.passthrough.is_empty() || self.assumes() && self.exchange.base.from == From::Node
+        !self.imds.passthrough.is_empty()
+            || self.assumes_roles() && self.exchange.base.from == BaseCredentialSource::Node
     }
 }
 
-impl ImdsSection {
+impl ImdsConfig {
     /// What an operator should know of session tokens that a restart takes.
-    pub(super) fn remark(&self) -> Option<String> {
+    pub(super) fn warning(&self) -> Option<String> {
         let life = self.token_lifetime.as_secs();
         let costs = if self.token_lifetime > SHORT_TTL {
             "programs with the SDK for Rust are refused so long after each restart of the agent"
@@ -195,23 +199,29 @@ impl ImdsSection {
 }
 
 /// What is refused is noted, and what stands in for it never used.
-fn region(table: &Table<'_>) -> String {
+fn region(table: &DocumentTable<'_>) -> String {
     let expected = "a region, such as eu-central-1";
     let known = |text: &str| Region::parse(text).is_ok().then(|| text.to_owned());
     table.required("region", expected).text(expected, known).unwrap_or_default()
 }
 
-fn base_of_roles(table: &Table<'_>, account: Option<&str>, region: &str) -> Option<Base> {
+fn base_of_roles(table: &DocumentTable<'_>, account: Option<&str>, region: &str) -> Option<BaseRoleArn> {
     let form = "what the ARNs of roles begin with, such as arn:aws:iam::123456789012:role/";
-    let given = table.key("baseRoleArn").text(form, Base::new);
-    given.or_else(|| Base::of_account(partition(region), account?))
+    let given = table.key("baseRoleArn").text(form, BaseRoleArn::new);
+    given.or_else(|| BaseRoleArn::of_account(partition(region), account?))
 }
 
-fn rules(table: &Table<'_>, session: &Table<'_>, pod_identity: &Table<'_>, base: Option<Base>) -> Rules {
+fn rules(
+    table: &DocumentTable<'_>,
+    session: &DocumentTable<'_>,
+    pod_identity: &DocumentTable<'_>,
+    base: Option<BaseRoleArn>,
+) -> RolePolicy {
     let ways = ways(&table.key("ways"));
     let has = |way: &str| ways.contains(&way);
     let kube2iam = kube2iam(&table.key("kube2iam").table());
-    let by_pod = namespace::Rules { kiam: has("kiam"), kube2iam: has("kube2iam").then_some(kube2iam) };
+    let by_pod =
+        namespace::NamespaceRules { kiam: has("kiam"), kube2iam: has("kube2iam").then_some(kube2iam) };
     let audience = table.key("audience").text(AUDIENCE, audience);
     let audience = audience.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned());
     let prefix = session.key("namePrefix").text("at most 32 letters, digits and _+=,.@-", |text| {
@@ -219,7 +229,7 @@ fn rules(table: &Table<'_>, session: &Table<'_>, pod_identity: &Table<'_>, base:
     });
     let tags = session.key("tags").list().iter().filter_map(|item| item.text(TAGS, tag)).collect();
     let defaults = defaults(&table.key("defaultRoles").table(), base.as_ref());
-    Rules {
+    RolePolicy {
         by_pod: (by_pod.kiam || by_pod.kube2iam.is_some()).then_some(by_pod),
         by_service_account: has("irsa").then(|| audience.into()),
         by_association: cluster(&pod_identity.key("cluster"), has(POD_IDENTITY)),
@@ -236,7 +246,7 @@ const WAYS: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
 /// The way on which no annotation counts: EKS says the role.
 const POD_IDENTITY: &str = "pod-identity";
 
-fn ways(node: &Node<'_>) -> Vec<&'static str> {
+fn ways(node: &DocumentNode<'_>) -> Vec<&'static str> {
     if !node.is_present() {
         return vec!["irsa"];
     }
@@ -245,27 +255,28 @@ fn ways(node: &Node<'_>) -> Vec<&'static str> {
 }
 
 /// The cluster whose associations count, if any do.
-fn cluster(node: &Node<'_>, is_on: bool) -> Option<ClusterName> {
+fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     if is_on && !node.is_present() {
-        node.mistake("the name of the cluster at EKS, because of pod-identity");
+        node.reject("the name of the cluster at EKS, because of pod-identity");
     }
     node.text("the name of an EKS cluster", |text| ClusterName::parse(text).ok()).filter(|_| is_on)
 }
 
-fn kube2iam(table: &Table<'_>) -> Kube2iam {
+fn kube2iam(table: &DocumentTable<'_>) -> Kube2iam {
     let known = |text: &str| FORMATS.iter().find(|(_, name)| *name == text).map(|(format, _)| *format);
     Kube2iam {
         restricted: table.key("namespaceRestrictions").boolean().unwrap_or(true),
-        format: table.key("format").text("glob or regexp", known).unwrap_or(Format::Glob),
+        format: table.key("format").text("glob or regexp", known).unwrap_or(AllowedRolesFormat::Glob),
     }
 }
 
-const FORMATS: [(Format, &str); 2] = [(Format::Glob, "glob"), (Format::Regexp, "regexp")];
+const FORMATS: [(AllowedRolesFormat, &str); 2] =
+    [(AllowedRolesFormat::Glob, "glob"), (AllowedRolesFormat::Regexp, "regexp")];
 
-fn defaults(table: &Table<'_>, base: Option<&Base>) -> HashMap<String, NamedRole> {
-    let role = |(namespace, node): &(&str, Node<'_>)| {
+fn defaults(table: &DocumentTable<'_>, base: Option<&BaseRoleArn>) -> HashMap<String, NamedRole> {
+    let role = |(namespace, node): &(&str, DocumentNode<'_>)| {
         if !is_dns_label(namespace) {
-            node.mistake("below the name of a namespace");
+            node.reject("below the name of a namespace");
         }
         Some(((*namespace).to_owned(), node.text(ROLE, |text| role_arn::resolve(text, base))?))
     };
@@ -281,25 +292,25 @@ fn audience(text: &str) -> Option<String> {
 const TAGS: &str =
     "one of kubernetes-namespace, kubernetes-service-account, kubernetes-pod-name and kubernetes-pod-uid";
 
-fn tag(text: &str) -> Option<Tag> {
-    Tag::ALL.into_iter().find(|tag| tag.key() == text)
+fn tag(text: &str) -> Option<PodTag> {
+    PodTag::ALL.into_iter().find(|tag| tag.key() == text)
 }
 
 fn exchange(
-    table: &Table<'_>,
-    session: &Table<'_>,
-    pod_identity: &Table<'_>,
+    table: &DocumentTable<'_>,
+    session: &DocumentTable<'_>,
+    pod_identity: &DocumentTable<'_>,
     base: &Path,
     region: String,
-    rules: &Rules,
-) -> Exchange {
-    let length = |text: &str| SessionLength::new(values::duration(text)?).ok();
+    rules: &RolePolicy,
+) -> RoleSessionConfig {
+    let length = |text: &str| SessionDuration::new(values::duration(text)?).ok();
     let known = |text: &str| SERVICES.iter().find(|(_, name)| *name == text).map(|(sts, _)| *sts);
-    let url = |node: &Node<'_>| {
-        node.text("an https URL without a path, or http to a loopback address", values::sealed_url)
+    let url = |node: &DocumentNode<'_>| {
+        node.text("an https URL without a path, or http to a loopback address", values::secure_url)
     };
     let (sts_url, eks_auth_url) = (url(&table.key("stsUrl")), url(&pod_identity.key("url")));
-    Exchange {
+    RoleSessionConfig {
         region,
         sts: table.key("sts").text("regional or global", known).unwrap_or_default(),
         ca_file: table.key("caFile").text("the path of a PEM file", |text| values::path(text, base)),
@@ -309,25 +320,26 @@ fn exchange(
         length: session
             .key("length")
             .text("1h to 12h: SDKs ask on every call for what has less than 15m left", length)
-            .unwrap_or(SessionLength::HOUR),
+            .unwrap_or(SessionDuration::HOUR),
         base: base_keys(&table.key("credentials").table(), base, rules),
     }
 }
 
-const SERVICES: [(Sts, &str); 2] = [(Sts::Regional, "regional"), (Sts::Global, "global")];
+const SERVICES: [(StsEndpointKind, &str); 2] =
+    [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
 /// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
-fn proxy(table: &Table<'_>, urls: [Option<&str>; 2]) -> Option<String> {
+fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
-    let proxy = key.text(form, values::plain_url)?;
-    if !values::is_near(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
-        key.mistake("a loopback address, because what is asked through it is plain http");
+    let proxy = key.text(form, values::http_url)?;
+    if !values::is_loopback_url(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
+        key.reject("a loopback address, because what is asked through it is plain http");
     }
     Some(proxy)
 }
 
-fn base_keys(table: &Table<'_>, base: &Path, rules: &Rules) -> BaseKeys {
+fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> BaseCredentials {
     const FROM: [&str; 3] = ["node", "file", "pod"];
     let known = |text: &str| FROM.iter().find(|from| **from == text).copied();
     let from = table.key("from").text("node, file or pod", known).unwrap_or("node");
@@ -338,28 +350,30 @@ fn base_keys(table: &Table<'_>, base: &Path, rules: &Rules) -> BaseKeys {
         role.text(ROLE, |text| role_arn::resolve(text, rules.base.as_ref())),
     );
     if from == "file" && !file.is_present() {
-        file.mistake("the path of a credentials file, because of from: file");
+        file.reject("the path of a credentials file, because of from: file");
     }
     if from == "pod" && rules.by_association.is_some() {
         let expected = "node or file, because of pod-identity: EKS Auth is asked under a signature";
-        table.key("from").mistake(expected);
+        table.key("from").reject(expected);
     }
     if from == "pod" && !role.is_present() {
-        role.mistake("the role that pods take first, because of from: pod");
+        role.reject("the role that pods take first, because of from: pod");
     }
     let from = match from {
-        "file" => From::File {
+        "file" => BaseCredentialSource::File {
             path: path.unwrap_or_default(),
             profile: profile.unwrap_or_else(|| "default".to_owned()),
         },
-        "pod" => From::Pod { audience: audience_of.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned()) },
-        _ => From::Node,
+        "pod" => BaseCredentialSource::Pod {
+            audience: audience_of.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned()),
+        },
+        _ => BaseCredentialSource::Node,
     };
-    BaseKeys { from, role: role_arn }
+    BaseCredentials { from, role: role_arn }
 }
 
 /// What pods may know of the node; the rest is absent.
-fn facts(table: &Table<'_>, account: Option<String>, region: &str) -> Facts {
+fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> Facts {
     let instance = table.key("instance").table();
     let name = |key: &'static str| {
         instance.key(key).text("a name of letters, digits, `-`, `_`, `.` and `:`", values::name)
@@ -382,16 +396,16 @@ fn facts(table: &Table<'_>, account: Option<String>, region: &str) -> Facts {
     }
 }
 
-fn imds(table: &Table<'_>, base: &Path) -> ImdsSection {
+fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let known = |text: &str| TOKENS.iter().find(|(_, name)| *name == text).map(|(tokens, _)| *tokens);
-    let lifetime = |text: &str| values::duration(text).filter(|life| Longest::new(*life).is_some());
+    let lifetime = |text: &str| values::duration(text).filter(|life| TtlLimit::new(*life).is_some());
     let pattern = |text: &str| Pattern::new(text).is_ok().then(|| text.to_owned());
     let expression = "a regular expression of whole paths, such as /latest/meta-data/ami-id";
     let key_file = table.key("keyFile").text("the path of a file", |text| values::path(text, base));
     // The next process has other keys, and the SDK for Rust shows a refused token for as long as it was granted.
     let longest = if key_file.is_some() { MAX_TTL } else { SHORT_TTL };
-    ImdsSection {
-        tokens: table.key("tokens").text("required or optional", known).unwrap_or(Tokens::Required),
+    ImdsConfig {
+        tokens: table.key("tokens").text("required or optional", known).unwrap_or(TokenRequirement::Required),
         token_lifetime: table.key("tokenLifetime").text("5m to 6h", lifetime).unwrap_or(longest),
         key_file,
         passthrough: table
@@ -402,21 +416,22 @@ fn imds(table: &Table<'_>, base: &Path) -> ImdsSection {
             .collect(),
         upstream: table
             .key("upstream")
-            .text("an http URL without a path, such as http://169.254.169.254", values::plain_url)
+            .text("an http URL without a path, such as http://169.254.169.254", values::http_url)
             .unwrap_or_else(|| REAL.to_owned()),
     }
 }
 
-const TOKENS: [(Tokens, &str); 2] = [(Tokens::Required, "required"), (Tokens::Optional, "optional")];
+const TOKENS: [(TokenRequirement, &str); 2] =
+    [(TokenRequirement::Required, "required"), (TokenRequirement::Optional, "optional")];
 
 /// Beside the addresses that SDKs know, those at which the agent itself is asked: a name that was made to resolve to one is still
 /// refused.
-fn containers_of(table: &Table<'_>, listen: &[SocketAddr]) -> ContainersSection {
+fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainersConfig {
     let own = listen.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified());
     let mut hosts: Vec<IpAddr> = containers::ADDRESSES.into_iter().chain(own).collect();
     hosts.sort_unstable();
     hosts.dedup();
-    ContainersSection {
+    ContainersConfig {
         audience: table
             .key("audience")
             .text(AUDIENCE, audience)
@@ -425,7 +440,7 @@ fn containers_of(table: &Table<'_>, listen: &[SocketAddr]) -> ContainersSection 
     }
 }
 
-impl Serialize for Section {
+impl Serialize for AwsConfig {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Self { rules, exchange, facts, imds, containers } = self;
         let mut written = written_rules(rules);
@@ -463,7 +478,7 @@ fn members(value: Value) -> Map<String, Value> {
     }
 }
 
-fn written_rules(rules: &Rules) -> Map<String, Value> {
+fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
     let by_pod = rules.by_pod;
     let kube2iam = by_pod.and_then(|by_pod| by_pod.kube2iam);
     let on = [
@@ -479,7 +494,7 @@ fn written_rules(rules: &Rules) -> Map<String, Value> {
         json!({ "namespaceRestrictions": way.restricted, "format": format })
     });
     members(json!({
-        "baseRoleArn": rules.base.as_ref().map(Base::as_str),
+        "baseRoleArn": rules.base.as_ref().map(BaseRoleArn::as_str),
         "ways": ways,
         "audience": rules.by_service_account.as_deref(),
         "kube2iam": kube2iam,
@@ -487,12 +502,14 @@ fn written_rules(rules: &Rules) -> Map<String, Value> {
     }))
 }
 
-fn written_exchange(exchange: &Exchange) -> Map<String, Value> {
-    let Exchange { region, sts, sts_url, ca_file, proxy, base, .. } = exchange;
+fn written_exchange(exchange: &RoleSessionConfig) -> Map<String, Value> {
+    let RoleSessionConfig { region, sts, sts_url, ca_file, proxy, base, .. } = exchange;
     let mut from = members(match &base.from {
-        From::Node => json!({ "from": "node" }),
-        From::File { path, profile } => json!({ "from": "file", "file": path, "profile": profile }),
-        From::Pod { audience } => json!({ "from": "pod", "audience": audience }),
+        BaseCredentialSource::Node => json!({ "from": "node" }),
+        BaseCredentialSource::File { path, profile } => {
+            json!({ "from": "file", "file": path, "profile": profile })
+        }
+        BaseCredentialSource::Pod { audience } => json!({ "from": "pod", "audience": audience }),
     });
     from.insert("role".into(), json!(base.role.as_ref().map(NamedRole::as_str)));
     members(json!({
@@ -521,14 +538,14 @@ fn written_facts(facts: &Facts) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use seawall_config::{Document, Mistakes};
+    use seawall_config::{Document, ValidationErrors};
 
     use super::*;
 
-    fn read(text: &str) -> Result<Section, Mistakes> {
+    fn read(text: &str) -> Result<AwsConfig, ValidationErrors> {
         let document = Document::parse(text)?;
         let listen = ["127.0.0.1:8988".parse().unwrap(), "0.0.0.0:80".parse().unwrap()];
-        let section = Section::read(&document.root().key("aws"), Path::new("/etc/seawall"), &listen);
+        let section = AwsConfig::read(&document.root().key("aws"), Path::new("/etc/seawall"), &listen);
         document.finish(section)
     }
 
@@ -560,7 +577,7 @@ mod tests {
         ] {
             let section = read(&format!("aws: {{ region: eu-west-1, imds: {{ {imds} }} }}")).unwrap();
             assert_eq!(section.imds.token_lifetime.as_secs(), life, "{imds}");
-            let told = section.imds.remark();
+            let told = section.imds.warning();
             assert_eq!(told.is_some(), remark.is_some(), "{told:?}");
             assert!(remark.is_none_or(|part| told.unwrap().contains(part)), "{imds}");
         }
@@ -568,8 +585,9 @@ mod tests {
 
     #[test]
     fn only_the_annotations_of_the_ways_that_are_on_are_asked_for() {
-        let selected =
-            |ways: &str| read(&format!("aws: {{ region: eu-west-1, ways: [{ways}] }}")).unwrap().selection();
+        let selected = |ways: &str| {
+            read(&format!("aws: {{ region: eu-west-1, ways: [{ways}] }}")).unwrap().annotation_keys()
+        };
         assert_eq!(selected("irsa").namespace, [""; 0]);
         assert_eq!(selected("kiam").service_account, [""; 0]);
         assert_eq!(selected("irsa, kiam, kube2iam").namespace.len(), 2);
@@ -608,7 +626,7 @@ mod tests {
         let section = read(&on(reef)).unwrap();
         assert_eq!(section.rules.by_association, ClusterName::parse("reef").ok());
         assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
-        assert_eq!(section.selection(), Default::default(), "no annotation counts");
+        assert_eq!(section.annotation_keys(), Default::default(), "no annotation counts");
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
         let off = read("aws: { region: eu-west-1, podIdentity: { cluster: reef } }").unwrap();

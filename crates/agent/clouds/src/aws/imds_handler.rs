@@ -8,48 +8,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use seawall_broker::aws::Credential;
+use seawall_broker::aws::AwsCredential;
 use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Lease, Moment};
-use seawall_http::path::Alphabet;
-use seawall_http::{Frame, Refusal, RequestHead};
-use seawall_protocols::aws::imds::{NO_TOKEN, goes_on_after, respond, same_role};
+use seawall_http::path::PathCharset;
+use seawall_http::{Refusal, RequestHead, ResponseContext};
+use seawall_protocols::aws::imds::{NO_TOKEN, check_role, keeps_alive_after, respond};
 use seawall_protocols::aws::{
-    ALPHABET, Asked as Wanted, Bearer, Imds, Longest, Query, RoleName, Sessions, Shape, Stamp, Tokens,
-    UnixTime, Visitor, What, imds,
+    ALPHABET, DocumentFormat, Imds, ImdsQuery, ImdsRequest as Wanted, ImdsResource, Iso8601Time, RoleName,
+    TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
 };
-use seawall_server::handler::{Asked, Dialect};
-use seawall_server::replay_cache::Again;
-use seawall_server::response::{Later, Reply, Writing, Written};
+use seawall_server::handler::{MetadataDialect, RequestContext};
+use seawall_server::replay_cache::ReplayableQuery;
+use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
-use seawall_server::route::Route;
+use seawall_server::route::MetadataRoute;
 
 use super::awaited_credentials::Deadline;
-use super::config::Section;
-use super::entitlement::{Entitlement, Own, Standing};
-use super::passthrough::{Errand, Passthrough};
-use super::response::Dates;
-use super::session_token_keys::TokenKeys;
+use super::config::AwsConfig;
+use super::entitlement::{AwsEntitlement, PodRole, RoleState};
+use super::passthrough::{ImdsPassthrough, PassthroughRequest};
+use super::response::FormattedDates;
+use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
-use crate::entitlements::Decided;
-use crate::pod::{Client, PodCaller, Step};
-use crate::readiness_request::Probe;
+use crate::entitlements::EntitlementState;
+use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
+use crate::readiness_request::ReadinessRequest;
 
 /// Readiness asks for a token, as every library does first.
-pub(super) const PROBE: Probe = Probe {
+pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "PUT",
     target: "/latest/api/token",
     headers: "X-aws-ec2-metadata-token-ttl-seconds: 1\r\n",
-    answer_has: "x-aws-ec2-metadata-token-ttl-seconds: ",
+    expected_header: "x-aws-ec2-metadata-token-ttl-seconds: ",
 };
 
 /// What all threads' dialects have in common.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct ImdsService {
     imds: Imds,
-    keys: Arc<TokenKeys>,
-    tokens: Tokens,
-    longest: Longest,
+    keys: Arc<TokenKeyStore>,
+    tokens: TokenRequirement,
+    longest: TtlLimit,
     clock: Clock,
     /// Requests without a session token, whether or not one is required.
     pub(super) without_token: Counter,
@@ -58,8 +58,8 @@ pub(super) struct Service {
 /// The dialect on one thread.
 #[derive(Debug)]
 pub(super) struct ImdsDialect {
-    service: Arc<Service>,
-    passthrough: Passthrough,
+    service: Arc<ImdsService>,
+    passthrough: ImdsPassthrough,
 }
 
 const ANYONE: Refusal =
@@ -67,17 +67,17 @@ const ANYONE: Refusal =
 
 const ONLY_A_PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
-impl Service {
+impl ImdsService {
     /// By this section.
     ///
     /// # Errors
     /// An expression that the configuration took for good is none.
-    pub(super) fn new(section: &Section, keys: Arc<TokenKeys>, clock: Clock) -> anyhow::Result<Self> {
+    pub(super) fn new(section: &AwsConfig, keys: Arc<TokenKeyStore>, clock: Clock) -> anyhow::Result<Self> {
         Ok(Self {
             imds: Imds::new(&section.facts, section.imds.patterns()?),
             keys,
             tokens: section.imds.tokens,
-            longest: Longest::new(section.imds.token_lifetime).unwrap_or_default(),
+            longest: TtlLimit::new(section.imds.token_lifetime).unwrap_or_default(),
             clock,
             without_token: Counter::default(),
         })
@@ -87,7 +87,7 @@ impl Service {
     ///
     /// # Errors
     /// An expression that the configuration took for good is none.
-    pub(super) fn succeeded_by(&self, section: &Section) -> anyhow::Result<Self> {
+    pub(super) fn with_config(&self, section: &AwsConfig) -> anyhow::Result<Self> {
         let without_token = self.without_token.clone();
         Ok(Self { without_token, ..Self::new(section, self.keys.clone(), self.clock.clone())? })
     }
@@ -103,11 +103,11 @@ impl Service {
 
     fn query<'t, 'b>(
         &'t self,
-        asked: Asked<'_, '_, 'b>,
-        visitor: &Visitor,
+        asked: RequestContext<'_, '_, 'b>,
+        visitor: &TokenClient,
     ) -> Result<Wanted<'t, 'b>, Refusal> {
         let keys = self.keys.load();
-        let sessions = Sessions { keys: &keys, tokens: self.tokens, longest: self.longest };
+        let sessions = TokenRules { keys: &keys, requirement: self.tokens, ttl_limit: self.longest };
         self.imds.query(asked.head, &sessions, visitor, self.now())
     }
 
@@ -124,12 +124,12 @@ impl Service {
     }
 }
 
-impl Dialect<PodCaller> for ImdsDialect {
+impl MetadataDialect<PodEntry> for ImdsDialect {
     fn cloud(&self) -> CloudName {
         CloudName::Aws
     }
 
-    fn alphabet(&self) -> &'static Alphabet {
+    fn alphabet(&self) -> &'static PathCharset {
         &ALPHABET
     }
 
@@ -137,67 +137,79 @@ impl Dialect<PodCaller> for ImdsDialect {
         imds::claims(path)
     }
 
-    fn goes_on_after(&self, method: &str) -> bool {
-        goes_on_after(method)
+    fn keeps_alive_after(&self, method: &str) -> bool {
+        keeps_alive_after(method)
     }
 
-    fn is_anybodys(&self, method: &str) -> bool {
+    fn is_public(&self, method: &str) -> bool {
         method == "PUT"
     }
 
-    fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
+    fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
         patience(head)
     }
 
-    fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    fn answer(
+        &self,
+        caller: &PodClient,
+        asked: RequestContext<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> PodHandlerOutcome {
         let answered = match caller {
-            Client::Pod(pod) => match pod.entitlements().aws() {
-                Decided::Is(own) => self.of_pod(pod, own, asked, out),
-                Decided::NotYet => {
-                    let visitor = Visitor::pod(Bearer::pod(&pod.pod.uid), asked.peer);
-                    self.of_nobody(visitor, Err(Step::NotYet), asked, out)
+            PodClient::Pod(pod) => match pod.entitlements().aws() {
+                EntitlementState::Decided(own) => self.of_pod(pod, own, asked, out),
+                EntitlementState::Pending => {
+                    let visitor = TokenClient::pod(TokenSubject::pod(&pod.pod.uid), asked.peer);
+                    self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
                 // No listener speaks the dialect of a cloud that is off.
-                Decided::Off => Err(ANYONE),
+                EntitlementState::Off => Err(ANYONE),
             },
             // A token is the pod's for hours, and one that is given to its address for minutes: the proof comes sooner than clients mind.
-            Client::Unsettled if asked.is_expected && asked.head.method == "PUT" => Ok(Step::NotYet),
-            Client::Unsettled => {
-                self.of_nobody(Visitor::unsettled(asked.peer), Err(Step::NotYet), asked, out)
+            PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
+                Ok(PodHandlerOutcome::AwaitIdentity)
             }
-            Client::Nobody(refusal) => {
-                self.of_nobody(Visitor::unsettled(asked.peer), Ok(*refusal), asked, out)
+            PodClient::Unidentified => self.of_nobody(
+                TokenClient::unknown(asked.peer),
+                Err(PodHandlerOutcome::AwaitIdentity),
+                asked,
+                out,
+            ),
+            PodClient::Refused(refusal) => {
+                self.of_nobody(TokenClient::unknown(asked.peer), Ok(*refusal), asked, out)
             }
-            Client::Anyone => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ANYONE), asked, out),
-            Client::Probe => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ONLY_A_PROBE), asked, out),
+            PodClient::Anyone => self.of_nobody(TokenClient::unknown(asked.peer), Ok(ANYONE), asked, out),
+            PodClient::Probe => {
+                self.of_nobody(TokenClient::unknown(asked.peer), Ok(ONLY_A_PROBE), asked, out)
+            }
         };
         answered.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.frame, asked.request, out);
-            Step::Answered { route: &route::REFUSED, status: refusal.status }
+            self.refuse(&refusal, asked.frame, asked.request_id, out);
+            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
 
-    fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, request: u64, out: &mut Vec<u8>) {
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
         respond::refusal(out, frame, refusal, request);
     }
 }
 
 /// What becomes of a reader who is no pod that is decided: this refusal, or a step.
-type Instead = Result<Refusal, Step>;
+type Fallback = Result<Refusal, PodHandlerOutcome>;
 
 impl ImdsDialect {
-    pub(super) fn new(service: Arc<Service>, passthrough: Passthrough) -> Self {
+    pub(super) fn new(service: Arc<ImdsService>, passthrough: ImdsPassthrough) -> Self {
         Self { service, passthrough }
     }
 
     /// A token, and nothing else.
     fn of_nobody(
         &self,
-        visitor: Visitor,
-        instead: Instead,
-        asked: Asked<'_, '_, '_>,
+        visitor: TokenClient,
+        instead: Fallback,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<PodHandlerOutcome, Refusal> {
         let wanted = self.service.query(asked, &visitor);
         if !matches!((&wanted, &instead), (Ok(Wanted::Read(_)), Err(_))) {
             self.service.note(&wanted);
@@ -211,20 +223,25 @@ impl ImdsDialect {
         }
     }
 
-    fn token(&self, grant: &seawall_protocols::aws::Grant, frame: &Frame<'_>, out: &mut Vec<u8>) -> Step {
-        self.service.keys.signed();
+    fn token(
+        &self,
+        grant: &seawall_protocols::aws::GrantedToken,
+        frame: &ResponseContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> PodHandlerOutcome {
+        self.service.keys.mark_used();
         respond::token(out, frame, grant);
-        Step::Answered { route: &routes::TOKEN, status: 200 }
+        PodHandlerOutcome::Answered { route: &routes::TOKEN, status: 200 }
     }
 
     fn of_pod(
         &self,
-        pod: &Arc<PodCaller>,
-        own: &Entitlement,
-        asked: Asked<'_, '_, '_>,
+        pod: &Arc<PodEntry>,
+        own: &AwsEntitlement,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
-        let visitor = Visitor::pod(own.bearer, asked.peer);
+    ) -> Result<PodHandlerOutcome, Refusal> {
+        let visitor = TokenClient::pod(own.token_subject, asked.peer);
         let wanted = self.service.query(asked, &visitor);
         self.service.note(&wanted);
         match wanted? {
@@ -235,98 +252,110 @@ impl ImdsDialect {
 
     fn read(
         &self,
-        pod: &Arc<PodCaller>,
-        own: &Entitlement,
-        query: Query<'_, '_>,
-        asked: Asked<'_, '_, '_>,
+        pod: &Arc<PodEntry>,
+        own: &AwsEntitlement,
+        query: ImdsQuery<'_, '_>,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
-        let answered = |route| Ok(Step::Answered { route, status: 200 });
-        let resident = || own.own().map(|own| Resident { pod, own });
-        match query.what {
-            What::Roles(_) => resident().and_then(|own| list(own, asked, out)),
-            What::Role { name, shape } => {
+    ) -> Result<PodHandlerOutcome, Refusal> {
+        let answered = |route| Ok(PodHandlerOutcome::Answered { route, status: 200 });
+        let resident = || own.role().map(|own| PodAndRole { pod, own });
+        match query.resource {
+            ImdsResource::Roles(_) => resident().and_then(|own| list(own, asked, out)),
+            ImdsResource::Role { name, shape } => {
                 let resident = resident()?;
                 if let Some(role) = &resident.own.role {
-                    same_role(&name, Some(role.as_str()))?;
+                    check_role(&name, Some(role.as_str()))?;
                 }
                 self.document(resident, &name, shape, query.session, asked, out)
             }
-            What::RoleInfo => resident().map(|own| self.info(own, asked, out)),
-            What::Known(known) => {
-                respond::known(out, asked.frame, &known);
+            ImdsResource::RoleInfo => resident().map(|own| self.info(own, asked, out)),
+            ImdsResource::Text(known) => {
+                respond::text(out, asked.frame, &known);
                 answered(&routes::FACTS)
             }
-            What::Pass(path) => self.pass(own, &path, asked),
+            ImdsResource::Passthrough(path) => self.pass(own, &path, asked),
         }
     }
 
-    fn pass(&self, own: &Entitlement, path: &str, asked: Asked<'_, '_, '_>) -> Result<Step, Refusal> {
-        let errand = Errand {
-            share: own.passthrough.as_ref(),
+    fn pass(
+        &self,
+        own: &AwsEntitlement,
+        path: &str,
+        asked: RequestContext<'_, '_, '_>,
+    ) -> Result<PodHandlerOutcome, Refusal> {
+        let errand = PassthroughRequest {
+            rate_limit: own.passthrough_limit.as_ref(),
             client: asked.shares.client,
             path,
             now: asked.now,
-            patience: patience(asked.head).saturating_sub(asked.now.since(asked.came)),
+            timeout: patience(asked.head).saturating_sub(asked.now.since(asked.received_at)),
         };
-        self.passthrough.forward(&errand).map(Step::Later)
+        self.passthrough.forward(&errand).map(PodHandlerOutcome::Deferred)
     }
 
     /// From memory if a lease is held, else as soon as the broker has one.
     fn document(
         &self,
-        Resident { pod, own }: Resident<'_>,
+        PodAndRole { pod, own }: PodAndRole<'_>,
         name: &str,
-        shape: Shape,
+        shape: DocumentFormat,
         session: Option<UnixTime>,
-        asked: Asked<'_, '_, '_>,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
-        let Some(lease) = own.holder.held((), asked.now) else {
+    ) -> Result<PodHandlerOutcome, Refusal> {
+        let Some(lease) = own.credentials.cached_lease((), asked.now) else {
             let name = name.to_owned();
             return Ok(later(pod, &routes::CREDENTIALS, asked, move |own, lease| {
-                same_role(&name, Some(own.name_of(&lease)))?;
-                Ok(Came::Document(lease, shape))
+                check_role(&name, Some(own.role_name(&lease)))?;
+                Ok(AwaitedImdsResponse::Document(lease, shape))
             }));
         };
-        same_role(name, Some(own.name_of(&lease)))?;
+        check_role(name, Some(own.role_name(&lease)))?;
         respond::document(out, asked.frame, &response::credentials(&lease), shape);
         let question = || {
             let (service, role) = (self.service.clone(), name.into());
             let session = session.map(|end| service.moment(end, asked.now));
-            Box::new(DocumentAgain { service, role, shape, session, dates: Dates::default() })
-                as Box<dyn Again<PodCaller>>
+            Box::new(DocumentReplay { service, role, shape, session, dates: FormattedDates::default() })
+                as Box<dyn ReplayableQuery<PodEntry>>
         };
-        let question = asked.is_to_be_remembered.then(question);
-        Ok(Step::Lent { route: &routes::CREDENTIALS, question })
+        let question = asked.should_record.then(question);
+        Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
     /// Of a role that EKS says only its credentials tell.
-    fn info(&self, Resident { pod, own }: Resident<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        let stamp = Stamp::of(self.service.now());
+    fn info(
+        &self,
+        PodAndRole { pod, own }: PodAndRole<'_>,
+        asked: RequestContext<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> PodHandlerOutcome {
+        let stamp = Iso8601Time::of(self.service.now());
         let profile = match own.access.role() {
             Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
-            None => match own.holder.held((), asked.now) {
+            None => match own.credentials.cached_lease((), asked.now) {
                 Some(lease) => profile_of(&lease.value),
                 None => {
-                    return later(pod, &routes::FACTS, asked, move |_, lease| Ok(Came::Info(lease, stamp)));
+                    return later(pod, &routes::FACTS, asked, move |_, lease| {
+                        Ok(AwaitedImdsResponse::Info(lease, stamp))
+                    });
                 }
             },
         };
         inform(&profile, stamp, asked.frame, out);
-        Step::Answered { route: &routes::FACTS, status: 200 }
+        PodHandlerOutcome::Answered { route: &routes::FACTS, status: 200 }
     }
 }
 
 /// A pod and the role that it may have now: what waits asks the pod again.
 #[derive(Clone, Copy)]
-struct Resident<'a> {
-    pod: &'a Arc<PodCaller>,
-    own: &'a Own,
+struct PodAndRole<'a> {
+    pod: &'a Arc<PodEntry>,
+    own: &'a PodRole,
 }
 
 /// A pod has no instance profile; tools read its role's account and name of this.
-fn inform(profile: &str, last_updated: Stamp, frame: &Frame<'_>, out: &mut Vec<u8>) {
+fn inform(profile: &str, last_updated: Iso8601Time, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
     respond::role_info(
         out,
         frame,
@@ -334,7 +363,7 @@ fn inform(profile: &str, last_updated: Stamp, frame: &Frame<'_>, out: &mut Vec<u
     );
 }
 
-fn profile_of(credential: &Credential) -> String {
+fn profile_of(credential: &AwsCredential) -> String {
     let partition = credential.assumed_role().split(':').nth(1).unwrap_or_default();
     let (account, name) = (credential.account(), credential.role_name());
     format!("arn:{partition}:iam::{account}:instance-profile/{name}")
@@ -342,18 +371,18 @@ fn profile_of(credential: &Credential) -> String {
 
 /// The pod's role, once its credentials are there for a while.
 fn list(
-    Resident { pod, own }: Resident<'_>,
-    asked: Asked<'_, '_, '_>,
+    PodAndRole { pod, own }: PodAndRole<'_>,
+    asked: RequestContext<'_, '_, '_>,
     out: &mut Vec<u8>,
-) -> Result<Step, Refusal> {
-    match own.holder.held((), asked.now) {
-        Some(lease) if lease.remaining(asked.now) >= response::LISTED => {
-            respond::role_name(out, asked.frame, &own.role_of(&lease)?);
-            Ok(Step::Answered { route: &routes::ROLES, status: 200 })
+) -> Result<PodHandlerOutcome, Refusal> {
+    match own.credentials.cached_lease((), asked.now) {
+        Some(lease) if lease.remaining(asked.now) >= response::MIN_LISTED_LIFETIME => {
+            respond::role_name(out, asked.frame, &own.listed_name(&lease)?);
+            Ok(PodHandlerOutcome::Answered { route: &routes::ROLES, status: 200 })
         }
         _ => Ok(later(pod, &routes::ROLES, asked, |own, lease| {
-            let role = own.role_of(&lease)?;
-            Ok(Came::Listed(lease, role))
+            let role = own.listed_name(&lease)?;
+            Ok(AwaitedImdsResponse::Listed(lease, role))
         })),
     }
 }
@@ -362,33 +391,33 @@ fn list(
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
-        return response::PATIENCE_FOR_TOKENS;
+        return response::TOKEN_WAIT_TIMEOUT;
     }
     let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
-    if is_go { response::PATIENCE_OF_GO } else { response::PATIENCE }
+    if is_go { response::GO_WAIT_TIMEOUT } else { response::WAIT_TIMEOUT }
 }
 
 fn later(
-    pod: &Arc<PodCaller>,
-    route: &'static Route,
-    asked: Asked<'_, '_, '_>,
-    then: impl FnOnce(&Own, Arc<Lease<Credential>>) -> Result<Came, Refusal> + 'static,
-) -> Step {
-    let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
+    pod: &Arc<PodEntry>,
+    route: &'static MetadataRoute,
+    asked: RequestContext<'_, '_, '_>,
+    then: impl FnOnce(&PodRole, Arc<Lease<AwsCredential>>) -> Result<AwaitedImdsResponse, Refusal> + 'static,
+) -> PodHandlerOutcome {
+    let deadline = Deadline { received_at: asked.received_at, now: asked.now, timeout: patience(asked.head) };
     let pod = pod.clone();
-    Step::Later(Later::new(route, false, async move {
+    PodHandlerOutcome::Deferred(DeferredResponse::new(route, false, async move {
         let came =
             awaited_credentials::lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
-        Box::new(came.unwrap_or_else(Came::Refused)) as Box<dyn Reply>
+        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn ReadyResponse>
     }))
 }
 
 /// What a request waited for.
 #[derive(Debug)]
-enum Came {
-    Listed(Arc<Lease<Credential>>, RoleName),
-    Document(Arc<Lease<Credential>>, Shape),
-    Info(Arc<Lease<Credential>>, Stamp),
+enum AwaitedImdsResponse {
+    Listed(Arc<Lease<AwsCredential>>, RoleName),
+    Document(Arc<Lease<AwsCredential>>, DocumentFormat),
+    Info(Arc<Lease<AwsCredential>>, Iso8601Time),
     Refused(Refusal),
 }
 
@@ -398,82 +427,85 @@ const ENDING: Refusal = Refusal::new(
     "AWS cannot be asked right now, and the credentials that are held end; try again shortly.",
 );
 
-impl Reply for Came {
-    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+impl ReadyResponse for AwaitedImdsResponse {
+    fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         let refusal = match *self {
-            Self::Listed(lease, _) if lease.remaining(writing.now) < response::LISTED => ENDING,
+            Self::Listed(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => ENDING,
             Self::Listed(_, role) => {
                 respond::role_name(out, writing.frame, &role);
-                return Written::whole(200);
+                return WriteOutcome::whole(200);
             }
             Self::Document(lease, shape) => {
                 respond::document(out, writing.frame, &response::credentials(&lease), shape);
-                return Written::whole(200);
+                return WriteOutcome::whole(200);
             }
             Self::Info(lease, stamp) => {
                 inform(&profile_of(&lease.value), stamp, writing.frame, out);
-                return Written::whole(200);
+                return WriteOutcome::whole(200);
             }
             Self::Refused(refusal) => refusal,
         };
-        respond::refusal(out, writing.frame, &refusal, writing.request);
-        Written::whole(refusal.status)
+        respond::refusal(out, writing.frame, &refusal, writing.request_id);
+        WriteOutcome::whole(refusal.status)
     }
 }
 
 /// A document that was asked for before, with the same session token.
 #[derive(Debug)]
-struct DocumentAgain {
-    service: Arc<Service>,
+struct DocumentReplay {
+    service: Arc<ImdsService>,
     /// What the role is called that the request names.
     role: Box<str>,
-    shape: Shape,
+    shape: DocumentFormat,
     /// When the token ends that stands in the request, on the clock of which every request is told anyway: to ask for the wall's would
     /// be one more call for each. That one may be set, so a token that is remembered ends when it would have ended had nobody set it.
     session: Option<Moment>,
-    dates: Dates,
+    dates: FormattedDates,
 }
 
-impl Again<PodCaller> for DocumentAgain {
+impl ReplayableQuery<PodEntry> for DocumentReplay {
     /// From the caller's own holder, as it is now. What the same bytes mean changes when its role does, and when their token ends; it
     /// was this caller's, because what is remembered is.
     fn answer(
         &self,
-        caller: &Client,
-        frame: &Frame<'_>,
+        caller: &PodClient,
+        frame: &ResponseContext<'_>,
         now: Moment,
         out: &mut Vec<u8>,
-    ) -> Option<&'static Route> {
-        let Client::Pod(pod) = caller else { return None };
+    ) -> Option<&'static MetadataRoute> {
+        let PodClient::Pod(pod) = caller else { return None };
         if self.session.is_some_and(|end| end <= now) {
             return None;
         }
         let entitlements = pod.entitlements();
-        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.aws() else {
+        let EntitlementState::Decided(AwsEntitlement { state: RoleState::Role(own), .. }) =
+            entitlements.aws()
+        else {
             return None;
         };
-        let lease = own.holder.held((), now).filter(|lease| own.name_of(lease) == &*self.role)?;
+        let lease =
+            own.credentials.cached_lease((), now).filter(|lease| own.role_name(lease) == &*self.role)?;
         if self.session.is_none() {
             self.service.without_token.inc();
         }
-        respond::document(out, frame, &self.dates.with(&lease), self.shape);
+        respond::document(out, frame, &self.dates.document(&lease), self.shape);
         Some(&routes::CREDENTIALS)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::facts::{Annotations, Beside};
-    use seawall_http::request::header_room;
-    use seawall_http::{Limits, Parsed, parse_request};
+    use seawall_core::annotations::{Annotations, RelatedAnnotations};
+    use seawall_http::request::header_buffer;
+    use seawall_http::{HeadLimits, Parsed, parse_request};
 
     use super::*;
-    use crate::testing::World;
+    use crate::testing::PodFixture;
 
     const SECTION: &str = "aws: { region: eu-central-1, imds: { tokenLifetime: 6h } }\n";
     const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
-    async fn token(world: &World) -> String {
+    async fn token(world: &PodFixture) -> String {
         let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
         let (answer, at_once) = world.ask_with("PUT", "/latest/api/token", ttl).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -482,11 +514,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_pod_that_is_not_decided_has_a_token_at_once_and_waits_at_the_listing() {
-        let world = World::of(SECTION);
+        let world = PodFixture::of(SECTION);
         let shown = token(&world).await;
         let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        world
+            .pod()
+            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
         let (answer, at_once) = world.ask_with("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.ask_with("GET", "/latest/meta-data/placement/region", &shown).await;
@@ -496,32 +530,32 @@ mod tests {
     /// A token that was its address's made it fetch another within minutes, and the next pod at the address could have used it.
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
-        let mut world = World::of(SECTION);
-        let pod = std::mem::replace(&mut world.caller, Client::Unsettled);
-        let ask = async |world: &World, method, target| {
+        let mut world = PodFixture::of(SECTION);
+        let pod = std::mem::replace(&mut world.caller, PodClient::Unidentified);
+        let ask = async |world: &PodFixture, method, target| {
             let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
             world.ask_with(method, target, ttl).await
         };
         world.is_expected = true;
         let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        for (caller, life) in [(pod, "21600"), (Client::Nobody(ANYONE), "300")] {
+        for (caller, life) in [(pod, "21600"), (PodClient::Refused(ANYONE), "300")] {
             world.caller = caller;
             let (answer, at_once) = ask(&world, "PUT", "/latest/api/token").await;
             let ttl = format!("token-ttl-seconds: {life}\r\n");
             assert!(at_once && answer.to_ascii_lowercase().contains(&ttl), "{answer}");
         }
-        let mut room = header_room();
+        let mut room = header_buffer();
         let put = b"PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nUser-Agent: aws-sdk-go-v2/1\r\n\r\n";
-        let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &Limits::default()) else {
+        let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &HeadLimits::default()) else {
             panic!()
         };
-        assert_eq!(patience(&head), response::PATIENCE_FOR_TOKENS);
+        assert_eq!(patience(&head), response::TOKEN_WAIT_TIMEOUT);
     }
 
     #[tokio::test]
     async fn a_request_without_a_token_that_waits_and_is_answered_then_is_counted_once() {
-        let world = World::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
+        let world = PodFixture::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
         let counted = || {
             let mut registry = prometheus_client::registry::Registry::default();
             world.in_force().register(&mut registry);
@@ -533,7 +567,9 @@ mod tests {
         };
         let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
-        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        world
+            .pod()
+            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
         let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");
@@ -542,8 +578,10 @@ mod tests {
     #[tokio::test]
     async fn whoever_is_not_known_has_a_token_and_waits_or_is_refused_for_the_rest() {
         let refusal = Refusal::new(503, "unknown_pod", "who");
-        for (caller, expected) in [(Client::Unsettled, ""), (Client::Nobody(refusal), "HTTP/1.1 503 ")] {
-            let mut world = World::of(SECTION);
+        for (caller, expected) in
+            [(PodClient::Unidentified, ""), (PodClient::Refused(refusal), "HTTP/1.1 503 ")]
+        {
+            let mut world = PodFixture::of(SECTION);
             world.caller = caller;
             let shown = token(&world).await;
             let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
@@ -559,9 +597,9 @@ mod tests {
             ("Boto3/1.44.5 Botocore/1.44.5", 850),
         ] {
             let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n");
-            let mut room = header_room();
+            let mut room = header_buffer();
             let Ok(Parsed::Complete(head, _)) =
-                parse_request(bytes.as_bytes(), &mut room, &Limits::default())
+                parse_request(bytes.as_bytes(), &mut room, &HeadLimits::default())
             else {
                 panic!("{agent}")
             };

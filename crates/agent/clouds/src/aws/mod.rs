@@ -31,32 +31,32 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use seawall_broker::aws::{AwsExchange, Broker, Config, HolderSpec, SETTINGS};
-use seawall_config::values::named_file;
+use seawall_broker::aws::{AwsBroker, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec, SETTINGS};
+use seawall_config::values::read_named_file;
 use seawall_core::Clock;
+use seawall_core::annotations::AnnotationKeys;
 use seawall_core::cloud::DialectName;
-use seawall_core::facts::Selection;
-use seawall_protocols::aws::{Bearer, Containers};
-use seawall_server::handler::Dialect;
+use seawall_protocols::aws::{ContainerEndpoint, TokenSubject};
+use seawall_server::handler::MetadataDialect;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
-use super::context::{Applicant, Tools};
-use super::entitlements::Decided;
+use super::context::{DialectResources, EntitlementRequest};
+use super::entitlements::EntitlementState;
 use super::pod_events;
-use super::prefetch::Ahead;
-use crate::pod::PodCaller;
-use crate::readiness_request::Probe;
+use super::prefetch::Prefetcher;
+use crate::pod::PodEntry;
+use crate::readiness_request::ReadinessRequest;
 use container_handler::ContainersDialect;
-use entitlement::{Entitlement, Own, Standing};
-use imds_handler::{ImdsDialect, Service};
-use passthrough::Passthrough;
-use policy::{Allowed, Denied, Rules};
-use prefetch::First;
-use role_chain::Accesses;
-use session_token_keys::TokenKeys;
+use entitlement::{AwsEntitlement, PodRole, RoleState};
+use imds_handler::{ImdsDialect, ImdsService};
+use passthrough::ImdsPassthrough;
+use policy::{AllowedRole, RoleDenial, RolePolicy};
+use prefetch::AwsPrefetchJob;
+use role_chain::RoleAccessBuilder;
+use session_token_keys::TokenKeyStore;
 
-pub(crate) use config::{KEYS, Section};
+pub(crate) use config::{AwsConfig, KEYS};
 pub(super) use policy::annotations::FILE_KEYS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use policy::annotations::ROLE_ARN;
@@ -66,27 +66,27 @@ pub(super) use sdk_profiles::ALL as CLIENTS;
 /// AWS at work.
 #[derive(Debug)]
 pub(crate) struct Aws {
-    rules: Rules,
-    accesses: Accesses,
+    rules: RolePolicy,
+    accesses: RoleAccessBuilder,
     /// What the broker asks, and how: leases that came in another way are not answered with, but fetched anew.
-    asks: Config,
-    broker: Broker,
-    ahead: Ahead<First>,
-    service: Arc<Service>,
-    containers: Containers,
+    broker_config: AwsExchangeConfig,
+    broker: AwsBroker,
+    prefetcher: Prefetcher<AwsPrefetchJob>,
+    service: Arc<ImdsService>,
+    containers: ContainerEndpoint,
     container_audience: Arc<str>,
     upstream: String,
     /// Whether anything of the real service is let pass.
-    passes: bool,
+    allows_passthrough: bool,
     /// What is to be said of session tokens.
     remark: Option<String>,
-    pace: Arc<passthrough::Pace>,
+    node_limit: Arc<passthrough::NodeRateLimit>,
     clock: Clock,
 }
 
-impl Section {
+impl AwsConfig {
     /// The annotations that it wants to know.
-    pub(super) fn selection(&self) -> Selection {
+    pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         let by_pod = self.rules.by_pod;
         policy::annotations::selection(
             by_pod.is_some_and(|rules| rules.kiam),
@@ -96,7 +96,7 @@ impl Section {
     }
 
     /// Whether it names a file that is written while the agent serves.
-    pub(super) fn writes_a_file(&self) -> bool {
+    pub(super) fn writes_files(&self) -> bool {
         self.imds.key_file.is_some()
     }
 
@@ -107,49 +107,52 @@ impl Section {
     /// A file that the section names cannot be read or used.
     pub(super) fn start(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Aws> {
         let more_roots =
-            self.exchange.ca_file.as_deref().map(named_file).transpose().context("aws.caFile")?;
-        let asks = Config { more_roots, ..role_chain::config(&self.exchange, &self.imds.upstream) };
+            self.exchange.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
+        let asks = AwsExchangeConfig {
+            extra_roots: more_roots,
+            ..role_chain::config(&self.exchange, &self.imds.upstream)
+        };
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {
-            Some(before) if before.asks == asks => before.broker.clone(),
-            Some(before) => before.broker.succeeded_by(exchange()?),
-            None => Broker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
+            Some(before) if before.broker_config == asks => before.broker.clone(),
+            Some(before) => before.broker.with_exchange(exchange()?),
+            None => AwsBroker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
         };
-        let remark = self.imds.remark();
+        let remark = self.imds.warning();
         if before.is_none_or(|before| before.remark != remark) {
             remark.iter().for_each(|remark| tracing::warn!("{remark}"));
         }
         Ok(Aws {
             rules: self.rules.clone(),
-            accesses: Accesses::new(&self.exchange)?,
-            asks,
+            accesses: RoleAccessBuilder::new(&self.exchange)?,
+            broker_config: asks,
             broker,
-            ahead: before.map_or_else(|| Ahead::start(runtime), |before| before.ahead.clone()),
+            prefetcher: before.map_or_else(|| Prefetcher::start(runtime), |before| before.prefetcher.clone()),
             service: Arc::new(self.service(clock, runtime, before)?),
-            containers: Containers::new(self.containers.hosts.iter().copied()),
+            containers: ContainerEndpoint::new(self.containers.hosts.iter().copied()),
             container_audience: self.containers.audience.as_str().into(),
             upstream: self.imds.upstream.clone(),
-            passes: !self.imds.passthrough.is_empty(),
+            allows_passthrough: !self.imds.passthrough.is_empty(),
             remark,
-            pace: before.map(|before| before.pace.clone()).unwrap_or_default(),
+            node_limit: before.map(|before| before.node_limit.clone()).unwrap_or_default(),
             clock: clock.clone(),
         })
     }
 
     /// What all threads' dialects have in common. Session tokens that were given stay good: their keys and what is counted are taken over
     /// (another file of keys needs another process).
-    fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Service> {
+    fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<ImdsService> {
         if let Some(before) = before {
-            return before.service.succeeded_by(self);
+            return before.service.with_config(self);
         }
-        let keys = Arc::new(TokenKeys::open(self.imds.key_file.as_deref(), clock)?);
-        runtime.spawn(keys.clone().keep());
-        Service::new(self, keys, clock.clone())
+        let keys = Arc::new(TokenKeyStore::open(self.imds.key_file.as_deref(), clock)?);
+        runtime.spawn(keys.clone().run());
+        ImdsService::new(self, keys, clock.clone())
     }
 }
 
 /// How readiness asks for a dialect.
-pub(super) fn probe(name: DialectName) -> Probe {
+pub(super) fn probe(name: DialectName) -> ReadinessRequest {
     if name == DialectName::AwsContainers { container_handler::PROBE } else { imds_handler::PROBE }
 }
 
@@ -158,41 +161,53 @@ impl Aws {
     /// the same and they come in the way in which this asks for them.
     pub(super) fn entitle(
         &self,
-        applicant: &Applicant<'_>,
-        before: Decided<&Entitlement>,
-    ) -> Option<Entitlement> {
+        applicant: &EntitlementRequest<'_>,
+        before: EntitlementState<&AwsEntitlement>,
+    ) -> Option<AwsEntitlement> {
         let standing = match self.rules.decide(applicant.pod, applicant.facts) {
-            Ok(allowed) => Standing::Role(self.own(applicant, &allowed, before)),
-            Err(Denied::NotYet) => return None,
-            Err(Denied::NoRole(refusal)) => Standing::Refused(refusal),
-            Err(Denied::Refused(complaint, refusal)) => {
-                pod_events::refused(&applicant.complainer, complaint, &refusal);
-                Standing::Refused(refusal)
+            Ok(allowed) => RoleState::Role(self.own(applicant, &allowed, before)),
+            Err(RoleDenial::Pending) => return None,
+            Err(RoleDenial::NoRole(refusal)) => RoleState::Refused(refusal),
+            Err(RoleDenial::Refused(complaint, refusal)) => {
+                pod_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
+                RoleState::Refused(refusal)
             }
         };
-        let passthrough = self.passes.then(|| share(before));
-        Some(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing, passthrough })
+        let passthrough = self.allows_passthrough.then(|| share(before));
+        Some(AwsEntitlement {
+            token_subject: TokenSubject::pod(&applicant.pod.uid),
+            state: standing,
+            passthrough_limit: passthrough,
+        })
     }
 
     /// One of its dialects, on one traffic thread.
-    pub(super) fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
+    pub(super) fn dialect(
+        &self,
+        name: DialectName,
+        tools: &DialectResources,
+    ) -> Rc<dyn MetadataDialect<PodEntry>> {
         if name == DialectName::AwsContainers {
             let (endpoint, audience) = (self.containers.clone(), self.container_audience.clone());
             return Rc::new(ContainersDialect::new(endpoint, audience, self.clock.clone()));
         }
-        let forwarder =
-            Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
-        let passthrough = Passthrough::new(forwarder, self.pace.clone(), self.clock.clone());
+        let forwarder = Forwarder::new(
+            &self.upstream,
+            tools.upstream_permits.clone(),
+            tools.max_idle,
+            tools.long_polls.clone(),
+        );
+        let passthrough = ImdsPassthrough::new(forwarder, self.node_limit.clone(), self.clock.clone());
         Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
 
     /// What gives its credentials.
-    pub(super) fn broker(&self) -> &Broker {
+    pub(super) fn broker(&self) -> &AwsBroker {
         &self.broker
     }
 
     /// What an operator should see of session tokens though the agent serves.
-    pub(super) fn remark(&self) -> Option<&str> {
+    pub(super) fn warning(&self) -> Option<&str> {
         self.remark.as_deref()
     }
 
@@ -205,39 +220,44 @@ impl Aws {
 }
 
 /// What the pod had before, or whoever may have its annotations changed would have a whole burst anew each time.
-fn share(before: Decided<&Entitlement>) -> passthrough::Share {
+fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
-        Decided::Is(before) => before.passthrough.clone().unwrap_or_default(),
-        _ => passthrough::Share::default(),
+        EntitlementState::Decided(before) => before.passthrough_limit.clone().unwrap_or_default(),
+        _ => passthrough::PodRateLimit::default(),
     }
 }
 
 impl Aws {
     /// What it had before stays where its role and the way to it are the same: its leases with it.
-    fn own(&self, applicant: &Applicant<'_>, allowed: &Allowed, before: Decided<&Entitlement>) -> Own {
-        let access = self.accesses.of(applicant.pod, allowed);
-        if let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = before
+    fn own(
+        &self,
+        applicant: &EntitlementRequest<'_>,
+        allowed: &AllowedRole,
+        before: EntitlementState<&AwsEntitlement>,
+    ) -> PodRole {
+        let access = self.accesses.build(applicant.pod, allowed);
+        if let EntitlementState::Decided(AwsEntitlement { state: RoleState::Role(own), .. }) = before
             && *own.access == access
-            && own.holder.is_of(&self.broker)
+            && own.credentials.is_from(&self.broker)
         {
             return own.clone();
         }
         let access = Arc::new(access);
-        let spec = HolderSpec {
+        let spec = AwsPodCredentialsSpec {
             pod: applicant.pod.clone(),
             entitlement: Some(access.clone()),
-            subject: (applicant.subject)(),
+            subject_tokens: (applicant.subject_tokens)(),
         };
-        let (holder, complainer) = (self.broker.holder(spec), applicant.complainer.clone());
+        let (holder, complainer) = (self.broker.pod_credentials(spec), applicant.event_recorder.clone());
         let role = match allowed {
-            Allowed::Role(grant) => Some(grant.role.name().clone()),
-            Allowed::Associated(_) => None,
+            AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
+            AllowedRole::Associated(_) => None,
         };
         // Once for a pod: whoever may annotate it could otherwise have calls made as often as he changes his mind. Of one for which nobody
         // names a role it is not known whether it wants any, and most have none.
-        if applicant.ahead && role.is_some() && matches!(before, Decided::NotYet) {
-            self.ahead.fetch(First::new(&holder, &complainer));
+        if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
+            self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }
-        Own { role, access, holder, complainer }
+        PodRole { role, access, credentials: holder, event_recorder: complainer }
     }
 }

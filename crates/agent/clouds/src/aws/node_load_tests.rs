@@ -5,18 +5,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
-use seawall_core::{Clock, Facts, Pod, PodUid, ServiceAccount};
-use seawall_emulator::aws::{self, Endpoint, Options, Provider, Running};
+use seawall_core::{Clock, Pod, PodAnnotations, PodUid, ServiceAccount};
+use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, AwsEndpoint, OidcProvider};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::policy::annotations::{PERMITTED, ROLE, ROLE_ARN};
-use crate::pod::Client;
-use crate::testing::World;
+use crate::pod::PodClient;
+use crate::testing::PodFixture;
 
 const PODS: usize = 110;
 const ROLES: usize = 20;
@@ -28,14 +28,14 @@ const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 struct Way {
     name: &'static str,
     /// Where its calls go.
-    endpoint: Endpoint,
+    endpoint: AwsEndpoint,
     /// Of a full node.
     principals: usize,
 }
 
-const IRSA: Way = Way { name: "irsa", endpoint: Endpoint::WebIdentity, principals: ROLES };
-const KIAM: Way = Way { name: "kiam", endpoint: Endpoint::AssumeRole, principals: ROLES };
-const POD_IDENTITY: Way = Way { name: "pod-identity", endpoint: Endpoint::PodIdentity, principals: PODS };
+const IRSA: Way = Way { name: "irsa", endpoint: AwsEndpoint::WebIdentity, principals: ROLES };
+const KIAM: Way = Way { name: "kiam", endpoint: AwsEndpoint::AssumeRole, principals: ROLES };
+const POD_IDENTITY: Way = Way { name: "pod-identity", endpoint: AwsEndpoint::PodIdentity, principals: PODS };
 
 /// A pod's tokens.
 #[derive(Debug)]
@@ -58,22 +58,26 @@ fn role(number: usize) -> String {
 
 /// AWS and the cluster, which outlive an agent.
 struct Beyond {
-    aws: Running,
+    aws: AwsEmulator,
     issuer: Arc<Issuer>,
 }
 
 impl Beyond {
     async fn start(clock: &Clock) -> Self {
         let issuer = Arc::new(Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap());
-        let provider = Provider {
+        let provider = OidcProvider {
             issuer: issuer.url().into(),
             keys: issuer.key_set().unwrap(),
             audiences: ["sts.amazonaws.com".to_owned()].into(),
         };
         let subject = |number| format!("system:serviceaccount:shop:sa-{number}");
         let associations = (0..ROLES).map(|number| (subject(number), role(number))).collect();
-        let options =
-            Options { providers: vec![provider], everyone: true, associations, ..Options::default() };
+        let options = AwsEmulatorOptions {
+            providers: vec![provider],
+            everyone: true,
+            associations,
+            ..AwsEmulatorOptions::default()
+        };
         Self { aws: aws::start(options, clock.clone()).await.unwrap(), issuer }
     }
 
@@ -84,8 +88,8 @@ impl Beyond {
 
 /// An agent and the pods of its node, which all start with it.
 struct Node {
-    world: Rc<World>,
-    pods: Vec<Client>,
+    world: Rc<PodFixture>,
+    pods: Vec<PodClient>,
     /// The first so many pods have all principals between them.
     principals: usize,
 }
@@ -102,14 +106,14 @@ impl Node {
         let tokens = |workload| -> Arc<dyn SubjectTokens> {
             Arc::new(Tokens { issuer: beyond.issuer.clone(), clock: clock.clone(), workload })
         };
-        let world = World::with(&section, time, tokens(Workload::service_account("shop", "sa-0")));
+        let world = PodFixture::with(&section, time, tokens(Workload::service_account("shop", "sa-0")));
         let pods = (0..PODS)
             .map(|number| {
                 let (name, account) = (format!("pod-{number}"), format!("sa-{}", number % ROLES));
                 let subject = tokens(Workload::service_account("shop", &account).in_pod(&name));
                 let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
                 let pod = Pod { uid: PodUid(name.as_str().into()), name: name.into(), service_account };
-                Client::Pod(world.newcomer(pod, &facts(way, number), &subject))
+                PodClient::Pod(world.prefetching_pod(pod, &facts(way, number), &subject))
             })
             .collect();
         Self { world: Rc::new(world), pods, principals: way.principals }
@@ -117,7 +121,7 @@ impl Node {
 
     /// Each pod asks as an SDK does, all at once; what lives of what it is given, and whose it is.
     async fn ask(&self, beyond: &Beyond) -> Duration {
-        let ask = |pod: &Client| spawn_local(document(self.world.clone(), pod.clone()));
+        let ask = |pod: &PodClient| spawn_local(document(self.world.clone(), pod.clone()));
         let asked: Vec<_> = self.pods.iter().map(ask).collect();
         while asked.iter().any(|asking| !asking.is_finished()) {
             self.pass(Duration::from_millis(100)).await;
@@ -137,7 +141,7 @@ impl Node {
     /// Time passes, and everybody acts whom that woke. Everything is in this thread; what waits for its turn among calls waits for
     /// time, so that goes on a little while calls are under way.
     async fn pass(&self, span: Duration) {
-        self.world.hand.advance(span);
+        self.world.manual_clock.advance(span);
         loop {
             for _ in 0..8 {
                 for _ in 0..256 {
@@ -147,14 +151,14 @@ impl Node {
                     return;
                 }
             }
-            self.world.hand.advance(Duration::from_millis(100));
+            self.world.manual_clock.advance(Duration::from_millis(100));
         }
     }
 
     fn is_a_call_under_way(&self) -> bool {
         let now = self.world.clock.now();
         self.pods.iter().take(self.principals).any(|pod| {
-            let Client::Pod(pod) = pod else { return false };
+            let PodClient::Pod(pod) = pod else { return false };
             let shown = pod.entitlements().describe(now);
             let principals = shown["aws"]["principals"].as_array();
             principals.is_some_and(|all| all.iter().any(|principal| principal["callInTheAir"] == true))
@@ -163,18 +167,20 @@ impl Node {
 }
 
 /// What is known of a pod by which its role is decided on this way.
-fn facts(way: Way, number: usize) -> Facts {
-    let said = |key: &'static str, text: String| [(key, Text::from(&*text))].into_iter().collect();
-    let mut facts = Facts {
+fn facts(way: Way, number: usize) -> PodAnnotations {
+    let said = |key: &'static str, text: String| [(key, AnnotationValue::from(&*text))].into_iter().collect();
+    let mut facts = PodAnnotations {
         pod: Annotations::default(),
-        service_account: Beside::read(Annotations::default()),
-        namespace: Beside::read(Annotations::default()),
+        service_account: RelatedAnnotations::read(Annotations::default()),
+        namespace: RelatedAnnotations::read(Annotations::default()),
     };
     match way.endpoint {
-        Endpoint::WebIdentity => facts.service_account = Beside::read(said(ROLE_ARN, role(number))),
-        Endpoint::AssumeRole => {
+        AwsEndpoint::WebIdentity => {
+            facts.service_account = RelatedAnnotations::read(said(ROLE_ARN, role(number)))
+        }
+        AwsEndpoint::AssumeRole => {
             facts.pod = said(ROLE, role(number));
-            facts.namespace = Beside::read(said(PERMITTED, ".*".to_owned()));
+            facts.namespace = RelatedAnnotations::read(said(PERMITTED, ".*".to_owned()));
         }
         _ => {}
     }
@@ -182,7 +188,7 @@ fn facts(way: Way, number: usize) -> Facts {
 }
 
 /// A listing and its document; a program that is told to come again does.
-async fn document(world: Rc<World>, pod: Client) -> Value {
+async fn document(world: Rc<PodFixture>, pod: PodClient) -> Value {
     loop {
         let listed = world.get_as(&pod, LISTING).await;
         if listed.starts_with("HTTP/1.1 503 ") {

@@ -4,7 +4,7 @@
 //! that token nor its life, and never a 401, which its client would take for one about its own token.
 //!
 //! The real service is not the pods' to use up: AWS throttles it for the whole instance, and the node's own credentials come from it.
-//! So a request is one call there, and how many there are has bounds, for each pod and for all ([`Pace`]).
+//! So a request is one call there, and how many there are has bounds, for each pod and for all ([`NodeRateLimit`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use seawall_core::{Clock, Gcra, Moment, Secret};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::respond;
 use seawall_server::client::ClientId;
-use seawall_server::response::{Later, Reply, Writing, Written};
-use seawall_server::upstream::{Forward, Forwarded, Forwarder, SLOW};
+use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::upstream::{Forwarder, TIMED_OUT, UpstreamRequest, UpstreamResponse};
 use tokio::sync::Mutex;
 
 use super::routes;
 
 /// What is behind the filter, on one thread. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Passthrough {
+pub(super) struct ImdsPassthrough {
     forwarder: Forwarder,
-    pace: Arc<Pace>,
+    pace: Arc<NodeRateLimit>,
     session: Rc<Session>,
     clock: Clock,
 }
@@ -34,15 +34,15 @@ pub(super) struct Passthrough {
 /// 1,024 packets a second to its link-local services (EC2 user guide, "Query limits"): names and time beside metadata. A call is
 /// some three packets, so this leaves those two thirds; and a node's pods that start together read a fact or two each.
 #[derive(Debug)]
-pub(super) struct Pace(Gcra);
+pub(super) struct NodeRateLimit(Gcra);
 
-impl Default for Pace {
+impl Default for NodeRateLimit {
     fn default() -> Self {
         Self(Gcra::new(100, 200))
     }
 }
 
-impl Pace {
+impl NodeRateLimit {
     fn take(&self, now: Moment) -> Result<(), Refusal> {
         self.0.take(now).map_err(|_| TOO_FAST_TOGETHER)
     }
@@ -51,15 +51,15 @@ impl Pace {
 /// How fast one pod may: 10 calls a second, 40 at once, which is a tool that reads all there is about an instance. A tenth of what all
 /// may, so that ten pods have to storm together to be in the way of another.
 #[derive(Clone, Debug)]
-pub(super) struct Share(Arc<Gcra>);
+pub(super) struct PodRateLimit(Arc<Gcra>);
 
-impl Default for Share {
+impl Default for PodRateLimit {
     fn default() -> Self {
         Self(Arc::new(Gcra::new(10, 40)))
     }
 }
 
-impl Share {
+impl PodRateLimit {
     fn take(&self, now: Moment) -> Result<(), Refusal> {
         self.0.take(now).map_err(|_| TOO_FAST)
     }
@@ -88,21 +88,21 @@ const TOO_LONG: Refusal = Refusal::new(
 
 /// What a pod asks for there, and until when its client waits.
 #[derive(Debug)]
-pub(super) struct Errand<'a> {
+pub(super) struct PassthroughRequest<'a> {
     /// Nothing where nothing is let pass.
-    pub(super) share: Option<&'a Share>,
+    pub(super) rate_limit: Option<&'a PodRateLimit>,
     /// Whose places at the real service it takes.
     pub(super) client: ClientId,
     /// The canonical path.
     pub(super) path: &'a str,
     pub(super) now: Moment,
     /// How long its client still waits.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
-impl Passthrough {
+impl ImdsPassthrough {
     /// A thread's way through this client, at the pace that all threads share.
-    pub(super) fn new(forwarder: Forwarder, pace: Arc<Pace>, clock: Clock) -> Self {
+    pub(super) fn new(forwarder: Forwarder, pace: Arc<NodeRateLimit>, clock: Clock) -> Self {
         let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::unique() });
         Self { forwarder, pace, session, clock }
     }
@@ -111,18 +111,23 @@ impl Passthrough {
     ///
     /// # Errors
     /// The pod asks too fast.
-    pub(super) fn forward(&self, errand: &Errand<'_>) -> Result<Later, Refusal> {
-        errand.share.ok_or(TOO_FAST)?.take(errand.now)?;
+    pub(super) fn forward(&self, errand: &PassthroughRequest<'_>) -> Result<DeferredResponse, Refusal> {
+        errand.rate_limit.ok_or(TOO_FAST)?.take(errand.now)?;
         let way = self.clone();
-        let (client, path, patience) = (errand.client, errand.path.to_owned(), errand.patience);
-        Ok(Later::new(&routes::FORWARD, false, async move {
+        let (client, path, patience) = (errand.client, errand.path.to_owned(), errand.timeout);
+        Ok(DeferredResponse::new(&routes::FORWARD, false, async move {
             let answer = tokio::time::timeout(patience, way.answer(client, &path, patience));
-            Box::new(Passed(answer.await.unwrap_or(Err(SLOW)))) as Box<dyn Reply>
+            Box::new(PassthroughResponse(answer.await.unwrap_or(Err(TIMED_OUT)))) as Box<dyn ReadyResponse>
         }))
     }
 
     /// Asks, and once more with another token where the one that is kept is not taken: the service was restarted, or its clock set.
-    async fn answer(&self, client: ClientId, path: &str, patience: Duration) -> Result<Forwarded, Refusal> {
+    async fn answer(
+        &self,
+        client: ClientId,
+        path: &str,
+        patience: Duration,
+    ) -> Result<UpstreamResponse, Refusal> {
         let token = self.token(None, patience).await?;
         let answer = self.ask(client, path, &token, patience).await?;
         if answer.status != 401 {
@@ -139,11 +144,17 @@ impl Passthrough {
         path: &str,
         token: &Secret<String>,
         patience: Duration,
-    ) -> Result<Forwarded, Refusal> {
+    ) -> Result<UpstreamResponse, Refusal> {
         let headers = [("x-aws-ec2-metadata-token", token.expose().as_str())];
-        let forward = Forward { target: path, method: Method::GET, headers: &headers, patience, hold: None };
+        let forward = UpstreamRequest {
+            target: path,
+            method: Method::GET,
+            headers: &headers,
+            timeout: patience,
+            long_poll_wait: None,
+        };
         self.pace.take(self.clock.now())?;
-        self.forwarder.short(client, &forward)?.await
+        self.forwarder.forward_short(client, &forward)?.await
     }
 
     /// The token that is kept, or another if there is none, it ends soon, or it is the one that was `refused`. One call at a time: who
@@ -157,15 +168,15 @@ impl Passthrough {
         *kept = None;
         self.pace.take(now)?;
         let asked = [(TTL, ASKED)];
-        let forward = Forward {
+        let forward = UpstreamRequest {
             target: "/latest/api/token",
             method: Method::PUT,
             headers: &asked,
-            patience,
-            hold: None,
+            timeout: patience,
+            long_poll_wait: None,
         };
-        let answer = self.forwarder.short(self.session.id, &forward)?.await?;
-        let new = Kept::read(answer, now)?;
+        let answer = self.forwarder.forward_short(self.session.id, &forward)?.await?;
+        let new = CachedImdsToken::read(answer, now)?;
         Ok(kept.insert(new).token.clone())
     }
 }
@@ -182,21 +193,21 @@ type Token = Rc<Secret<String>>;
 #[derive(Debug)]
 struct Session {
     /// A lock of the runtime's, held while the next token is fetched.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<CachedImdsToken>>,
     /// Whose place its calls take: a client of its own, so that no pod whose places are all taken is in their way.
     id: ClientId,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedImdsToken {
     token: Token,
     renew_at: Moment,
 }
 
-impl Kept {
+impl CachedImdsToken {
     /// The token of an answer, if it holds one, asked for at `now`.
-    fn read(answer: Forwarded, now: Moment) -> Result<Self, Refusal> {
-        let Forwarded { status, headers, body, rest } = answer;
+    fn read(answer: UpstreamResponse, now: Moment) -> Result<Self, Refusal> {
+        let UpstreamResponse { status, headers, body, rest } = answer;
         // A secret before anything can fail.
         let token = String::from_utf8(body).map(Secret::new).map_err(|_| NO_TOKEN)?;
         let is_text = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -223,21 +234,21 @@ fn life(headers: &HeaderMap) -> Duration {
 
 /// What the real service answered, or why it did not.
 #[derive(Debug)]
-struct Passed(Result<Forwarded, Refusal>);
+struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
-impl Reply for Passed {
-    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+impl ReadyResponse for PassthroughResponse {
+    fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         // What is let through are short facts; a window holds them.
         let answer = self.0.and_then(|answer| if answer.rest.is_none() { Ok(answer) } else { Err(TOO_LONG) });
         match answer {
-            Ok(Forwarded { status, headers, body, .. }) => {
+            Ok(UpstreamResponse { status, headers, body, .. }) => {
                 let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-                respond::passed(out, writing.frame, status, headers, &body);
-                Written::whole(status)
+                respond::passthrough(out, writing.frame, status, headers, &body);
+                WriteOutcome::whole(status)
             }
             Err(refusal) => {
-                respond::refusal(out, writing.frame, &refusal, writing.request);
-                Written::whole(refusal.status)
+                respond::refusal(out, writing.frame, &refusal, writing.request_id);
+                WriteOutcome::whole(refusal.status)
             }
         }
     }
@@ -247,15 +258,15 @@ impl Reply for Passed {
 mod tests {
     use std::sync::Mutex;
 
-    use seawall_core::Facts;
-    use seawall_core::events::Complainer;
-    use seawall_core::facts::{Annotations, Beside};
+    use seawall_core::PodAnnotations;
+    use seawall_core::annotations::{Annotations, RelatedAnnotations};
+    use seawall_core::events::PodEventRecorder;
     use seawall_testkit::server::{Peer, Server};
 
     use super::*;
-    use crate::Applicant;
+    use crate::EntitlementRequest;
     use crate::entitlements::Entitlements;
-    use crate::testing::World;
+    use crate::testing::PodFixture;
 
     const FACT: &str = "/latest/meta-data/instance-id";
 
@@ -292,7 +303,7 @@ mod tests {
         }
 
         /// A pod that may read [`FACT`] of it.
-        fn world(&self) -> World {
+        fn world(&self) -> PodFixture {
             world(&self.server.url(""))
         }
     }
@@ -305,8 +316,8 @@ mod tests {
         book.iter().filter(|asked| *asked == method).count()
     }
 
-    fn world(upstream: &str) -> World {
-        let world = World::of(&format!(
+    fn world(upstream: &str) -> PodFixture {
+        let world = PodFixture::of(&format!(
             "aws: {{ region: eu-west-1, imds: {{ tokens: optional, passthrough: [\"{FACT}\"], upstream: \"{upstream}\" }} }}\n"
         ));
         another_pod(&world);
@@ -314,12 +325,14 @@ mod tests {
     }
 
     /// From now on the world's pod is one that never asked.
-    fn another_pod(world: &World) {
-        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+    fn another_pod(world: &PodFixture) {
+        world
+            .pod()
+            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
     }
 
     /// What a pod is answered that asks so many times: each answer's status, and the code of a refusal.
-    async fn read(world: &World, times: usize) -> Vec<(u16, String)> {
+    async fn read(world: &PodFixture, times: usize) -> Vec<(u16, String)> {
         let mut answers = Vec::new();
         for _ in 0..times {
             let (answer, _) = world.ask_with("GET", FACT, "A: b").await;
@@ -340,10 +353,10 @@ mod tests {
         let world = service.world();
         assert_eq!(count(&read(&world, 3).await, 200, ""), 3);
         assert_eq!(service.asked(), ["PUT", "GET", "GET", "GET"]);
-        world.hand.advance(Duration::from_secs(89));
+        world.manual_clock.advance(Duration::from_secs(89));
         read(&world, 1).await;
         assert_eq!(service.asked(), ["GET"]);
-        world.hand.advance(Duration::from_secs(1));
+        world.manual_clock.advance(Duration::from_secs(1));
         read(&world, 1).await;
         assert_eq!(service.asked(), ["PUT", "GET"]);
     }
@@ -359,23 +372,23 @@ mod tests {
         assert_eq!(service.asked().len(), 41);
         let (_, at_once) = world.ask_with("GET", FACT, "A: b").await;
         assert!(at_once);
-        world.hand.advance(Duration::from_secs(1));
+        world.manual_clock.advance(Duration::from_secs(1));
         assert_eq!(count(&read(&world, 200).await, 200, ""), 10);
         // What it may have is decided anew, as when its annotations change.
-        let facts = Facts {
+        let facts = PodAnnotations {
             pod: Annotations::default(),
-            service_account: Beside::read(Annotations::default()),
-            namespace: Beside::NotRead,
+            service_account: RelatedAnnotations::read(Annotations::default()),
+            namespace: RelatedAnnotations::NotRead,
         };
-        let applicant = Applicant {
+        let applicant = EntitlementRequest {
             pod: &world.pod().pod,
             facts: &facts,
-            subject: &|| unreachable!("it has no role"),
-            complainer: Complainer::default(),
-            ahead: false,
+            subject_tokens: &|| unreachable!("it has no role"),
+            event_recorder: PodEventRecorder::default(),
+            prefetch: false,
         };
         let before: Entitlements = Entitlements::clone(&world.pod().entitlements());
-        world.pod().replace(world.clouds.entitle(&applicant, &before));
+        world.pod().replace_entitlements(world.clouds.entitle(&applicant, &before));
         assert_eq!(count(&read(&world, 10).await, 503, "passthrough_rate"), 10);
     }
 
@@ -391,7 +404,7 @@ mod tests {
         assert_eq!(count(&answers, 200, ""), 199);
         assert_eq!(count(&answers, 503, "passthrough_rate_all"), 201);
         assert_eq!(service.asked().len(), 200);
-        world.hand.advance(Duration::from_secs(1));
+        world.manual_clock.advance(Duration::from_secs(1));
         another_pod(&world);
         assert_eq!(count(&read(&world, 40).await, 200, ""), 40, "there is room again");
     }

@@ -63,12 +63,12 @@ enum Audiences {
 #[derive(Deserialize)]
 struct Kubernetes {
     namespace: String,
-    pod: Named,
-    serviceaccount: Named,
+    pod: ObjectRef,
+    serviceaccount: ObjectRef,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ObjectRef {
     name: String,
     uid: String,
 }

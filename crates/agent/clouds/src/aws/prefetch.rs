@@ -2,27 +2,27 @@
 
 use std::sync::{Arc, Weak};
 
-use seawall_broker::aws::Holder;
-use seawall_core::events::Complainer;
+use seawall_broker::aws::AwsPodCredentials;
+use seawall_core::events::PodEventRecorder;
 
 use super::refusals;
 use crate::{pod_events, prefetch};
 
 /// First credentials to be fetched.
 #[derive(Debug)]
-pub(super) struct First {
+pub(super) struct AwsPrefetchJob {
     /// Weak: a pod that is gone before its turn is let go.
-    holder: Weak<Holder>,
-    complainer: Complainer,
+    holder: Weak<AwsPodCredentials>,
+    complainer: PodEventRecorder,
 }
 
-impl First {
-    pub(super) fn new(holder: &Arc<Holder>, complainer: &Complainer) -> Self {
+impl AwsPrefetchJob {
+    pub(super) fn new(holder: &Arc<AwsPodCredentials>, complainer: &PodEventRecorder) -> Self {
         Self { holder: Arc::downgrade(holder), complainer: complainer.clone() }
     }
 }
 
-impl prefetch::First for First {
+impl prefetch::FirstFetchJob for AwsPrefetchJob {
     fn is_gone(&self) -> bool {
         self.holder.strong_count() == 0
     }
@@ -30,7 +30,11 @@ impl prefetch::First for First {
     async fn fetch(self) {
         let Some(holder) = self.holder.upgrade() else { return };
         if let Err(unavailable) = holder.lease(()).await {
-            pod_events::unavailable(&self.complainer, &unavailable, &refusals::WORDS.of(&unavailable));
+            pod_events::report_lease_error(
+                &self.complainer,
+                &unavailable,
+                &refusals::REFUSALS.of(&unavailable),
+            );
         }
     }
 }

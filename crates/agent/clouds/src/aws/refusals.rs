@@ -2,11 +2,11 @@
 
 use seawall_http::Refusal;
 
-use crate::refusals::Words;
+use crate::refusals::CloudRefusals;
 
 /// 503 is tried again by the SDKs for Go, Rust and JavaScript's first generation, and is as final as 403 to the others, which ask anew with
 /// the next call.
-pub(super) const WORDS: Words = Words {
+pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,
         "no_role",

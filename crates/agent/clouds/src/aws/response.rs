@@ -3,55 +3,55 @@
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
 
-use seawall_broker::aws::Credential;
+use seawall_broker::aws::AwsCredential;
 use seawall_core::{Lease, Moment};
-use seawall_protocols::aws::{Credentials, Stamp, UnixTime};
+use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 
 /// A listing names a role only if its credentials live so much longer: the document is asked for next, and a client of the CRT ends its
 /// process at a document that is refused.
-pub(super) const LISTED: Duration = Duration::from_secs(10);
+pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
 /// How long a request waits, of the time that its client has for an answer: the SDK for Go half a second, most others one (their sources, and
 /// measured).
-pub(super) const PATIENCE: Duration = Duration::from_millis(850);
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
-/// See [`PATIENCE`].
-pub(super) const PATIENCE_OF_GO: Duration = Duration::from_millis(400);
+/// See [`WAIT_TIMEOUT`].
+pub(super) const GO_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// How long a request for a session token waits for the proof that the pod that is expected at its address is there: milliseconds where all
 /// is well, and no client must do without a token where it is not.
-pub(super) const PATIENCE_FOR_TOKENS: Duration = Duration::from_millis(100);
+pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a lease is written of.
-pub(super) fn credentials(lease: &Lease<Credential>) -> Credentials<'_> {
-    Dates::default().with(lease)
+pub(super) fn credentials(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
+    FormattedDates::default().document(lease)
 }
 
 /// The dates of the lease that was last written with it, in their form. Two divisions of a calendar are a tenth of a warm answer.
 #[derive(Debug, Default)]
-pub(super) struct Dates(RefCell<Option<Dated>>);
+pub(super) struct FormattedDates(RefCell<Option<LeaseDates>>);
 
 /// The form of dates, which is a function of `of` and of nothing else.
 #[derive(Debug)]
-struct Dated {
+struct LeaseDates {
     of: Span,
-    expiration: Stamp,
-    last_updated: Stamp,
+    expiration: Iso8601Time,
+    last_updated: Iso8601Time,
 }
 
 /// What tells a lease's dates: its end as AWS stated it, and its life on our clock.
 type Span = (SystemTime, Moment, Moment);
 
-impl Dates {
+impl FormattedDates {
     /// What this lease is written of.
-    pub(super) fn with<'a>(&self, lease: &'a Lease<Credential>) -> Credentials<'a> {
+    pub(super) fn document<'a>(&self, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
         let (credential, of) = (&lease.value, (lease.value.expires(), lease.issued, lease.expires));
         let mut dated = self.0.borrow_mut();
         if dated.as_ref().is_none_or(|dated| dated.of != of) {
             *dated = None;
         }
-        let dated = dated.get_or_insert_with(|| Dated::new(of));
-        Credentials {
+        let dated = dated.get_or_insert_with(|| LeaseDates::new(of));
+        CredentialsDocument {
             access_key_id: credential.access_key_id(),
             secret_access_key: credential.secret_access_key(),
             session_token: credential.session_token(),
@@ -63,20 +63,20 @@ impl Dates {
     }
 }
 
-impl Dated {
+impl LeaseDates {
     /// The end is the date that AWS stated, not one that is counted here. The life is counted from the end of the second in which AWS answered; a
     /// second earlier, or the start would be ahead of `Date`.
     fn new(of: Span) -> Self {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);
         let start = UnixTime(end.0.saturating_sub(expires.since(issued).as_secs() + 1));
-        Self { of, expiration: Stamp::of(end), last_updated: Stamp::of(start) }
+        Self { of, expiration: Iso8601Time::of(end), last_updated: Iso8601Time::of(start) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_broker::aws::Parts;
+    use seawall_broker::aws::AwsCredentialParts;
     use seawall_core::Secret;
 
     use super::*;
@@ -85,14 +85,14 @@ mod tests {
     #[test]
     fn what_was_issued_is_never_updated_later_than_it_was() {
         let start = Duration::from_secs(1_767_225_600);
-        let at = |after: Duration| Stamp::of(UnixTime::from(SystemTime::UNIX_EPOCH + start + after));
+        let at = |after: Duration| Iso8601Time::of(UnixTime::from(SystemTime::UNIX_EPOCH + start + after));
         // AWS answers at the tenth, its `Date` cut to the second; without one, life is counted from our own clock.
         for (answered, life) in [
             (Duration::from_millis(100), Duration::from_secs(3599)),
             (Duration::from_millis(100), Duration::from_millis(3_599_900)),
             (Duration::ZERO, Duration::from_secs(3600)),
         ] {
-            let parts = Parts {
+            let parts = AwsCredentialParts {
                 access_key_id: "ASIAEXAMPLE".into(),
                 secret_access_key: Secret::new("s3cret".into()),
                 session_token: Secret::new("t0ken".into()),
@@ -100,11 +100,11 @@ mod tests {
                 role: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
             };
             let issued = Moment::from_nanos(0);
-            let value = Credential::new(parts).unwrap();
+            let value = AwsCredential::new(parts).unwrap();
             let lease = Lease { value, issued, expires: issued + life, refresh_at: issued };
             let last_updated = credentials(&lease).last_updated;
             assert!(last_updated.as_bytes() <= at(answered).as_bytes(), "{life:?}");
-            assert!(last_updated.as_bytes() >= (Stamp::of(UnixTime(start.as_secs() - 1))).as_bytes());
+            assert!(last_updated.as_bytes() >= (Iso8601Time::of(UnixTime(start.as_secs() - 1))).as_bytes());
         }
     }
 }

@@ -3,28 +3,36 @@
 
 use std::time::Duration;
 
-use crate::sdk_profile::{Client, Clients, First};
+use crate::sdk_profile::{FirstExpiringSdks, SdkProfile, SdkProfiles};
 
-const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
-    Client { agent, name, window: Duration::from_secs(minutes * 60), every: None }
+const fn client(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfile {
+    SdkProfile {
+        user_agent: agent,
+        name,
+        refresh_window: Duration::from_secs(minutes * 60),
+        poll_interval: None,
+    }
 }
 
-const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> Client {
+const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfile {
     let every = Duration::from_secs(minutes * 60);
-    Client { agent, name, window: every, every: Some(every) }
+    SdkProfile { user_agent: agent, name, refresh_window: every, poll_interval: Some(every) }
 }
 
 /// All of them.
-pub(crate) const ALL: Clients = Clients {
+pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
     // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
-    per_hour: 13,
-    unnamed: "of an unknown family (it sends no User-Agent; the AWS SDKs for JavaScript send none)",
-    longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
-    first: Some(First { left: Duration::from_secs(15 * 60), who: "boto3 and older AWS SDKs for Java" }),
+    normal_fetches_per_hour: 13,
+    unnamed_description: "of an unknown family (it sends no User-Agent; the AWS SDKs for JavaScript send none)",
+    lifetime_advice: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
+    earliest_affected: Some(FirstExpiringSdks {
+        remaining: Duration::from_secs(15 * 60),
+        sdk_names: "boto3 and older AWS SDKs for Java",
+    }),
 };
 
-const KNOWN: &[Client] = &[
+const KNOWN: &[SdkProfile] = &[
     // A process for each call.
     client("aws-cli/", "the AWS CLI", 0),
     client("boto3/", "boto3", 15),
@@ -54,11 +62,11 @@ mod tests {
     use super::*;
 
     /// Whether this is who is found by one of the names that the family sends.
-    fn names(client: &Client, family: &Family) -> bool {
+    fn names(client: &SdkProfile, family: &Family) -> bool {
         let sent = [family.wire.agent, family.wire.container_agent];
-        sent.into_iter()
-            .flatten()
-            .any(|agent| ALL.named(agent.as_bytes()).is_some_and(|found| std::ptr::eq(found, client)))
+        sent.into_iter().flatten().any(|agent| {
+            ALL.find_by_user_agent(agent.as_bytes()).is_some_and(|found| std::ptr::eq(found, client))
+        })
     }
 
     fn rules(family: &Family) -> impl Iterator<Item = Rule> {
@@ -70,20 +78,24 @@ mod tests {
     fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
         for family in all() {
             for agent in [family.wire.agent, family.wire.container_agent].into_iter().flatten() {
-                assert!(ALL.named(agent.as_bytes()).is_some(), "{}: nobody is called {agent}", family.name);
+                assert!(
+                    ALL.find_by_user_agent(agent.as_bytes()).is_some(),
+                    "{}: nobody is called {agent}",
+                    family.name
+                );
             }
         }
         for client in KNOWN {
             let families: Vec<_> = all().filter(|family| names(client, family)).collect();
             let own = || families.iter().flat_map(|family| rules(family));
             let Some(window) = own().map(|rule| rule.window()).max() else { continue };
-            assert_eq!(client.window.as_secs() as i64 / 60, window / 60, "{}", client.name);
+            assert_eq!(client.refresh_window.as_secs() as i64 / 60, window / 60, "{}", client.name);
             let every =
                 own().find_map(|rule| if let Life::Poll(every) = rule.life { Some(every) } else { None });
-            assert_eq!(client.every.map(|every| every.as_secs() as i64), every, "{}", client.name);
+            assert_eq!(client.poll_interval.map(|every| every.as_secs() as i64), every, "{}", client.name);
         }
         let nameless: Vec<_> = all().filter(|family| family.wire.agent.is_none()).collect();
         assert!(nameless.iter().all(|family| family.name.starts_with("JS")), "{nameless:?}");
-        assert!(ALL.named(b"").is_none() && ALL.unnamed.contains("JavaScript"));
+        assert!(ALL.find_by_user_agent(b"").is_none() && ALL.unnamed_description.contains("JavaScript"));
     }
 }

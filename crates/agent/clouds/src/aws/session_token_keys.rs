@@ -18,7 +18,7 @@ use arc_swap::{ArcSwap, Guard};
 use rustix::rand::{GetRandomFlags, getrandom};
 use seawall_core::{Clock, Secret, disk, file};
 use seawall_protocols::aws::session::KEY_BYTES;
-use seawall_protocols::aws::{Keys, UnixTime};
+use seawall_protocols::aws::{TokenSigningKeys, UnixTime};
 use tokio::sync::Notify;
 
 /// Largest file that is read.
@@ -29,15 +29,15 @@ const LOOK: Duration = Duration::from_secs(3600);
 
 /// The keys in use.
 #[derive(Debug)]
-pub(super) struct TokenKeys {
-    keys: ArcSwap<Keys>,
+pub(super) struct TokenKeyStore {
+    keys: ArcSwap<TokenSigningKeys>,
     file: Option<PathBuf>,
     clock: Clock,
     is_used: AtomicBool,
     used: Notify,
 }
 
-impl TokenKeys {
+impl TokenKeyStore {
     /// Those of the file; new ones where there is none, or what stands in it are none.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl TokenKeys {
         let keys = match kept {
             Some(keys) if !keys.is_rotation_due(now) => keys,
             Some(keys) => keys.rotated(random()?, now),
-            None => Keys::new(random()?, now),
+            None => TokenSigningKeys::new(random()?, now),
         };
         Ok(Self {
             keys: ArcSwap::from_pointee(keys),
@@ -61,19 +61,19 @@ impl TokenKeys {
     }
 
     /// The keys in use: one atomic read.
-    pub(super) fn load(&self) -> Guard<Arc<Keys>> {
+    pub(super) fn load(&self) -> Guard<Arc<TokenSigningKeys>> {
         self.keys.load()
     }
 
     /// A token was signed.
-    pub(super) fn signed(&self) {
+    pub(super) fn mark_used(&self) {
         if !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed) {
             self.used.notify_one();
         }
     }
 
     /// Keeps them and replaces them in time. Runs for ever, on the control thread.
-    pub(super) async fn keep(self: Arc<Self>) {
+    pub(super) async fn run(self: Arc<Self>) {
         if !self.is_used.load(Ordering::Relaxed) {
             self.used.notified().await;
         }
@@ -91,7 +91,7 @@ impl TokenKeys {
         let now = UnixTime::from(self.clock.wall());
         let kept = self.keys.load().to_bytes();
         // A copy of their own: threads sign with these until the next ones are there.
-        let Ok(keys) = Keys::from_bytes(kept.expose()) else { return false };
+        let Ok(keys) = TokenSigningKeys::from_bytes(kept.expose()) else { return false };
         if !keys.is_rotation_due(now) {
             return false;
         }
@@ -106,7 +106,8 @@ impl TokenKeys {
     async fn write(&self) {
         let Some(path) = self.file.clone() else { return };
         let keys = self.keys.load_full();
-        let written = disk::aside(move || write(&path, &keys).map_err(|error| error.to_string())).await;
+        let written =
+            disk::run_with_timeout(move || write(&path, &keys).map_err(|error| error.to_string())).await;
         if let (Err(error), Some(path)) = (written.flatten(), &self.file) {
             let path = path.display();
             tracing::warn!(%path, error, "session tokens of AWS's metadata service will not outlive this process");
@@ -115,14 +116,14 @@ impl TokenKeys {
 }
 
 /// Nothing where there is no file, or another's.
-fn read(path: &Path) -> anyhow::Result<Option<Keys>> {
+fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
     if !path.try_exists().unwrap_or(true) {
         return Ok(None);
     }
     let bytes = file::read_bytes(path, LARGEST)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))
         .context("aws.imds.keyFile")?;
-    let keys = Keys::from_bytes(bytes.expose());
+    let keys = TokenSigningKeys::from_bytes(bytes.expose());
     if keys.is_err() {
         tracing::warn!(path = %path.display(), "holds no whole keys of session tokens, and is written anew");
     }
@@ -131,7 +132,7 @@ fn read(path: &Path) -> anyhow::Result<Option<Keys>> {
 
 /// Written beside it and put into its place, so that nobody ever reads a part; for its owner alone from the first byte on. Under a name
 /// that no other agent uses: in an upgrade two of them write.
-fn write(path: &Path, keys: &Keys) -> io::Result<()> {
+fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
     let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
@@ -141,7 +142,7 @@ fn write(path: &Path, keys: &Keys) -> io::Result<()> {
     written
 }
 
-fn write_new(path: &Path, keys: &Keys) -> io::Result<()> {
+fn write_new(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(keys.to_bytes().expose())?;
     file.sync_all()
@@ -170,7 +171,7 @@ mod tests {
         tempfile::TempDir::with_prefix("seawall-keys-").unwrap()
     }
 
-    fn same(one: &TokenKeys, other: &TokenKeys) -> bool {
+    fn same(one: &TokenKeyStore, other: &TokenKeyStore) -> bool {
         one.load().to_bytes().expose() == other.load().to_bytes().expose()
     }
 
@@ -178,17 +179,17 @@ mod tests {
     async fn keys_outlive_the_agent_in_a_file_of_its_owner_alone() {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
-        let first = Arc::new(TokenKeys::open(Some(&path), &clock).unwrap());
+        let first = Arc::new(TokenKeyStore::open(Some(&path), &clock).unwrap());
         assert!(!path.exists(), "nothing is written before a token was signed");
-        first.signed();
-        let keep = tokio::spawn(first.clone().keep());
+        first.mark_used();
+        let keep = tokio::spawn(first.clone().run());
         while !path.exists() {
             tokio::task::yield_now().await;
         }
         keep.abort();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(same(&first, &TokenKeys::open(Some(&path), &clock).unwrap()));
-        assert!(!same(&first, &TokenKeys::open(None, &clock).unwrap()));
+        assert!(same(&first, &TokenKeyStore::open(Some(&path), &clock).unwrap()));
+        assert!(!same(&first, &TokenKeyStore::open(None, &clock).unwrap()));
     }
 
     /// Both used one name, and each took away what the other wrote.
@@ -196,11 +197,11 @@ mod tests {
     async fn two_agents_of_an_upgrade_write_beside_each_other() {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
-        let agents = [(); 2].map(|()| TokenKeys::open(Some(&path), &clock).unwrap());
+        let agents = [(); 2].map(|()| TokenKeyStore::open(Some(&path), &clock).unwrap());
         fs::write(path.with_extension("new"), "another's").unwrap();
         for agent in &agents {
             agent.write().await;
-            assert!(same(agent, &TokenKeys::open(Some(&path), &clock).unwrap()));
+            assert!(same(agent, &TokenKeyStore::open(Some(&path), &clock).unwrap()));
         }
         assert_eq!(fs::read_to_string(path.with_extension("new")).unwrap(), "another's");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
@@ -210,10 +211,10 @@ mod tests {
     async fn an_old_key_is_replaced_and_its_tokens_are_still_good() {
         let (folder, (clock, hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
-        let first = TokenKeys::open(Some(&path), &clock).unwrap();
+        let first = TokenKeyStore::open(Some(&path), &clock).unwrap();
         first.write().await;
         hand.advance(Duration::from_secs(25 * 3600));
-        let second = TokenKeys::open(Some(&path), &clock).unwrap();
+        let second = TokenKeyStore::open(Some(&path), &clock).unwrap();
         assert!(!same(&first, &second));
         let before = first.load().to_bytes().expose().len();
         assert!(second.load().to_bytes().expose().len() > before, "the key before is still there");
@@ -227,10 +228,10 @@ mod tests {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
         fs::write(&path, [0xff; 96]).unwrap();
-        let keys = TokenKeys::open(Some(&path), &clock).unwrap();
+        let keys = TokenKeyStore::open(Some(&path), &clock).unwrap();
         keys.write().await;
-        assert!(same(&keys, &TokenKeys::open(Some(&path), &clock).unwrap()));
-        let error = TokenKeys::open(Some(folder.path()), &clock).unwrap_err();
+        assert!(same(&keys, &TokenKeyStore::open(Some(&path), &clock).unwrap()));
+        let error = TokenKeyStore::open(Some(folder.path()), &clock).unwrap_err();
         assert!(format!("{error:#}").contains("aws.imds.keyFile"), "{error:#}");
     }
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_core::events::Complainer;
-use seawall_core::facts::{Annotations, Beside};
-use seawall_emulator::aws::Endpoint;
+use seawall_core::annotations::{Annotations, RelatedAnnotations};
+use seawall_core::events::PodEventRecorder;
+use seawall_emulator::aws::AwsEndpoint;
 use seawall_emulator::faults::Faults;
 
-use crate::entitlements::Decided;
-use crate::testing::World;
+use crate::entitlements::EntitlementState;
+use crate::testing::PodFixture;
 use crate::testing::aws::{LISTING, MINUTE, ROLE, SUBJECT, TILL, naming, start, start_on};
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine(
         let is_away = minute % 35 >= 26;
         let faults = Faults { error_rate: f64::from(u8::from(is_away)), ..Faults::default() };
         sts.set_faults(&faults);
-        world.hand.advance(MINUTE);
+        world.manual_clock.advance(MINUTE);
         world.settle().await;
         least = least.min(world.life().await.unwrap());
     }
@@ -35,24 +35,24 @@ async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_i
     world.first().await;
     sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     for minute in 1..59 {
-        world.hand.advance(MINUTE);
+        world.manual_clock.advance(MINUTE);
         world.settle().await;
         assert!(world.life().await.is_some(), "minute {minute}");
     }
-    world.hand.advance(2 * MINUTE);
+    world.manual_clock.advance(2 * MINUTE);
     world.settle().await;
     assert_eq!(world.life().await, None);
     sts.set_faults(&Faults::default());
-    world.hand.advance(2 * MINUTE);
+    world.manual_clock.advance(2 * MINUTE);
     world.first().await;
 }
 
 #[tokio::test]
 async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
     let (world, eks) = start_on(", ways: [pod-identity]", 60 * MINUTE).await;
-    world.pod().replace(world.entitlements(Beside::NotRead));
+    world.pod().replace_entitlements(world.entitlements(RelatedAnnotations::NotRead));
     let pause = || async {
-        world.hand.advance(MINUTE + MINUTE / 9);
+        world.manual_clock.advance(MINUTE + MINUTE / 9);
         world.settle().await;
     };
     let listed_in_the_end = || async {
@@ -71,11 +71,11 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     eks.set_association(SUBJECT, Some(ROLE));
     assert_eq!(listed_in_the_end().await, (200, "cart".to_owned()));
     assert!(world.life().await.unwrap() > 5 * 60 * MINUTE);
-    let calls = eks.counts(Endpoint::PodIdentity).calls;
+    let calls = eks.counts(AwsEndpoint::PodIdentity).calls;
     eks.set_association(SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
     assert_eq!(world.listed().await.1, "cart", "what is held is the old role's until it is renewed");
     for _ in 0..4 * 60 {
-        world.hand.advance(MINUTE);
+        world.manual_clock.advance(MINUTE);
         world.settle().await;
         // An SDK asks now and then; what nobody asks for is let go.
         world.listed().await;
@@ -83,11 +83,11 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     assert_eq!(world.listed().await, (200, "till".to_owned()));
     let (old, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
     assert!(old.starts_with("HTTP/1.1 403 "), "{old}");
-    assert_eq!(eks.counts(Endpoint::PodIdentity).calls, calls + 1);
+    assert_eq!(eks.counts(AwsEndpoint::PodIdentity).calls, calls + 1);
     eks.set_association(SUBJECT, None);
     let mut minutes = 0;
     while world.listed().await.0 == 200 {
-        world.hand.advance(MINUTE);
+        world.manual_clock.advance(MINUTE);
         world.settle().await;
         minutes += 1;
         assert!(minutes <= 6 * 60, "longer than any session");
@@ -95,7 +95,7 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     assert!(minutes > 4 * 60, "what is valid is lent to its end");
     let (status, body) = listed_in_the_end().await;
     assert!(status == 404 && body.contains("no_association"), "{status} {body}");
-    let calls = eks.counts(Endpoint::PodIdentity).calls - calls;
+    let calls = eks.counts(AwsEndpoint::PodIdentity).calls - calls;
     assert!(calls < 6 * 60, "{calls} calls: at most one a minute");
 }
 
@@ -142,15 +142,16 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
 #[tokio::test]
 async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
     let (world, sts) = start(60 * MINUTE).await;
-    let other = world.another("u2", naming(TILL), Complainer::default());
+    let other = world.another_pod("u2", naming(TILL), PodEventRecorder::default());
     while !world.get_as(&other, LISTING).await.ends_with("till") {
         world.settle().await;
     }
     sts.set_faults(&hanging());
     for is_at_containers in [false, true] {
-        for (now, status, holds) in
-            [(Beside::read(Annotations::default()), "404", "no_role"), (naming(TILL), "200", "till")]
-        {
+        for (now, status, holds) in [
+            (RelatedAnnotations::read(Annotations::default()), "404", "no_role"),
+            (naming(TILL), "200", "till"),
+        ] {
             let mut answer = "upstream_slow".to_owned();
             // On a machine that is busy its patience may be over first, but not each time.
             for _ in 0..5 {
@@ -165,8 +166,8 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
 }
 
 /// What a pod is answered that waits for its role's credentials while it is given something else.
-async fn changed_meanwhile(world: &World, is_at_containers: bool, now: Beside) -> String {
-    world.pod().replace(world.entitlements(naming(ROLE)));
+async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: RelatedAnnotations) -> String {
+    world.pod().replace_entitlements(world.entitlements(naming(ROLE)));
     let ask = async {
         if is_at_containers {
             return world.at_containers("a").await;
@@ -177,17 +178,17 @@ async fn changed_meanwhile(world: &World, is_at_containers: bool, now: Beside) -
         for _ in 0..64 {
             tokio::task::yield_now().await;
         }
-        world.pod().replace(world.entitlements(now));
+        world.pod().replace_entitlements(world.entitlements(now));
     };
     tokio::join!(ask, change).0
 }
 
 /// How long the credentials live that the pod holds.
-fn held(world: &World) -> Duration {
+fn held(world: &PodFixture) -> Duration {
     let entitlements = world.pod().entitlements();
-    let Decided::Is(own) = entitlements.aws() else { panic!("not decided") };
+    let EntitlementState::Decided(own) = entitlements.aws() else { panic!("not decided") };
     let now = world.clock.now();
-    own.own().unwrap().holder.held((), now).unwrap().remaining(now)
+    own.role().unwrap().credentials.cached_lease((), now).unwrap().remaining(now)
 }
 
 #[tokio::test]
@@ -196,7 +197,7 @@ async fn a_role_is_listed_while_its_credentials_live_long_enough_to_be_asked_for
     world.first().await;
     sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     for (left, status) in [(11, 200), (9, 503), (1, 503)] {
-        world.hand.advance(held(&world) - Duration::from_secs(left));
+        world.manual_clock.advance(held(&world) - Duration::from_secs(left));
         world.settle().await;
         let mut listed = world.listed().await;
         while listed.1.contains("upstream_slow") {

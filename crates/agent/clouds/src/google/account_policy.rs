@@ -5,30 +5,30 @@
 
 use std::sync::Arc;
 
-use seawall_core::Facts;
-use seawall_core::attestation::{Carrier, FileKey};
-use seawall_core::facts::{Beside, Selection, Text};
+use seawall_core::PodAnnotations;
+use seawall_core::annotations::{AnnotationKeys, AnnotationValue, RelatedAnnotations};
+use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
 /// On a ServiceAccount: the Google account it stands for. Source: Google Cloud documentation, "Authenticate to
 /// Google Cloud APIs from GKE workloads".
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
 /// What is to be known of pods.
-pub(super) const SELECTION: Selection =
-    Selection { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
+pub(super) const SELECTION: AnnotationKeys =
+    AnnotationKeys { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
 /// What stands for the annotation in a file of pods.
-pub(crate) const FILE_KEYS: &[FileKey] = &[FileKey {
+pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     name: "googleServiceAccount",
-    of: Carrier::ServiceAccount,
+    object: AnnotatedObject::ServiceAccount,
     annotation: ANNOTATION,
     expected: "a Google service account's e-mail such as cart@my-project.iam.gserviceaccount.com",
-    is_good: is_google_account,
+    is_valid: is_google_account,
 }];
 
 /// Why it is not to be said as which account a pod acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoAccount {
+pub(super) enum AccountError {
     /// Its ServiceAccount is not read yet.
     NotRead,
     /// There is no such ServiceAccount.
@@ -41,15 +41,15 @@ pub(super) enum NoAccount {
 ///
 /// # Errors
 /// It is not known, or not to be said.
-pub(super) fn of(facts: &Facts) -> Result<Option<Arc<str>>, NoAccount> {
+pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>, AccountError> {
     let annotations = match &facts.service_account {
-        Beside::NotRead => return Err(NoAccount::NotRead),
-        Beside::Known(object) => object.as_ref().as_ref().ok_or(NoAccount::Missing)?,
+        RelatedAnnotations::NotRead => return Err(AccountError::NotRead),
+        RelatedAnnotations::Known(object) => object.as_ref().as_ref().ok_or(AccountError::Missing)?,
     };
     match annotations.find(ANNOTATION) {
         None => Ok(None),
-        Some(Text::Whole(email)) if is_google_account(email) => Ok(Some(email.clone())),
-        Some(Text::Whole(_) | Text::TooLong) => Err(NoAccount::Malformed),
+        Some(AnnotationValue::Whole(email)) if is_google_account(email) => Ok(Some(email.clone())),
+        Some(AnnotationValue::Whole(_) | AnnotationValue::TooLong) => Err(AccountError::Malformed),
     }
 }
 
@@ -77,30 +77,35 @@ fn is_label(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::facts::Annotations;
+    use seawall_core::annotations::Annotations;
 
     use super::*;
 
-    fn told(service_account: Beside) -> Facts {
-        Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead }
+    fn told(service_account: RelatedAnnotations) -> PodAnnotations {
+        PodAnnotations {
+            pod: Annotations::default(),
+            service_account,
+            namespace: RelatedAnnotations::NotRead,
+        }
     }
 
-    fn account(value: &str) -> Result<Option<Arc<str>>, NoAccount> {
-        let annotations = [("unrelated", Text::from("x")), (ANNOTATION, Text::from(value))];
-        of(&told(Beside::read(annotations.into_iter().collect())))
+    fn account(value: &str) -> Result<Option<Arc<str>>, AccountError> {
+        let annotations =
+            [("unrelated", AnnotationValue::from("x")), (ANNOTATION, AnnotationValue::from(value))];
+        resolve_account(&told(RelatedAnnotations::read(annotations.into_iter().collect())))
     }
 
     #[test]
     fn no_annotation_is_the_workload_itself() {
-        let unrelated = [("unrelated", Text::from("x"))].into_iter().collect();
-        assert_eq!(of(&told(Beside::read(unrelated))), Ok(None));
-        assert_eq!(of(&told(Beside::read(Annotations::default()))), Ok(None));
+        let unrelated = [("unrelated", AnnotationValue::from("x"))].into_iter().collect();
+        assert_eq!(resolve_account(&told(RelatedAnnotations::read(unrelated))), Ok(None));
+        assert_eq!(resolve_account(&told(RelatedAnnotations::read(Annotations::default()))), Ok(None));
     }
 
     #[test]
     fn what_is_not_known_is_not_taken_for_no_account() {
-        assert_eq!(of(&told(Beside::NotRead)), Err(NoAccount::NotRead));
-        assert_eq!(of(&told(Beside::missing())), Err(NoAccount::Missing));
+        assert_eq!(resolve_account(&told(RelatedAnnotations::NotRead)), Err(AccountError::NotRead));
+        assert_eq!(resolve_account(&told(RelatedAnnotations::missing())), Err(AccountError::Missing));
     }
 
     #[test]
@@ -137,7 +142,7 @@ mod tests {
             "coral@p..iam.gserviceaccount.com",
             "arn:aws:iam::1:role/x",
         ] {
-            assert_eq!(account(wrong), Err(NoAccount::Malformed), "{wrong:?}");
+            assert_eq!(account(wrong), Err(AccountError::Malformed), "{wrong:?}");
         }
     }
 
@@ -147,8 +152,8 @@ mod tests {
         let account_of =
             |padding: usize| account(&format!("{}@p.iam.gserviceaccount.com", "x".repeat(padding)));
         assert!(account_of(200).is_ok());
-        for padding in [254, seawall_core::facts::LONGEST, 100_000] {
-            assert_eq!(account_of(padding), Err(NoAccount::Malformed), "{padding}");
+        for padding in [254, seawall_core::annotations::MAX_VALUE_LENGTH, 100_000] {
+            assert_eq!(account_of(padding), Err(AccountError::Malformed), "{padding}");
         }
     }
 }

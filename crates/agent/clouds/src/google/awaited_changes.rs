@@ -1,109 +1,117 @@
 //! Requests that wait: for a credential that nobody holds yet, and for a change of one or of the tree.
 //!
-//! All are bounded in time by their own deadline, and long polls in number as well ([`LongPolls`]).
+//! All are bounded in time by their own deadline, and long polls in number as well ([`LongPollLimit`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::Unavailable;
-use seawall_broker::google::{Credential, WantRef};
+use seawall_broker::LeaseError;
+use seawall_broker::google::{CredentialRequestRef, GoogleCredential};
 use seawall_core::cloud::CloudName;
-use seawall_core::shutdown::Stop;
+use seawall_core::shutdown::StopSignal;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
-use seawall_protocols::google::{Alt, Hold, Known, Look, Server};
+use seawall_protocols::google::{
+    LongPollTarget, MetadataServerKind, ResponseFormat, TreeText, WaitForChange,
+};
 use seawall_server::client::ClientShares;
-use seawall_server::response::{Later, Reply, Writing, Written};
-use seawall_server::upstream::long_polls::{LongPolls, PollPlace};
+use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::upstream::long_polls::{LongPollLimit, LongPollPermit};
 
-use super::entitlement::{Entitlement, Federated};
-use super::response::{Came, tag};
+use super::entitlement::{FederatedPod, GoogleEntitlement};
+use super::response::{AwaitedGoogleResponse, etag};
 use super::{refusals, routes};
-use crate::entitlements::Decided;
-use crate::pod::PodCaller;
+use crate::entitlements::EntitlementState;
+use crate::pod::PodEntry;
 use crate::pod_events;
 
 /// A credential and the form it is wanted in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
-    pub(super) want: WantRef<'a>,
-    pub(super) alt: Alt,
+pub(super) struct FormattedCredentialRequest<'a> {
+    pub(super) want: CredentialRequestRef<'a>,
+    pub(super) alt: ResponseFormat,
 }
 
 /// Waits for changes.
 #[derive(Clone, Debug)]
-pub(super) struct Waits(pub(super) LongPolls);
+pub(super) struct ChangePoller(pub(super) LongPollLimit);
 
-impl Waits {
+impl ChangePoller {
     /// A place for one more of this caller.
-    pub(super) fn enter(&self, shares: ClientShares<'_>) -> Result<PollPlace, Refusal> {
-        self.0.enter(shares.long_polls)
+    pub(super) fn acquire(&self, shares: ClientShares<'_>) -> Result<LongPollPermit, Refusal> {
+        self.0.acquire(shares.long_polls)
     }
 
     /// Content of the tree once it differs from what the client knows, or the same at the end of the wait. It changes
     /// when the pod's ServiceAccount does.
-    pub(super) fn text(
+    pub(super) fn poll_text(
         &self,
-        pod: &Arc<PodCaller>,
-        look: Look,
-        known: Known<'_>,
-        hold: &Hold<'_>,
-        place: PollPlace,
-    ) -> Later {
+        pod: &Arc<PodEntry>,
+        look: LongPollTarget,
+        known: TreeText<'_>,
+        hold: &WaitForChange<'_>,
+        place: LongPollPermit,
+    ) -> DeferredResponse {
         let (pod, known) = (pod.clone(), known.into_owned());
         let (timeout, mut stop) = (hold.timeout, self.0.stop.clone());
-        Later::new(&routes::TREE, true, async move {
+        DeferredResponse::new(&routes::TREE, true, async move {
             let _place = place;
             // The timeout and the drain answer with the content that the client has.
             let over = async {
-                tokio::select! { other = other_text(&pod, &look, &known) => Some(other), () = stop.begun() => None }
+                tokio::select! { other = other_text(&pod, &look, &known) => Some(other), () = stop.wait() => None }
             };
             let came = tokio::time::timeout(timeout, over).await.ok().flatten();
-            Box::new(came.unwrap_or(Came::Known(known))) as Box<dyn Reply>
+            Box::new(came.unwrap_or(AwaitedGoogleResponse::Known(known))) as Box<dyn ReadyResponse>
         })
     }
 
     /// A credential once it differs from the one the client has, or the current one at the end of the wait.
-    pub(super) fn lease(
+    pub(super) fn poll_lease(
         &self,
-        pod: &Arc<PodCaller>,
-        wanted: Wanted<'_>,
-        hold: &Hold<'_>,
-        place: PollPlace,
-    ) -> Later {
+        pod: &Arc<PodEntry>,
+        wanted: FormattedCredentialRequest<'_>,
+        hold: &WaitForChange<'_>,
+        place: LongPollPermit,
+    ) -> DeferredResponse {
         let (pod, mut stop) = (pod.clone(), self.0.stop.clone());
-        let (want, alt) = (wanted.want.to_want(), wanted.alt);
+        let (want, alt) = (wanted.want.to_request(), wanted.alt);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
-        Later::new(routes::of(wanted.want), true, async move {
+        DeferredResponse::new(routes::of(wanted.want), true, async move {
             let _place = place;
             let lease = next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await;
-            let came = lease.map_or_else(Came::Refused, |lease| Came::issued(&want, alt, lease).tagged());
-            Box::new(came) as Box<dyn Reply>
+            let came = lease.map_or_else(AwaitedGoogleResponse::Refused, |lease| {
+                AwaitedGoogleResponse::issued(&want, alt, lease).with_etag()
+            });
+            Box::new(came) as Box<dyn ReadyResponse>
         })
     }
 }
 
 /// What the pod's present tree has where the client looked, once that is something else.
-async fn other_text(pod: &PodCaller, look: &Look, known: &Known<'_>) -> Came {
+async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>) -> AwaitedGoogleResponse {
     loop {
-        let change = pod.change();
+        let change = pod.entitlements_changed();
         match look_again(pod, look) {
             None => {}
             Some(Ok(now)) if now.etag == known.etag => {}
-            Some(other) => return other.map_or_else(Came::Refused, Came::Known),
+            Some(other) => {
+                return other.map_or_else(AwaitedGoogleResponse::Refused, AwaitedGoogleResponse::Known);
+            }
         }
         change.await;
     }
 }
 
 /// Nothing while it is not known what the pod may have.
-fn look_again(pod: &PodCaller, look: &Look) -> Option<Result<Known<'static>, Refusal>> {
+fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'static>, Refusal>> {
     match pod.entitlements().google() {
-        Decided::Is(Entitlement::Federated(Federated { tree, .. }) | Entitlement::Refused(tree, _)) => {
-            Some(tree.look(look).map(Known::into_owned))
+        EntitlementState::Decided(
+            GoogleEntitlement::Federated(FederatedPod { tree, .. }) | GoogleEntitlement::Refused(tree, _),
+        ) => Some(tree.read(look).map(TreeText::into_owned)),
+        EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Off => {
+            Some(Err(NO_MORE))
         }
-        Decided::Is(Entitlement::Passthrough) | Decided::Off => Some(Err(NO_MORE)),
-        Decided::NotYet => None,
+        EntitlementState::Pending => None,
     }
 }
 
@@ -113,75 +121,80 @@ const CHANGING: Duration = Duration::from_secs(1);
 /// Waits for another lease than the one whose tag was seen. The lease is looked up again after the wait, and not kept over
 /// it: while the cloud is down it may have expired meanwhile, and the account may be another one by then.
 async fn next_lease(
-    pod: &PodCaller,
-    want: WantRef<'_>,
+    pod: &PodEntry,
+    want: CredentialRequestRef<'_>,
     seen: Option<&str>,
     timeout: Duration,
-    stop: &mut Stop,
-) -> Result<Arc<Lease<Credential>>, Refusal> {
-    let replaced = pod.change();
+    stop: &mut StopSignal,
+) -> Result<Arc<Lease<GoogleCredential>>, Refusal> {
+    let replaced = pod.entitlements_changed();
     let own = federated(pod)?;
-    let first = own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
-    let mut changes = own.holder.changes(want);
-    if seen.is_none_or(|seen| tag(&first).matches(seen)) {
+    let first = own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
+    let mut changes = own.credentials.watch_lease(want);
+    if seen.is_none_or(|seen| etag(&first).matches(seen)) {
         let over = async {
             tokio::select! {
                 () = changes.changed() => {}
                 () = replaced => {}
-                () = stop.begun() => {}
+                () = stop.wait() => {}
             }
         };
         let _ = tokio::time::timeout(timeout, over).await;
         // For a moment it is not, while another configuration takes the place of the one in force.
-        let _ = tokio::time::timeout(CHANGING, pod.decided(CloudName::Google)).await;
+        let _ = tokio::time::timeout(CHANGING, pod.wait_until_decided(CloudName::Google)).await;
     }
     let own = federated(pod)?;
-    own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
+    own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
 }
 
 /// What the pod may have now, if that is credentials of its own.
-fn federated(pod: &PodCaller) -> Result<Federated, Refusal> {
+fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     match pod.entitlements().google() {
-        Decided::Is(Entitlement::Federated(own)) => Ok(own.clone()),
-        Decided::Is(Entitlement::Passthrough | Entitlement::Refused(..)) | Decided::NotYet | Decided::Off => {
-            Err(NO_MORE)
-        }
+        EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
+        EntitlementState::Decided(GoogleEntitlement::Passthrough | GoogleEntitlement::Refused(..))
+        | EntitlementState::Pending
+        | EntitlementState::Off => Err(NO_MORE),
     }
 }
 
 /// A request that waits at the real server for a change, which may be hours, is let wait there for as long as its pod may be there at
 /// all: what comes of it are the node's own credentials. Others come soon and are answered as they were asked.
-pub(super) fn while_let_through(pod: &Arc<PodCaller>, later: Later, server: Server) -> Later {
-    if !later.is_poll {
+pub(super) fn cancel_on_revocation(
+    pod: &Arc<PodEntry>,
+    later: DeferredResponse,
+    server: MetadataServerKind,
+) -> DeferredResponse {
+    if !later.is_long_poll {
         return later;
     }
-    let (pod, Later { route, reply, .. }) = (pod.clone(), later);
-    Later::new(route, true, async move {
+    let (pod, DeferredResponse { route, reply, .. }) = (pod.clone(), later);
+    DeferredResponse::new(route, true, async move {
         tokio::select! {
             reply = reply => reply,
-            () = no_more_let_through(&pod) => Box::new(NoMore(server)),
+            () = no_more_let_through(&pod) => Box::new(RevokedResponse(server)),
         }
     })
 }
 
-async fn no_more_let_through(pod: &PodCaller) {
+async fn no_more_let_through(pod: &PodEntry) {
     loop {
-        let change = pod.change();
+        let change = pod.entitlements_changed();
         match pod.entitlements().google() {
-            Decided::Is(Entitlement::Passthrough) | Decided::NotYet => {}
-            Decided::Is(Entitlement::Federated(_) | Entitlement::Refused(..)) | Decided::Off => return,
+            EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending => {}
+            EntitlementState::Decided(GoogleEntitlement::Federated(_) | GoogleEntitlement::Refused(..))
+            | EntitlementState::Off => return,
         }
         change.await;
     }
 }
 
 /// [`NO_MORE`], in the words of this server.
-struct NoMore(Server);
+struct RevokedResponse(MetadataServerKind);
 
-impl Reply for NoMore {
-    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
-        self.0.refusal(out, writing.frame, &NO_MORE, writing.request);
-        Written::whole(NO_MORE.status)
+impl ReadyResponse for RevokedResponse {
+    fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
+        self.0.refusal(out, writing.frame, &NO_MORE, writing.request_id);
+        WriteOutcome::whole(NO_MORE.status)
     }
 }
 
@@ -189,20 +202,24 @@ const NO_MORE: Refusal =
     Refusal::new(503, "account_changed", "What this pod may have has just changed; try again.");
 
 /// A credential that nobody holds yet, for a request that came at `came`.
-pub(super) fn cold_lease(own: &Federated, wanted: Wanted<'_>, came: Moment) -> Later {
-    let (own, want, alt) = (own.clone(), wanted.want.to_want(), wanted.alt);
-    Later::new(routes::of(wanted.want), false, async move {
-        let came = match own.holder.lease_since(want.as_ref(), came).await {
-            Ok(lease) => Came::issued(&want, alt, lease),
-            Err(unavailable) => Came::Refused(refused(&own, &unavailable)),
+pub(super) fn await_lease(
+    own: &FederatedPod,
+    wanted: FormattedCredentialRequest<'_>,
+    came: Moment,
+) -> DeferredResponse {
+    let (own, want, alt) = (own.clone(), wanted.want.to_request(), wanted.alt);
+    DeferredResponse::new(routes::of(wanted.want), false, async move {
+        let came = match own.credentials.lease_received_after(want.as_ref(), came).await {
+            Ok(lease) => AwaitedGoogleResponse::issued(&want, alt, lease),
+            Err(unavailable) => AwaitedGoogleResponse::Refused(refused(&own, &unavailable)),
         };
-        Box::new(came) as Box<dyn Reply>
+        Box::new(came) as Box<dyn ReadyResponse>
     })
 }
 
 /// The refusal, told to the pod's owner, too.
-fn refused(own: &Federated, unavailable: &Unavailable) -> Refusal {
-    let refusal = refusals::WORDS.of(unavailable);
-    pod_events::unavailable(&own.complainer, unavailable, &refusal);
+fn refused(own: &FederatedPod, unavailable: &LeaseError) -> Refusal {
+    let refusal = refusals::REFUSALS.of(unavailable);
+    pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
     refusal
 }

@@ -5,20 +5,20 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use seawall_broker::google::{Config as ExchangeConfig, Shape};
-use seawall_config::{Node, Table, values};
+use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig as ExchangeConfig};
+use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::ServiceAccount;
 use seawall_core::names::needs_no_escape;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::key_classes::KeyClasses;
+use crate::reloadable_keys::ReloadableKeys;
 
 /// How Google's metadata server is answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
-    pub mode: Mode,
+pub struct GoogleConfig {
+    pub mode: GoogleMode,
     /// The real metadata server: behind all of `conceal`, and behind `passthrough`.
     pub upstream: String,
     /// Who sees the real metadata server in `federate`, as `conceal` lets it through, and with it the node's own credentials.
@@ -27,17 +27,17 @@ pub struct Section {
 
 /// What pods get.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Mode {
+pub enum GoogleMode {
     /// Credentials of their own.
-    Federate(Box<Federate>),
+    Federate(Box<FederateConfig>),
     /// The node's, through a filter.
     Conceal,
 }
 
 /// What `federate` answers and whom it asks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Federate {
-    pub node: google::Node,
+pub struct FederateConfig {
+    pub node: google::NodeMetadata,
     /// The pool whose members the pods are; also the e-mail of a pod without a Google service account.
     pub pool: String,
     /// Without the roots of `ca_file`, which is read when the agent starts.
@@ -49,8 +49,8 @@ pub struct Federate {
 const IAM: &str = "https://iamcredentials.googleapis.com";
 
 /// All are reloaded.
-pub(crate) const KEYS: KeyClasses = KeyClasses {
-    reloaded: &[
+pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
+    reloadable: &[
         "caFile",
         "cluster.location",
         "cluster.name",
@@ -73,20 +73,20 @@ pub(crate) const KEYS: KeyClasses = KeyClasses {
         "workloadPool",
         "zone",
     ],
-    of_the_process: &[],
+    needs_restart: &[],
 };
 
 /// Where the real metadata server is.
 const REAL: &str = "http://169.254.169.254";
 
-impl Section {
+impl GoogleConfig {
     /// Reads the section, whichever mode is on, so that a file prepared for both is checked as a whole.
-    pub fn read(section: &Node<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
+    pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
-        let mode = Mode::read(&table, base);
+        let mode = GoogleMode::read(&table, base);
         let upstream = table.key("upstream");
         let real = upstream
-            .text("an http URL without a path, such as http://169.254.169.254", values::plain_url)
+            .text("an http URL without a path, such as http://169.254.169.254", values::http_url)
             .unwrap_or_else(|| REAL.into());
         let passthrough: Vec<_> = table
             .key("passthrough")
@@ -94,9 +94,9 @@ impl Section {
             .iter()
             .filter_map(|item| item.text(ACCOUNT, values::service_account))
             .collect();
-        let is_used = mode == Mode::Conceal || !passthrough.is_empty();
-        if is_used && values::is_one_of(&real, listen) {
-            upstream.mistake("the real metadata server; the agent itself listens at this address");
+        let is_used = mode == GoogleMode::Conceal || !passthrough.is_empty();
+        if is_used && values::is_own_listener(&real, listen) {
+            upstream.reject("the real metadata server; the agent itself listens at this address");
         }
         Self { mode, upstream: real, passthrough }
     }
@@ -105,7 +105,7 @@ impl Section {
 /// The section as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct SerializedConfig<'a> {
     mode: &'static str,
     upstream: &'a str,
     passthrough: Vec<String>,
@@ -113,36 +113,37 @@ struct Written<'a> {
     federate: Option<Value>,
 }
 
-impl Serialize for Section {
+impl Serialize for GoogleConfig {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (mode, federate) = match &self.mode {
-            Mode::Federate(federate) => ("federate", Some(federate.written())),
-            Mode::Conceal => ("conceal", None),
+            GoogleMode::Federate(federate) => ("federate", Some(federate.written())),
+            GoogleMode::Conceal => ("conceal", None),
         };
         let passthrough = self.passthrough.iter().map(ToString::to_string).collect();
-        Written { mode, upstream: &self.upstream, passthrough, federate }.serialize(to)
+        SerializedConfig { mode, upstream: &self.upstream, passthrough, federate }.serialize(to)
     }
 }
 
 /// What `passthrough` lists, in the form in which Kubernetes writes it.
 const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
-impl Mode {
-    fn read(table: &Table<'_>, base: &Path) -> Self {
+impl GoogleMode {
+    fn read(table: &DocumentTable<'_>, base: &Path) -> Self {
         const MODES: [&str; 2] = ["federate", "conceal"];
         let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
         let conceals = table.key("mode").text("federate or conceal", known) == Some("conceal");
-        let is_of_both = |(key, _): &(&str, Node<'_>)| ["mode", "upstream", "passthrough"].contains(key);
+        let is_of_both =
+            |(key, _): &(&str, DocumentNode<'_>)| ["mode", "upstream", "passthrough"].contains(key);
         if conceals && table.entries().iter().all(is_of_both) {
             return Self::Conceal;
         }
-        let federate = Federate::read(table, base);
+        let federate = FederateConfig::read(table, base);
         if conceals { Self::Conceal } else { Self::Federate(Box::new(federate)) }
     }
 }
 
-impl Federate {
-    fn read(table: &Table<'_>, base: &Path) -> Self {
+impl FederateConfig {
+    fn read(table: &DocumentTable<'_>, base: &Path) -> Self {
         let node = node(table);
         let pool = name_or(table, "workloadPool", &format!("{}.svc.id.goog", node.project_id));
         let exchange = exchange(table, &pool);
@@ -175,7 +176,7 @@ impl Federate {
     }
 }
 
-fn node(table: &Table<'_>) -> google::Node {
+fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
     let instance = table.key("instance").table();
     let cluster = table.key("cluster").table();
     let number = "the project's number, such as 123456789012";
@@ -183,7 +184,7 @@ fn node(table: &Table<'_>) -> google::Node {
     let uid = cluster.key("uid").text("a name or nothing", |text| {
         if text.is_empty() { Some(String::new()) } else { values::name(text) }
     });
-    google::Node {
+    google::NodeMetadata {
         project_id: required_name(table, "projectId", "my-project"),
         numeric_project_id: table
             .required("numericProjectId", number)
@@ -200,9 +201,10 @@ fn node(table: &Table<'_>) -> google::Node {
     }
 }
 
-fn exchange(table: &Table<'_>, pool: &str) -> ExchangeConfig {
+fn exchange(table: &DocumentTable<'_>, pool: &str) -> ExchangeConfig {
     let known = |text: &str| SHAPES.iter().find(|(_, name)| *name == text).map(|(shape, _)| *shape);
-    let shape = table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(Shape::Sts);
+    let shape =
+        table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(GoogleExchangeApi::Sts);
     let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
     let provider = provider(shape, table);
     ExchangeConfig {
@@ -212,7 +214,7 @@ fn exchange(table: &Table<'_>, pool: &str) -> ExchangeConfig {
             .text("text without spaces, quotes or backslashes", audience)
             .unwrap_or_else(|| default_audience(shape, &provider, pool)),
         provider,
-        more_roots: None,
+        extra_roots: None,
         proxy: proxy(table, &[&sts_url, &iam_url]),
         sts_url,
         iam_url,
@@ -220,35 +222,35 @@ fn exchange(table: &Table<'_>, pool: &str) -> ExchangeConfig {
 }
 
 /// The shapes of the exchange by their names in the configuration.
-const SHAPES: [(Shape, &str); 2] =
-    [(Shape::Sts, "sts"), (Shape::IdentityBindingToken, "identitybindingtoken")];
+const SHAPES: [(GoogleExchangeApi, &str); 2] =
+    [(GoogleExchangeApi::Sts, "sts"), (GoogleExchangeApi::IdentityBindingToken, "identitybindingtoken")];
 
 /// Where it is asked for.
-fn default_url(shape: Shape) -> &'static str {
+fn default_url(shape: GoogleExchangeApi) -> &'static str {
     match shape {
-        Shape::Sts => "https://sts.googleapis.com",
-        Shape::IdentityBindingToken => "https://securetoken.googleapis.com",
+        GoogleExchangeApi::Sts => "https://sts.googleapis.com",
+        GoogleExchangeApi::IdentityBindingToken => "https://securetoken.googleapis.com",
     }
 }
 
 /// The `aud` of Kubernetes tokens that a provider expects unless it was told of others: its own full name; GKE's pools, theirs. Source:
 /// Google Cloud documentation, "Configure Workload Identity Federation with Kubernetes", allowed audiences.
-fn default_audience(shape: Shape, provider: &str, pool: &str) -> String {
+fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> String {
     match shape {
-        Shape::Sts => provider.to_owned(),
-        Shape::IdentityBindingToken => pool.to_owned(),
+        GoogleExchangeApi::Sts => provider.to_owned(),
+        GoogleExchangeApi::IdentityBindingToken => pool.to_owned(),
     }
 }
 
 /// The exchange's `audience`, whose form is the exchange's.
-fn provider(shape: Shape, table: &Table<'_>) -> String {
+fn provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
     let (form, start) = match shape {
-        Shape::Sts => (
+        GoogleExchangeApi::Sts => (
             "a provider's full name: //iam.googleapis.com/projects/NUMBER/locations/global/\
              workloadIdentityPools/POOL/providers/PROVIDER",
             "//iam.googleapis.com/",
         ),
-        Shape::IdentityBindingToken => (
+        GoogleExchangeApi::IdentityBindingToken => (
             "identitynamespace:PROJECT.svc.id.goog:https://container.googleapis.com/v1/projects/PROJECT/\
              locations/LOCATION/clusters/CLUSTER",
             "identitynamespace:",
@@ -264,27 +266,27 @@ fn audience(text: &str) -> Option<String> {
 
 const NAME: &str = "a name of letters, digits, `-`, `_`, `.` and `:`";
 
-fn required_name(table: &Table<'_>, key: &'static str, example: &str) -> String {
+fn required_name(table: &DocumentTable<'_>, key: &'static str, example: &str) -> String {
     let expected = format!("{NAME}, such as {example}");
     table.required(key, &expected).text(&expected, values::name).unwrap_or_default()
 }
 
-fn name_or(table: &Table<'_>, key: &'static str, default: &str) -> String {
+fn name_or(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     table.key(key).text(NAME, values::name).unwrap_or_else(|| default.to_owned())
 }
 
-fn url(table: &Table<'_>, key: &'static str, default: &str) -> String {
+fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     let form = "an https URL without a path, or http to a loopback address";
-    table.key(key).text(form, values::sealed_url).unwrap_or_else(|| default.to_owned())
+    table.key(key).text(form, values::secure_url).unwrap_or_else(|| default.to_owned())
 }
 
 /// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
-fn proxy(table: &Table<'_>, upstreams: &[&str]) -> Option<String> {
+fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =
-        key.text("an http URL without a path, such as http://proxy.example:3128", values::plain_url)?;
-    if !values::is_near(&proxy) && upstreams.iter().any(|url| url.starts_with("http://")) {
-        key.mistake("a loopback address, because stsUrl or iamUrl is plain http");
+        key.text("an http URL without a path, such as http://proxy.example:3128", values::http_url)?;
+    if !values::is_loopback_url(&proxy) && upstreams.iter().any(|url| url.starts_with("http://")) {
+        key.reject("a loopback address, because stsUrl or iamUrl is plain http");
     }
     Some(proxy)
 }

@@ -1,14 +1,14 @@
 //! What `/debug/pods` shows of Google: names and times, never a secret.
 
-use seawall_broker::google::{PrincipalView, Want};
+use seawall_broker::google::{CredentialRequest, GooglePrincipalView};
 use seawall_core::Moment;
 use serde_json::{Value, json};
 
-use super::entitlement::{Entitlement, Federated};
+use super::entitlement::{FederatedPod, GoogleEntitlement};
 use crate::broker_stats;
-use crate::entitlements::{CatchUp, Decided, Lending};
+use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
-impl Entitlement {
+impl GoogleEntitlement {
     /// What a pod may have, in a word, the Google service account it acts as, and what it holds.
     pub(crate) fn describe(&self, now: Moment) -> Value {
         let (standing, own) = match self {
@@ -24,34 +24,37 @@ impl Entitlement {
     }
 
     /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
-    pub(crate) fn catching_up(&self, before: Decided<&Self>) -> Option<CatchUp> {
+    pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
-            (Self::Federated(own), Decided::Is(Self::Federated(before))) => {
-                broker_stats::catching_up(&own.holder, &before.holder)
+            (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {
+                broker_stats::refetch_task(&own.credentials, &before.credentials)
             }
             _ => None,
         }
     }
 
     /// What the pod holds, and who tells its owner.
-    pub(crate) fn lending(&self) -> Option<Lending> {
+    pub(crate) fn leases(&self) -> Option<PodLeases> {
         let Self::Federated(own) = self else { return None };
-        Some(Lending { leases: broker_stats::leases(&own.holder), complainer: own.complainer.clone() })
+        Some(PodLeases {
+            leases: broker_stats::leases(&own.credentials),
+            event_recorder: own.event_recorder.clone(),
+        })
     }
 }
 
-fn principals(own: &Federated, now: Moment) -> Vec<Value> {
-    own.holder.principals().iter().map(|view| principal(view, now)).collect()
+fn principals(own: &FederatedPod, now: Moment) -> Vec<Value> {
+    own.credentials.principals().iter().map(|view| principal(view, now)).collect()
 }
 
-fn principal(view: &PrincipalView, now: Moment) -> Value {
+fn principal(view: &GooglePrincipalView, now: Moment) -> Value {
     let (kind, detail) = match &view.principal.want {
-        Want::AccessToken { scopes } => ("accessToken", scopes),
-        Want::IdToken { audience, .. } => ("idToken", audience),
+        CredentialRequest::AccessToken { scopes } => ("accessToken", scopes),
+        CredentialRequest::IdToken { audience, .. } => ("idToken", audience),
     };
     let mut shown = broker_stats::describe(view, now);
     shown.insert("kind".into(), kind.into());
-    shown.insert("scopesOrAudience".into(), broker_stats::shortened(detail).into());
+    shown.insert("scopesOrAudience".into(), broker_stats::truncate(detail).into());
     shown.insert("account".into(), json!(view.principal.account.as_deref()));
     shown.into()
 }

@@ -4,29 +4,29 @@
 
 use std::sync::Arc;
 
-use seawall_broker::google::Holder;
-use seawall_core::events::Complainer;
+use seawall_broker::google::GooglePodCredentials;
+use seawall_core::events::PodEventRecorder;
 use seawall_http::Refusal;
 use seawall_protocols::google;
 
 /// What a pod may have of Google.
 #[derive(Clone, Debug)]
-pub enum Entitlement {
+pub enum GoogleEntitlement {
     /// Credentials of its own.
-    Federated(Federated),
+    Federated(FederatedPod),
     /// The real metadata server, through the filter.
     Passthrough,
     /// The node's facts, and instead of an account the reason why there is none.
-    Refused(Arc<google::Tree>, Refusal),
+    Refused(Arc<google::MetadataTree>, Refusal),
 }
 
 /// One pod's view of the metadata tree and the way to its leases.
 #[derive(Clone, Debug)]
-pub struct Federated {
-    pub(super) tree: Arc<google::Tree>,
-    pub(super) holder: Arc<Holder>,
+pub struct FederatedPod {
+    pub(super) tree: Arc<google::MetadataTree>,
+    pub(super) credentials: Arc<GooglePodCredentials>,
     /// The Google service account it acts as, if any.
     pub(super) account: Option<Arc<str>>,
     /// Told when the pod is refused something.
-    pub(super) complainer: Complainer,
+    pub(super) event_recorder: PodEventRecorder,
 }

@@ -1,30 +1,33 @@
 //! One request in Google's dialect to one answer.
 //!
 //! What is no secret and must not be refused ([`Detection`]) is told to everybody. Everything else is answered from the
-//! caller's own [`Entitlement`], which the resolver found and no request can choose.
+//! caller's own [`GoogleEntitlement`], which the resolver found and no request can choose.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::google::{Want, WantRef};
+use seawall_broker::google::{CredentialRequest, CredentialRequestRef};
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::Complaint;
-use seawall_http::{Frame, Refusal, RequestHead};
+use seawall_core::events::EventReason;
+use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::google::federate::{NO_ACCOUNT, NO_IDENTITY};
-use seawall_protocols::google::{Alt, Credential, Detection, Hold, Look, Server, Text, Tree, What};
-use seawall_server::handler::{Asked, Dialect};
-use seawall_server::replay_cache::Again;
+use seawall_protocols::google::{
+    CredentialQuery, Detection, LongPollTarget, MetadataServerKind, MetadataTree, ResponseFormat,
+    TreeResource, TreeResponse, WaitForChange,
+};
+use seawall_server::handler::{MetadataDialect, RequestContext};
+use seawall_server::replay_cache::ReplayableQuery;
 use seawall_server::route;
-use seawall_server::route::Route;
-use seawall_server::upstream::long_polls::PollPlace;
+use seawall_server::route::MetadataRoute;
+use seawall_server::upstream::long_polls::LongPollPermit;
 
-use super::awaited_changes::{Waits, Wanted};
-use super::entitlement::{Entitlement, Federated};
-use super::passthrough::Passthrough;
+use super::awaited_changes::{ChangePoller, FormattedCredentialRequest};
+use super::entitlement::{FederatedPod, GoogleEntitlement};
+use super::passthrough::GooglePassthrough;
 use super::{awaited_changes, response, routes};
-use crate::entitlements::Decided;
-use crate::pod::{Client, PodCaller, Step};
+use crate::entitlements::EntitlementState;
+use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::pod_events;
 
 /// Google's dialect on one traffic thread.
@@ -32,17 +35,17 @@ use crate::pod_events;
 pub(super) struct GoogleDialect {
     /// What everybody is told, whoever it is.
     detection: Detection,
-    serves: Serves,
-    waits: Waits,
+    serves: GoogleDialectMode,
+    waits: ChangePoller,
     /// The way to the real metadata server: of everybody in `conceal`, else of those whom the configuration lets through.
-    passthrough: Passthrough,
+    passthrough: GooglePassthrough,
 }
 
 /// What is answered to those who are somebody.
 #[derive(Clone, Debug)]
-pub(super) enum Serves {
+pub(super) enum GoogleDialectMode {
     /// Pods have credentials of their own; the readiness probe sees the node's tree, without an account.
-    Federate { probe: Arc<Tree> },
+    Federate { probe: Arc<MetadataTree> },
     /// Requests go through a filter to the real metadata server.
     Conceal,
 }
@@ -52,7 +55,7 @@ const ANYONE: Refusal =
 
 const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
-impl Dialect<PodCaller> for GoogleDialect {
+impl MetadataDialect<PodEntry> for GoogleDialect {
     fn cloud(&self) -> CloudName {
         CloudName::Google
     }
@@ -64,14 +67,14 @@ impl Dialect<PodCaller> for GoogleDialect {
             || path.starts_with("/0.1/")
     }
 
-    fn goes_on_after(&self, method: &str) -> bool {
+    fn keeps_alive_after(&self, method: &str) -> bool {
         matches!(method, "GET" | "HEAD")
     }
 
     /// The tightest of Go's clients takes 500 ms for an answer. Node's has 3 s for all its tries, with pauses of 0.1, 0.5 and
     /// 1.5 s between them: a longer wait would have it give up in the middle of its third, and show a timeout where it would have
     /// shown our sentence.
-    fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
+    fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
         // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the other is net/http.
         let is_go = |agent: &[u8]| {
             ["Go-http-client/", "gcloud-golang/"].iter().any(|known| agent.starts_with(known.as_bytes()))
@@ -80,93 +83,118 @@ impl Dialect<PodCaller> for GoogleDialect {
         Duration::from_millis(millis)
     }
 
-    fn answer(&self, caller: &Client, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    fn answer(
+        &self,
+        caller: &PodClient,
+        asked: RequestContext<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> PodHandlerOutcome {
         let step = match (&self.serves, caller) {
-            (_, Client::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
-            (_, Client::Unsettled) => Ok(self.not_yet(asked, out)),
-            (Serves::Federate { .. }, Client::Anyone) => Err(ANYONE),
-            (Serves::Federate { .. }, Client::Pod(pod)) => self.federate(pod, asked, out),
-            (Serves::Federate { probe }, Client::Probe) => self.look(probe, asked, out),
-            (Serves::Conceal, Client::Pod(pod)) => {
+            (_, PodClient::Refused(refusal)) => self.detect(asked, out).ok_or(*refusal),
+            (_, PodClient::Unidentified) => Ok(self.not_yet(asked, out)),
+            (GoogleDialectMode::Federate { .. }, PodClient::Anyone) => Err(ANYONE),
+            (GoogleDialectMode::Federate { .. }, PodClient::Pod(pod)) => self.federate(pod, asked, out),
+            (GoogleDialectMode::Federate { probe }, PodClient::Probe) => self.look(probe, asked, out),
+            (GoogleDialectMode::Conceal, PodClient::Pod(pod)) => {
                 let later = self.passthrough.forward(asked.shares, asked.head);
-                later.map(|later| Step::Later(awaited_changes::while_let_through(pod, later, self.server())))
+                later.map(|later| {
+                    PodHandlerOutcome::Deferred(awaited_changes::cancel_on_revocation(
+                        pod,
+                        later,
+                        self.server(),
+                    ))
+                })
             }
-            (Serves::Conceal, _) => self.passthrough.forward(asked.shares, asked.head).map(Step::Later),
+            (GoogleDialectMode::Conceal, _) => {
+                self.passthrough.forward(asked.shares, asked.head).map(PodHandlerOutcome::Deferred)
+            }
         };
         step.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.frame, asked.request, out);
-            Step::Answered { route: &route::REFUSED, status: refusal.status }
+            self.refuse(&refusal, asked.frame, asked.request_id, out);
+            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
 
-    fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, request: u64, out: &mut Vec<u8>) {
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
         self.server().refusal(out, frame, refusal, request);
     }
 }
 
 impl GoogleDialect {
-    pub(super) fn new(serves: Serves, waits: Waits, passthrough: Passthrough) -> Self {
+    pub(super) fn new(
+        serves: GoogleDialectMode,
+        waits: ChangePoller,
+        passthrough: GooglePassthrough,
+    ) -> Self {
         Self { detection: Detection::default(), serves, waits, passthrough }
     }
 
     /// Which server's name the answers carry.
-    fn server(&self) -> Server {
+    fn server(&self) -> MetadataServerKind {
         match self.serves {
-            Serves::Federate { .. } => Server::Gke,
-            Serves::Conceal => Server::Vm,
+            GoogleDialectMode::Federate { .. } => MetadataServerKind::Gke,
+            GoogleDialectMode::Conceal => MetadataServerKind::Vm,
         }
     }
 
     /// Tells whoever asks that this is a metadata server. A library that is refused this decides once and for all that there is
     /// none, and hides the reason; one that is told so goes on to ask for a token, and then shows its user our sentence.
-    fn detect(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Option<Step> {
+    fn detect(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> Option<PodHandlerOutcome> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
-        Some(Step::Answered { route: &route::PROBE, status })
+        Some(PodHandlerOutcome::Answered { route: &route::PROBE, status })
     }
 
     /// What is told to whoever asks, also while it is not known who does or what it may have.
-    fn not_yet(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        self.detect(asked, out).unwrap_or(Step::NotYet)
+    fn not_yet(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
+        self.detect(asked, out).unwrap_or(PodHandlerOutcome::AwaitIdentity)
     }
 
     fn federate(
         &self,
-        pod: &Arc<PodCaller>,
-        asked: Asked<'_, '_, '_>,
+        pod: &Arc<PodEntry>,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<PodHandlerOutcome, Refusal> {
         match pod.entitlements().google() {
-            Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
-            Decided::Is(Entitlement::Passthrough) => {
+            EntitlementState::Decided(GoogleEntitlement::Federated(own)) => self.own(pod, own, asked, out),
+            EntitlementState::Decided(GoogleEntitlement::Passthrough) => {
                 let later = self.passthrough.forward(asked.shares, asked.head)?;
-                Ok(Step::Later(awaited_changes::while_let_through(pod, later, self.server())))
+                Ok(PodHandlerOutcome::Deferred(awaited_changes::cancel_on_revocation(
+                    pod,
+                    later,
+                    self.server(),
+                )))
             }
-            Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
-            Decided::NotYet => Ok(self.not_yet(asked, out)),
+            EntitlementState::Decided(GoogleEntitlement::Refused(tree, why)) => {
+                self.bare(pod, tree, *why, asked, out)
+            }
+            EntitlementState::Pending => Ok(self.not_yet(asked, out)),
             // No listener speaks the dialect of a cloud that is off.
-            Decided::Off => Err(ANYONE),
+            EntitlementState::Off => Err(ANYONE),
         }
     }
 
     fn own(
         &self,
-        pod: &Arc<PodCaller>,
-        own: &Federated,
-        asked: Asked<'_, '_, '_>,
+        pod: &Arc<PodEntry>,
+        own: &FederatedPod,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<PodHandlerOutcome, Refusal> {
         let query = own.tree.query(asked.head).inspect_err(|refusal| {
             if *refusal == NO_IDENTITY {
-                pod_events::refused(&own.complainer, Complaint::RefusedByPolicy, refusal);
+                pod_events::report_refusal(&own.event_recorder, EventReason::RefusedByPolicy, refusal);
             }
         })?;
-        let hold = self.place(query.hold, asked)?;
-        let wanted = match &query.what {
-            What::Text(text) => return self.text(pod, text, hold, asked, out),
-            What::Credential(credential) => wanted(credential),
+        let hold = self.place(query.wait_for_change, asked)?;
+        let wanted = match &query.resource {
+            TreeResource::Response(text) => return self.text(pod, text, hold, asked, out),
+            TreeResource::Credential(credential) => wanted(credential),
         };
         match hold {
-            Some((hold, place)) => Ok(Step::Later(self.waits.lease(pod, wanted, &hold, place))),
+            Some((hold, place)) => {
+                Ok(PodHandlerOutcome::Deferred(self.waits.poll_lease(pod, wanted, &hold, place)))
+            }
             None => Ok(credential(own, wanted, asked, out)),
         }
     }
@@ -174,66 +202,77 @@ impl GoogleDialect {
     /// The node's facts for a pod that has no account, and the reason where one is asked for.
     fn bare(
         &self,
-        pod: &Arc<PodCaller>,
-        tree: &Tree,
+        pod: &Arc<PodEntry>,
+        tree: &MetadataTree,
         why: Refusal,
-        asked: Asked<'_, '_, '_>,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<PodHandlerOutcome, Refusal> {
         let query =
             tree.query(asked.head).map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
-        let hold = self.place(query.hold, asked)?;
-        match query.what {
-            What::Text(text) => self.text(pod, &text, hold, asked, out),
-            What::Credential(_) => Err(why),
+        let hold = self.place(query.wait_for_change, asked)?;
+        match query.resource {
+            TreeResource::Response(text) => self.text(pod, &text, hold, asked, out),
+            TreeResource::Credential(_) => Err(why),
         }
     }
 
     /// A look at a tree that has no credentials.
-    fn look(&self, tree: &Tree, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
-        match tree.query(asked.head)?.what {
-            What::Text(text @ Text::Known(_)) => {
+    fn look(
+        &self,
+        tree: &MetadataTree,
+        asked: RequestContext<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<PodHandlerOutcome, Refusal> {
+        match tree.query(asked.head)?.resource {
+            TreeResource::Response(text @ TreeResponse::Text(_)) => {
                 let status = self.write_text(&text, asked.frame, out);
-                Ok(Step::Answered { route: &route::PROBE, status })
+                Ok(PodHandlerOutcome::Answered { route: &route::PROBE, status })
             }
-            What::Text(Text::Redirect(_)) | What::Credential(_) => Err(PROBE),
+            TreeResource::Response(TreeResponse::Redirect(_)) | TreeResource::Credential(_) => Err(PROBE),
         }
     }
 
     /// A place for a request that is to wait.
     fn place<'b>(
         &self,
-        hold: Option<Hold<'b>>,
-        asked: Asked<'_, '_, '_>,
-    ) -> Result<Option<(Hold<'b>, PollPlace)>, Refusal> {
-        hold.map(|hold| Ok((hold, self.waits.enter(asked.shares)?))).transpose()
+        hold: Option<WaitForChange<'b>>,
+        asked: RequestContext<'_, '_, '_>,
+    ) -> Result<Option<(WaitForChange<'b>, LongPollPermit)>, Refusal> {
+        hold.map(|hold| Ok((hold, self.waits.acquire(asked.shares)?))).transpose()
     }
 
     /// Text that is known already, unless the client wants to wait for it to change.
     fn text(
         &self,
-        pod: &Arc<PodCaller>,
-        text: &Text<'_, '_>,
-        hold: Option<(Hold<'_>, PollPlace)>,
-        asked: Asked<'_, '_, '_>,
+        pod: &Arc<PodEntry>,
+        text: &TreeResponse<'_, '_>,
+        hold: Option<(WaitForChange<'_>, LongPollPermit)>,
+        asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
-        if let (Text::Known(known), Some((hold, place))) = (text, hold) {
-            let look = Look::of(asked.head)?;
-            return Ok(Step::Later(self.waits.text(pod, look, known.clone(), &hold, place)));
+    ) -> Result<PodHandlerOutcome, Refusal> {
+        if let (TreeResponse::Text(known), Some((hold, place))) = (text, hold) {
+            let look = LongPollTarget::of(asked.head)?;
+            return Ok(PodHandlerOutcome::Deferred(self.waits.poll_text(
+                pod,
+                look,
+                known.clone(),
+                &hold,
+                place,
+            )));
         }
         let status = self.write_text(text, asked.frame, out);
-        Ok(Step::Answered { route: &routes::TREE, status })
+        Ok(PodHandlerOutcome::Answered { route: &routes::TREE, status })
     }
 
     /// Writes text, and gives its status.
-    fn write_text(&self, text: &Text<'_, '_>, frame: &Frame<'_>, out: &mut Vec<u8>) -> u16 {
+    fn write_text(&self, text: &TreeResponse<'_, '_>, frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> u16 {
         match text {
-            Text::Known(known) => {
-                self.server().known(out, frame, known);
+            TreeResponse::Text(known) => {
+                self.server().text(out, frame, known);
                 200
             }
-            Text::Redirect(redirect) => {
+            TreeResponse::Redirect(redirect) => {
                 self.server().redirect(out, frame, redirect);
                 301
             }
@@ -241,69 +280,86 @@ impl GoogleDialect {
     }
 }
 
-fn wanted<'a>(credential: &'a Credential<'_, '_>) -> Wanted<'a> {
+fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialRequest<'a> {
     match credential {
-        Credential::AccessToken { scopes, alt } => {
-            Wanted { want: WantRef::AccessToken { scopes: scopes.as_str() }, alt: *alt }
-        }
-        Credential::IdToken { audience, include_email } => {
-            Wanted { want: WantRef::IdToken { audience, include_email: *include_email }, alt: Alt::Text }
-        }
+        CredentialQuery::AccessToken { scopes, alt } => FormattedCredentialRequest {
+            want: CredentialRequestRef::AccessToken { scopes: scopes.as_str() },
+            alt: *alt,
+        },
+        CredentialQuery::IdToken { audience, include_email } => FormattedCredentialRequest {
+            want: CredentialRequestRef::IdToken { audience, include_email: *include_email },
+            alt: ResponseFormat::Text,
+        },
     }
 }
 
 /// A credential: from memory if a lease is held, else as soon as the broker has one.
-fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+fn credential(
+    own: &FederatedPod,
+    wanted: FormattedCredentialRequest<'_>,
+    asked: RequestContext<'_, '_, '_>,
+    out: &mut Vec<u8>,
+) -> PodHandlerOutcome {
     let Some(route) = lend(own, wanted, asked.frame, asked.now, out) else {
-        return Step::Later(awaited_changes::cold_lease(own, wanted, asked.came));
+        return PodHandlerOutcome::Deferred(awaited_changes::await_lease(own, wanted, asked.received_at));
     };
     let question = || {
-        let (tree, want, alt) = (own.tree.clone(), wanted.want.to_want(), wanted.alt);
-        Box::new(CredentialAgain { tree, want, alt }) as Box<dyn Again<PodCaller>>
+        let (tree, want, alt) = (own.tree.clone(), wanted.want.to_request(), wanted.alt);
+        Box::new(CredentialReplay { tree, want, alt }) as Box<dyn ReplayableQuery<PodEntry>>
     };
-    Step::Lent { route, question: asked.is_to_be_remembered.then(question) }
+    PodHandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
 }
 
 /// A credential from memory, if a lease is held.
 fn lend(
-    own: &Federated,
-    wanted: Wanted<'_>,
-    frame: &Frame<'_>,
+    own: &FederatedPod,
+    wanted: FormattedCredentialRequest<'_>,
+    frame: &ResponseContext<'_>,
     now: Moment,
     out: &mut Vec<u8>,
-) -> Option<&'static Route> {
-    let lease = own.holder.held(wanted.want, now)?;
+) -> Option<&'static MetadataRoute> {
+    let lease = own.credentials.cached_lease(wanted.want, now)?;
     match wanted.want {
-        WantRef::AccessToken { .. } => response::access_token(out, frame, &lease, now, wanted.alt, None),
-        WantRef::IdToken { .. } => response::id_token(out, frame, &lease),
+        CredentialRequestRef::AccessToken { .. } => {
+            response::access_token(out, frame, &lease, now, wanted.alt, None)
+        }
+        CredentialRequestRef::IdToken { .. } => response::id_token(out, frame, &lease),
     }
     Some(routes::of(wanted.want))
 }
 
 /// A credential that was asked for before.
 #[derive(Debug)]
-struct CredentialAgain {
+struct CredentialReplay {
     /// By which the request was read.
-    tree: Arc<Tree>,
-    want: Want,
-    alt: Alt,
+    tree: Arc<MetadataTree>,
+    want: CredentialRequest,
+    alt: ResponseFormat,
 }
 
-impl Again<PodCaller> for CredentialAgain {
+impl ReplayableQuery<PodEntry> for CredentialReplay {
     /// From the caller's own holder, as it is now. Another tree reads the same path otherwise: whose account's it is, and which scopes
     /// are meant where none are named.
     fn answer(
         &self,
-        caller: &Client,
-        frame: &Frame<'_>,
+        caller: &PodClient,
+        frame: &ResponseContext<'_>,
         now: Moment,
         out: &mut Vec<u8>,
-    ) -> Option<&'static Route> {
-        let Client::Pod(pod) = caller else { return None };
+    ) -> Option<&'static MetadataRoute> {
+        let PodClient::Pod(pod) = caller else { return None };
         let entitlements = pod.entitlements();
         match entitlements.google() {
-            Decided::Is(Entitlement::Federated(own)) if Arc::ptr_eq(&own.tree, &self.tree) => {
-                lend(own, Wanted { want: self.want.as_ref(), alt: self.alt }, frame, now, out)
+            EntitlementState::Decided(GoogleEntitlement::Federated(own))
+                if Arc::ptr_eq(&own.tree, &self.tree) =>
+            {
+                lend(
+                    own,
+                    FormattedCredentialRequest { want: self.want.as_ref(), alt: self.alt },
+                    frame,
+                    now,
+                    out,
+                )
             }
             _ => None,
         }

@@ -4,48 +4,48 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use seawall_protocols::google;
-use seawall_protocols::google::facts::DEFAULT_SCOPES;
+use seawall_protocols::google::node_metadata::DEFAULT_SCOPES;
 
 /// The node's facts and the trees made of them.
 #[derive(Debug)]
-pub(super) struct Trees {
+pub(super) struct MetadataTreeCache {
     /// The name that stands where an e-mail would, for pods that act as no Google service account, as on GKE.
     pool: Arc<str>,
     /// Without an account; those with one share the node's facts with it.
-    bare: Arc<google::Tree>,
+    bare: Arc<google::MetadataTree>,
     /// What every account of the node lists.
     scopes: google::AccountScopes,
     /// By e-mail. A lock, because trees are made while the agent runs, by one thread; a tree is a KiB, and a hundred
     /// pods often act as a handful of accounts.
-    of_accounts: Mutex<HashMap<Arc<str>, Weak<google::Tree>>>,
+    of_accounts: Mutex<HashMap<Arc<str>, Weak<google::MetadataTree>>>,
 }
 
-impl Trees {
-    pub(super) fn new(node: &google::Node, pool: &str) -> Self {
+impl MetadataTreeCache {
+    pub(super) fn new(node: &google::NodeMetadata, pool: &str) -> Self {
         let (bare, scopes) =
-            (google::Tree::new(node, None).into(), google::AccountScopes::new(&DEFAULT_SCOPES));
+            (google::MetadataTree::new(node, None).into(), google::AccountScopes::new(&DEFAULT_SCOPES));
         Self { pool: pool.into(), bare, scopes, of_accounts: Mutex::default() }
     }
 
     /// The node's facts without an account.
-    pub(super) fn bare(&self) -> Arc<google::Tree> {
+    pub(super) fn without_account(&self) -> Arc<google::MetadataTree> {
         self.bare.clone()
     }
 
     /// What pods see that act as this Google service account, or as themselves.
-    pub(super) fn of(&self, account: Option<&Arc<str>>) -> Arc<google::Tree> {
+    pub(super) fn for_account(&self, account: Option<&Arc<str>>) -> Arc<google::MetadataTree> {
         let email = account.unwrap_or(&self.pool);
         let mut trees = self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tree) = trees.get(email).and_then(Weak::upgrade) {
             return tree;
         }
         trees.retain(|_, tree| tree.strong_count() > 0);
-        let account = google::Account {
+        let account = google::GoogleAccount {
             email: email.to_string(),
-            impersonated: account.is_some(),
+            is_impersonated: account.is_some(),
             scopes: self.scopes.clone(),
         };
-        let tree = Arc::new(self.bare.beside(&account));
+        let tree = Arc::new(self.bare.with_account(&account));
         trees.insert(email.clone(), Arc::downgrade(&tree));
         tree
     }

@@ -19,43 +19,45 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use seawall_broker::google::{Broker, Config as ExchangeConfig, GoogleExchange, HolderSpec, SETTINGS};
-use seawall_config::values::named_file;
-use seawall_core::events::Complaint;
-use seawall_core::facts::Selection;
+use seawall_broker::google::{
+    GoogleBroker, GoogleExchange, GoogleExchangeConfig as ExchangeConfig, GooglePodCredentialsSpec, SETTINGS,
+};
+use seawall_config::values::read_named_file;
+use seawall_core::annotations::AnnotationKeys;
+use seawall_core::events::EventReason;
 use seawall_core::{Clock, ServiceAccount};
 use seawall_http::Refusal;
-use seawall_protocols::google::Server;
-use seawall_server::handler::Dialect;
+use seawall_protocols::google::MetadataServerKind;
+use seawall_server::handler::MetadataDialect;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
-use super::context::{Applicant, Tools};
-use super::entitlements::Decided;
+use super::context::{DialectResources, EntitlementRequest};
+use super::entitlements::EntitlementState;
 use super::pod_events;
-use super::prefetch::Ahead;
-use crate::pod::PodCaller;
-use crate::readiness_request::Probe;
-use account_policy::NoAccount;
-use awaited_changes::Waits;
-use config::{Federate, Mode};
-use entitlement::{Entitlement, Federated};
-use handler::{GoogleDialect, Serves};
-use metadata_trees::Trees;
-use passthrough::Passthrough;
-use prefetch::First;
+use super::prefetch::Prefetcher;
+use crate::pod::PodEntry;
+use crate::readiness_request::ReadinessRequest;
+use account_policy::AccountError;
+use awaited_changes::ChangePoller;
+use config::{FederateConfig, GoogleMode};
+use entitlement::{FederatedPod, GoogleEntitlement};
+use handler::{GoogleDialect, GoogleDialectMode};
+use metadata_trees::MetadataTreeCache;
+use passthrough::GooglePassthrough;
+use prefetch::GooglePrefetchJob;
 
 pub(super) use account_policy::FILE_KEYS;
-pub(crate) use config::{KEYS, Section};
+pub(crate) use config::{GoogleConfig, KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_profiles::ALL as CLIENTS;
 
 /// Readiness asks for a fact that is no secret, as a library would.
-pub(super) const PROBE: Probe = Probe {
+pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
     headers: "Metadata-Flavor: Google\r\n",
-    answer_has: "metadata-flavor: google",
+    expected_header: "metadata-flavor: google",
 };
 
 const MALFORMED: Refusal = Refusal::new(
@@ -71,11 +73,11 @@ const NO_SERVICE_ACCOUNT: Refusal =
 #[derive(Debug)]
 pub(crate) struct Google {
     upstream: String,
-    gives: Gives,
+    gives: GoogleModeState,
 }
 
 #[derive(Debug)]
-enum Gives {
+enum GoogleModeState {
     /// The real metadata server, to all alike.
     Conceal,
     /// To each its own.
@@ -87,21 +89,21 @@ struct Federation {
     /// What the broker asks, and how: leases that came in another way are not answered with, because whom a provider takes a pod for, and
     /// what it lets it be, is the provider's to say. They are fetched anew instead.
     asks: ExchangeConfig,
-    broker: Broker,
-    trees: Trees,
+    broker: GoogleBroker,
+    trees: MetadataTreeCache,
     passthrough: HashSet<ServiceAccount>,
-    ahead: Ahead<First>,
+    ahead: Prefetcher<GooglePrefetchJob>,
 }
 
-impl Section {
+impl GoogleConfig {
     /// The annotations that it wants to know.
-    pub(super) fn selection(&self) -> Selection {
+    pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         account_policy::SELECTION
     }
 
     /// Whether pods get credentials of their own, so that each must be known.
-    pub(super) fn must_know_pods(&self) -> bool {
-        matches!(self.mode, Mode::Federate(_))
+    pub(super) fn needs_pod_identity(&self) -> bool {
+        matches!(self.mode, GoogleMode::Federate(_))
     }
 
     /// Google at work; what it does in the background runs on `runtime`. Asks nobody. What the sections do not say differently is taken over
@@ -116,11 +118,17 @@ impl Section {
         before: Option<&Google>,
     ) -> anyhow::Result<Google> {
         let gives = match &self.mode {
-            Mode::Conceal => Gives::Conceal,
-            Mode::Federate(federate) => {
+            GoogleMode::Conceal => GoogleModeState::Conceal,
+            GoogleMode::Federate(federate) => {
                 let passthrough = self.passthrough.iter().cloned().collect();
                 let before = before.and_then(Google::federation);
-                Gives::Federate(Box::new(Federation::start(federate, passthrough, clock, runtime, before)?))
+                GoogleModeState::Federate(Box::new(Federation::start(
+                    federate,
+                    passthrough,
+                    clock,
+                    runtime,
+                    before,
+                )?))
             }
         };
         Ok(Google { upstream: self.upstream.clone(), gives })
@@ -130,8 +138,8 @@ impl Section {
 impl Google {
     fn federation(&self) -> Option<&Federation> {
         match &self.gives {
-            Gives::Federate(federation) => Some(federation),
-            Gives::Conceal => None,
+            GoogleModeState::Federate(federation) => Some(federation),
+            GoogleModeState::Conceal => None,
         }
     }
 
@@ -139,97 +147,114 @@ impl Google {
     /// the same and they come in the way in which this asks for them.
     pub(super) fn entitle(
         &self,
-        applicant: &Applicant<'_>,
-        before: Decided<&Entitlement>,
-    ) -> Option<Entitlement> {
+        applicant: &EntitlementRequest<'_>,
+        before: EntitlementState<&GoogleEntitlement>,
+    ) -> Option<GoogleEntitlement> {
         match &self.gives {
-            Gives::Conceal => Some(Entitlement::Passthrough),
-            Gives::Federate(federation) => federation.entitle(applicant, before),
+            GoogleModeState::Conceal => Some(GoogleEntitlement::Passthrough),
+            GoogleModeState::Federate(federation) => federation.entitle(applicant, before),
         }
     }
 
     /// Its dialect, on one traffic thread.
-    pub(super) fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect<PodCaller>> {
+    pub(super) fn dialect(&self, tools: &DialectResources) -> Rc<dyn MetadataDialect<PodEntry>> {
         let (serves, server) = match &self.gives {
-            Gives::Federate(federation) => (Serves::Federate { probe: federation.trees.bare() }, Server::Gke),
-            Gives::Conceal => (Serves::Conceal, Server::Vm),
+            GoogleModeState::Federate(federation) => (
+                GoogleDialectMode::Federate { probe: federation.trees.without_account() },
+                MetadataServerKind::Gke,
+            ),
+            GoogleModeState::Conceal => (GoogleDialectMode::Conceal, MetadataServerKind::Vm),
         };
-        let forwarder =
-            Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
-        let passthrough = Passthrough::new(forwarder, server);
-        Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
+        let forwarder = Forwarder::new(
+            &self.upstream,
+            tools.upstream_permits.clone(),
+            tools.max_idle,
+            tools.long_polls.clone(),
+        );
+        let passthrough = GooglePassthrough::new(forwarder, server);
+        Rc::new(GoogleDialect::new(serves, ChangePoller(tools.long_polls.clone()), passthrough))
     }
 
     /// What gives its credentials, if it gives some.
-    pub(super) fn broker(&self) -> Option<&Broker> {
+    pub(super) fn broker(&self) -> Option<&GoogleBroker> {
         self.federation().map(|federation| &federation.broker)
     }
 }
 
 impl Federation {
     fn start(
-        federate: &Federate,
+        federate: &FederateConfig,
         passthrough: HashSet<ServiceAccount>,
         clock: &Clock,
         runtime: &Handle,
         before: Option<&Self>,
     ) -> anyhow::Result<Self> {
         let mut asks = federate.exchange.clone();
-        asks.more_roots = federate.ca_file.as_deref().map(named_file).transpose().context("google.caFile")?;
+        asks.extra_roots =
+            federate.ca_file.as_deref().map(read_named_file).transpose().context("google.caFile")?;
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(GoogleExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {
             Some(before) if before.asks == asks => before.broker.clone(),
-            Some(before) => before.broker.succeeded_by(exchange()?),
-            None => Broker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
+            Some(before) => before.broker.with_exchange(exchange()?),
+            None => GoogleBroker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
         };
-        let trees = Trees::new(&federate.node, &federate.pool);
-        let ahead = before.map_or_else(|| Ahead::start(runtime), |before| before.ahead.clone());
+        let trees = MetadataTreeCache::new(&federate.node, &federate.pool);
+        let ahead = before.map_or_else(|| Prefetcher::start(runtime), |before| before.ahead.clone());
         Ok(Self { asks, broker, trees, passthrough, ahead })
     }
 
     /// Nothing while it is not known which account the pod's ServiceAccount stands for.
-    fn entitle(&self, applicant: &Applicant<'_>, before: Decided<&Entitlement>) -> Option<Entitlement> {
+    fn entitle(
+        &self,
+        applicant: &EntitlementRequest<'_>,
+        before: EntitlementState<&GoogleEntitlement>,
+    ) -> Option<GoogleEntitlement> {
         if self.passthrough.contains(&applicant.pod.service_account) {
-            return Some(Entitlement::Passthrough);
+            return Some(GoogleEntitlement::Passthrough);
         }
         let refused = |complaint, refusal: Refusal| {
-            pod_events::refused(&applicant.complainer, complaint, &refusal);
-            Some(Entitlement::Refused(self.trees.bare(), refusal))
+            pod_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
+            Some(GoogleEntitlement::Refused(self.trees.without_account(), refusal))
         };
-        match account_policy::of(applicant.facts) {
+        match account_policy::resolve_account(applicant.facts) {
             Ok(account) => match before {
-                Decided::Is(Entitlement::Federated(own))
-                    if own.account == account && own.holder.is_of(&self.broker) =>
+                EntitlementState::Decided(GoogleEntitlement::Federated(own))
+                    if own.account == account && own.credentials.is_from(&self.broker) =>
                 {
                     // The facts may be others by another configuration.
-                    let tree = self.trees.of(account.as_ref());
-                    Some(Entitlement::Federated(Federated { tree, ..own.clone() }))
+                    let tree = self.trees.for_account(account.as_ref());
+                    Some(GoogleEntitlement::Federated(FederatedPod { tree, ..own.clone() }))
                 }
                 _ => Some(self.federated(applicant, account, before)),
             },
-            Err(NoAccount::NotRead) => None,
-            Err(NoAccount::Missing) => refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
-            Err(NoAccount::Malformed) => refused(Complaint::MalformedAccount, MALFORMED),
+            Err(AccountError::NotRead) => None,
+            Err(AccountError::Missing) => refused(EventReason::NoToken, NO_SERVICE_ACCOUNT),
+            Err(AccountError::Malformed) => refused(EventReason::MalformedAccount, MALFORMED),
         }
     }
 
     fn federated(
         &self,
-        applicant: &Applicant<'_>,
+        applicant: &EntitlementRequest<'_>,
         account: Option<Arc<str>>,
-        before: Decided<&Entitlement>,
-    ) -> Entitlement {
-        let spec = HolderSpec {
+        before: EntitlementState<&GoogleEntitlement>,
+    ) -> GoogleEntitlement {
+        let spec = GooglePodCredentialsSpec {
             pod: applicant.pod.clone(),
             entitlement: account.clone(),
-            subject: (applicant.subject)(),
+            subject_tokens: (applicant.subject_tokens)(),
         };
-        let (tree, holder) = (self.trees.of(account.as_ref()), self.broker.holder(spec));
-        let complainer = applicant.complainer.clone();
+        let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.pod_credentials(spec));
+        let complainer = applicant.event_recorder.clone();
         // Once for a pod: whoever may annotate its ServiceAccount could otherwise have calls made as often as he changes his mind.
-        if applicant.ahead && matches!(before, Decided::NotYet) {
-            self.ahead.fetch(First::new(&tree, &holder, &complainer));
+        if applicant.prefetch && matches!(before, EntitlementState::Pending) {
+            self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }
-        Entitlement::Federated(Federated { tree, holder, account, complainer })
+        GoogleEntitlement::Federated(FederatedPod {
+            tree,
+            credentials: holder,
+            account,
+            event_recorder: complainer,
+        })
     }
 }

@@ -2,38 +2,46 @@
 
 use std::sync::{Arc, Weak};
 
-use seawall_broker::google::{Holder, WantRef};
-use seawall_core::events::Complainer;
-use seawall_protocols::google::Tree;
+use seawall_broker::google::{CredentialRequestRef, GooglePodCredentials};
+use seawall_core::events::PodEventRecorder;
+use seawall_protocols::google::MetadataTree;
 
 use super::refusals;
 use crate::{pod_events, prefetch};
 
 /// A first credential to be fetched.
 #[derive(Debug)]
-pub(super) struct First {
-    tree: Arc<Tree>,
+pub(super) struct GooglePrefetchJob {
+    tree: Arc<MetadataTree>,
     /// Weak: a pod that is gone before its turn is let go.
-    holder: Weak<Holder>,
-    complainer: Complainer,
+    holder: Weak<GooglePodCredentials>,
+    complainer: PodEventRecorder,
 }
 
-impl First {
-    pub(super) fn new(tree: &Arc<Tree>, holder: &Arc<Holder>, complainer: &Complainer) -> Self {
+impl GooglePrefetchJob {
+    pub(super) fn new(
+        tree: &Arc<MetadataTree>,
+        holder: &Arc<GooglePodCredentials>,
+        complainer: &PodEventRecorder,
+    ) -> Self {
         Self { tree: tree.clone(), holder: Arc::downgrade(holder), complainer: complainer.clone() }
     }
 }
 
-impl prefetch::First for First {
+impl prefetch::FirstFetchJob for GooglePrefetchJob {
     fn is_gone(&self) -> bool {
         self.holder.strong_count() == 0
     }
 
     async fn fetch(self) {
         let Some(holder) = self.holder.upgrade() else { return };
-        let want = WantRef::AccessToken { scopes: self.tree.default_scopes() };
+        let want = CredentialRequestRef::AccessToken { scopes: self.tree.default_scopes() };
         if let Err(unavailable) = holder.lease(want).await {
-            pod_events::unavailable(&self.complainer, &unavailable, &refusals::WORDS.of(&unavailable));
+            pod_events::report_lease_error(
+                &self.complainer,
+                &unavailable,
+                &refusals::REFUSALS.of(&unavailable),
+            );
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use seawall_http::Refusal;
 
-use crate::refusals::Words;
+use crate::refusals::CloudRefusals;
 
 /// With the status that SDKs act rightly on: 503 is tried again, 403 and 404 are final. 429 is never sent: Go's client
 /// (cloud.google.com/go/compute/metadata) does not try it again.
-pub(super) const WORDS: Words = Words {
+pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,
         "no_account",

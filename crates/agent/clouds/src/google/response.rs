@@ -2,42 +2,46 @@
 
 use std::sync::Arc;
 
-use seawall_broker::google::{Credential, Want};
+use seawall_broker::google::{CredentialRequest, GoogleCredential};
 use seawall_core::{Lease, Moment};
-use seawall_http::{Frame, Refusal};
-use seawall_protocols::google::{AccessToken, Alt, ETag, Known, Server};
-use seawall_server::response::{Reply, Writing, Written};
+use seawall_http::{Refusal, ResponseContext};
+use seawall_protocols::google::{AccessTokenBody, ETag, MetadataServerKind, ResponseFormat, TreeText};
+use seawall_server::response::{ReadyResponse, WriteContext, WriteOutcome};
 
 /// The server whose name the answers carry that are not another's.
-const SERVER: Server = Server::Gke;
+const SERVER: MetadataServerKind = MetadataServerKind::Gke;
 
 /// What a request waited for.
 #[derive(Debug)]
-pub(super) enum Came {
+pub(super) enum AwaitedGoogleResponse {
     /// An access token; its tag goes along where the client polls for changes.
-    AccessToken(Arc<Lease<Credential>>, Alt, Option<ETag>),
+    AccessToken(Arc<Lease<GoogleCredential>>, ResponseFormat, Option<ETag>),
     /// An identity token.
-    IdToken(Arc<Lease<Credential>>),
+    IdToken(Arc<Lease<GoogleCredential>>),
     /// Text of the tree, after a long poll.
-    Known(Known<'static>),
+    Known(TreeText<'static>),
     /// None.
     Refused(Refusal),
 }
 
-impl Came {
+impl AwaitedGoogleResponse {
     /// The lease of what was wanted.
-    pub(super) fn issued(want: &Want, alt: Alt, lease: Arc<Lease<Credential>>) -> Self {
+    pub(super) fn issued(
+        want: &CredentialRequest,
+        alt: ResponseFormat,
+        lease: Arc<Lease<GoogleCredential>>,
+    ) -> Self {
         match want {
-            Want::AccessToken { .. } => Self::AccessToken(lease, alt, None),
-            Want::IdToken { .. } => Self::IdToken(lease),
+            CredentialRequest::AccessToken { .. } => Self::AccessToken(lease, alt, None),
+            CredentialRequest::IdToken { .. } => Self::IdToken(lease),
         }
     }
 
     /// With the tag of the access token, for a client that polls for changes.
-    pub(super) fn tagged(self) -> Self {
+    pub(super) fn with_etag(self) -> Self {
         match self {
             Self::AccessToken(lease, alt, _) => {
-                let tag = tag(&lease);
+                let tag = etag(&lease);
                 Self::AccessToken(lease, alt, Some(tag))
             }
             other => other,
@@ -45,44 +49,44 @@ impl Came {
     }
 }
 
-impl Reply for Came {
-    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+impl ReadyResponse for AwaitedGoogleResponse {
+    fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match *self {
             Self::AccessToken(lease, alt, tag) => {
                 access_token(out, writing.frame, &lease, writing.now, alt, tag);
             }
             Self::IdToken(lease) => id_token(out, writing.frame, &lease),
-            Self::Known(known) => SERVER.known(out, writing.frame, &known),
+            Self::Known(known) => SERVER.text(out, writing.frame, &known),
             Self::Refused(refusal) => {
-                SERVER.refusal(out, writing.frame, &refusal, writing.request);
-                return Written::whole(refusal.status);
+                SERVER.refusal(out, writing.frame, &refusal, writing.request_id);
+                return WriteOutcome::whole(refusal.status);
             }
         }
-        Written::whole(200)
+        WriteOutcome::whole(200)
     }
 }
 
 /// Writes an access token with the life it truly has left.
 pub(super) fn access_token(
     out: &mut Vec<u8>,
-    frame: &Frame<'_>,
-    lease: &Lease<Credential>,
+    frame: &ResponseContext<'_>,
+    lease: &Lease<GoogleCredential>,
     now: Moment,
-    alt: Alt,
+    alt: ResponseFormat,
     etag: Option<ETag>,
 ) {
     // Rounded down: a client must never believe in a second that is not there.
     let expires_in = lease.remaining(now).as_secs();
-    SERVER.token(out, frame, &AccessToken { text: lease.value.text(), expires_in, alt, etag });
+    SERVER.token(out, frame, &AccessTokenBody { text: lease.value.text(), expires_in, alt, etag });
 }
 
 /// Writes an identity token.
-pub(super) fn id_token(out: &mut Vec<u8>, frame: &Frame<'_>, lease: &Lease<Credential>) {
+pub(super) fn id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &Lease<GoogleCredential>) {
     SERVER.id_token(out, frame, lease.value.text());
 }
 
 /// The tag of a token's text. A hash of 64 bits over a secret of a thousand and more gives nothing of it away, and
 /// it goes only to the pod that has the token.
-pub(super) fn tag(lease: &Lease<Credential>) -> ETag {
+pub(super) fn etag(lease: &Lease<GoogleCredential>) -> ETag {
     ETag::of(lease.value.text().as_bytes())
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use seawall_core::facts::{Beside, Text};
+use seawall_core::annotations::{AnnotationValue, RelatedAnnotations};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
-use seawall_emulator::aws::{self, Options, Provider, Role, Running};
+use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, OidcProvider};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::{Value, json};
 
-use super::World;
+use super::PodFixture;
 use crate::aws::ROLE_ARN;
-use crate::pod::PodCaller;
+use crate::pod::PodEntry;
 
 /// A minute.
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -44,36 +44,37 @@ impl SubjectTokens for Tokens {
 }
 
 /// A pod that may have [`ROLE`], for so long at most.
-pub async fn start(longest: Duration) -> (World, Running) {
+pub async fn start(longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(ROLE, "", longest).await
 }
 
 /// A pod that may have this role, for so long at most.
-pub async fn start_as(role: &str, longest: Duration) -> (World, Running) {
+pub async fn start_as(role: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(role, "", longest).await
 }
 
 /// With these lines in the section.
-pub async fn start_on(lines: &str, longest: Duration) -> (World, Running) {
+pub async fn start_on(lines: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(ROLE, lines, longest).await
 }
 
-async fn start_with(role: &str, lines: &str, longest: Duration) -> (World, Running) {
+async fn start_with(role: &str, lines: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     start_among(&[role.to_owned()], lines, longest).await
 }
 
 /// In an account that has these roles; the pod may have the first.
-pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (World, Running) {
+pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     let (clock, hand): (Clock, ManualClock) = Clock::manual();
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
-    let provider = Provider {
+    let provider = OidcProvider {
         issuer: issuer.url().into(),
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role = |arn: &String| Role { longest, ..Role::open(arn).trusting(SUBJECT) };
-    let roles_there = roles.iter().map(role).chain([Role::open(TILL).trusting(SUBJECT)]).collect();
-    let options = Options { providers: vec![provider], roles: roles_there, ..Options::default() };
+    let role = |arn: &String| IamRole { longest, ..IamRole::open(arn).trusting(SUBJECT) };
+    let roles_there = roles.iter().map(role).chain([IamRole::open(TILL).trusting(SUBJECT)]).collect();
+    let options =
+        AwsEmulatorOptions { providers: vec![provider], roles: roles_there, ..AwsEmulatorOptions::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();
     let url = running.url();
     let section = format!(
@@ -81,17 +82,17 @@ pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (W
          podIdentity: {{ cluster: reef, url: \"{url}\" }} }}\n"
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
-    let world = World::with(&section, (clock, hand), tokens);
-    world.pod().replace(world.entitlements(naming(&roles[0])));
+    let world = PodFixture::with(&section, (clock, hand), tokens);
+    world.pod().replace_entitlements(world.entitlements(naming(&roles[0])));
     (world, running)
 }
 
 /// What a ServiceAccount says that names this role.
-pub fn naming(role: &str) -> Beside {
-    Beside::read([(ROLE_ARN, Text::from(role))].into_iter().collect())
+pub fn naming(role: &str) -> RelatedAnnotations {
+    RelatedAnnotations::read([(ROLE_ARN, AnnotationValue::from(role))].into_iter().collect())
 }
 
-impl World {
+impl PodFixture {
     /// Lets everybody act whom a moment woke, until no call is in the air.
     pub async fn settle(&self) {
         loop {
@@ -142,7 +143,7 @@ impl World {
 }
 
 /// A pod's token for the endpoint of containers, as it is read anew at each fetch.
-pub fn bearer(pod: &PodCaller, now: i64) -> String {
+pub fn bearer(pod: &PodEntry, now: i64) -> String {
     let claims = json!({
         "aud": ["pods.eks.amazonaws.com"], "exp": now + 3600,
         "kubernetes.io": {

@@ -9,24 +9,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use seawall_config::Document;
-use seawall_core::attestation::Basis;
+use seawall_core::annotations::{Annotations, RelatedAnnotations};
+use seawall_core::attestation::AttestedAddresses;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::Complainer;
-use seawall_core::facts::{Annotations, Beside};
+use seawall_core::events::PodEventRecorder;
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
-use seawall_core::{Clock, Facts, ManualClock, Pod, PodUid, Secret, ServiceAccount, shutdown};
-use seawall_http::request::header_room;
-use seawall_http::{Frame, Limits, Parsed, parse_request};
+use seawall_core::{Clock, ManualClock, Pod, PodAnnotations, PodUid, Secret, ServiceAccount, shutdown};
+use seawall_http::request::header_buffer;
+use seawall_http::{HeadLimits, Parsed, ResponseContext, parse_request};
 use seawall_server::client::{ClientShares, ServedPod};
-use seawall_server::handler::Asked;
-use seawall_server::response::Writing;
-use seawall_server::upstream::long_polls::LongPolls;
-use seawall_server::upstream::permits::Places;
+use seawall_server::handler::RequestContext;
+use seawall_server::response::WriteContext;
+use seawall_server::upstream::long_polls::LongPollLimit;
+use seawall_server::upstream::permits::UpstreamPermits;
 use tokio::runtime::Handle;
 
 use crate::entitlements::Entitlements;
-use crate::pod::{Client, Dialects, PodCaller, Step};
-use crate::{Applicant, Clouds, CloudsInForce, Sections, Tools};
+use crate::pod::{PodClient, PodDialects, PodEntry, PodHandlerOutcome};
+use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRequest};
 
 /// Google passes everything on, AWS gives pods credentials of their own once their ServiceAccount is read.
 pub const BOTH: &str =
@@ -46,28 +46,28 @@ impl SubjectTokens for Named {
 }
 
 /// A pod on a listener that speaks both dialects.
-pub struct World {
-    pub(crate) sections: Sections,
+pub struct PodFixture {
+    pub(crate) sections: CloudsConfig,
     /// The clouds.
     pub clouds: Arc<Clouds>,
     /// What its dialects were made with.
-    pub tools: Tools,
+    pub resources: DialectResources,
     /// What the listener speaks.
-    pub dialects: Rc<Dialects>,
+    pub dialects: Rc<PodDialects>,
     /// Who asks: the pod, unless a test says otherwise.
-    pub caller: Client,
+    pub caller: PodClient,
     /// The pod.
-    pub pod: Arc<PodCaller>,
+    pub pod: Arc<PodEntry>,
     /// A clock that stands still.
     pub clock: Clock,
     /// What moves the clock.
-    pub hand: ManualClock,
+    pub manual_clock: ManualClock,
     subject: Arc<dyn SubjectTokens>,
     /// Whether its pod was told of at the address that asks.
     pub is_expected: bool,
 }
 
-impl World {
+impl PodFixture {
     /// With both clouds, of which Google needs no credentials.
     #[expect(clippy::new_without_default, reason = "for tests alone")]
     pub fn new() -> Self {
@@ -82,90 +82,127 @@ impl World {
     /// With this clock and these Kubernetes tokens, too.
     pub fn with(
         sections: &str,
-        (clock, hand): (Clock, ManualClock),
+        (clock, manual_clock): (Clock, ManualClock),
         subject: Arc<dyn SubjectTokens>,
     ) -> Self {
         let document = Document::parse(sections).unwrap();
-        let sections = Sections::read(&document.root(), Path::new("/"), &[]);
+        let sections = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
         let clouds = Arc::new(Clouds::start(&sections, &clock, &Handle::current()).unwrap());
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
-        let (_, stop) = shutdown::switch();
-        let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
-        let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
-        let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject, Complainer::default());
+        let (_, stop) = shutdown::stop_channel();
+        let long_polls = LongPollLimit { all: Arc::default(), most: 1, most_per_pod: 1, stop };
+        let resources =
+            DialectResources { long_polls, upstream_permits: UpstreamPermits::new(1), max_idle: 1 };
+        let entitlements =
+            entitlements(&clouds, &pod, RelatedAnnotations::NotRead, &subject, PodEventRecorder::default());
         let pod = resident(pod, entitlements);
-        let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        let caller = Client::Pod(pod.clone());
-        Self { sections, clouds, tools, dialects, caller, pod, clock, hand, subject, is_expected: false }
+        let dialects = Rc::new(clouds.build_dialects(&[sections.dialects()], &resources).unwrap().remove(0));
+        let caller = PodClient::Pod(pod.clone());
+        Self {
+            sections,
+            clouds,
+            resources,
+            dialects,
+            caller,
+            pod,
+            clock,
+            manual_clock,
+            subject,
+            is_expected: false,
+        }
     }
 
     /// Another pod of the same ServiceAccount, of which this is known.
-    pub fn another(&self, name: &str, known: Beside, complainer: Complainer) -> Client {
+    pub fn another_pod(
+        &self,
+        name: &str,
+        known: RelatedAnnotations,
+        complainer: PodEventRecorder,
+    ) -> PodClient {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let entitlements = entitlements(&self.clouds, &pod, known, &self.subject, complainer);
-        Client::Pod(resident(pod, entitlements))
+        PodClient::Pod(resident(pod, entitlements))
     }
 
     /// Its clouds, as who outlives them has them.
-    pub fn in_force(&self) -> Arc<CloudsInForce> {
-        Arc::new(CloudsInForce::new(self.clouds.clone()))
+    pub fn in_force(&self) -> Arc<CurrentClouds> {
+        Arc::new(CurrentClouds::new(self.clouds.clone()))
     }
 
     /// The pod.
-    pub fn pod(&self) -> &Arc<PodCaller> {
+    pub fn pod(&self) -> &Arc<PodEntry> {
         &self.pod
     }
 
     /// What its pod may have by what is known of its ServiceAccount.
-    pub fn entitlements(&self, service_account: Beside) -> Entitlements {
-        entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject, Complainer::default())
+    pub fn entitlements(&self, service_account: RelatedAnnotations) -> Entitlements {
+        entitlements(
+            &self.clouds,
+            &self.pod().pod,
+            service_account,
+            &self.subject,
+            PodEventRecorder::default(),
+        )
     }
 
     /// What its pod, which had `before`, may have of these clouds by the same.
     pub fn entitlements_of(
         &self,
         clouds: &Clouds,
-        service_account: Beside,
+        service_account: RelatedAnnotations,
         before: &Entitlements,
     ) -> Entitlements {
-        let applicant = Applicant {
+        let applicant = EntitlementRequest {
             pod: &self.pod().pod,
-            facts: &Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead },
-            subject: &|| self.subject.clone(),
-            complainer: Complainer::default(),
-            ahead: false,
+            facts: &PodAnnotations {
+                pod: Annotations::default(),
+                service_account,
+                namespace: RelatedAnnotations::NotRead,
+            },
+            subject_tokens: &|| self.subject.clone(),
+            event_recorder: PodEventRecorder::default(),
+            prefetch: false,
         };
         clouds.entitle(&applicant, before)
     }
 
     /// The clouds of these sections in the place of its own, and which of them are others.
-    pub fn succeeded_by(&self, sections: &str) -> (Arc<Clouds>, Vec<CloudName>) {
+    pub fn with_config(&self, sections: &str) -> (Arc<Clouds>, Vec<CloudName>) {
         let document = Document::parse(sections).unwrap();
-        let next = Sections::read(&document.root(), Path::new("/"), &[]);
+        let next = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
         let changed = self.sections.changed(&next);
-        let clouds = self.clouds.succeeded_by(&next, &changed, &self.clock, &Handle::current());
+        let clouds = self.clouds.with_config(&next, &changed, &self.clock, &Handle::current());
         (Arc::new(clouds.unwrap()), changed)
     }
 
     /// This pod, of which that is known, and for which credentials are fetched ahead.
-    pub fn newcomer(&self, pod: Pod, facts: &Facts, subject: &Arc<dyn SubjectTokens>) -> Arc<PodCaller> {
-        let applicant = Applicant {
+    pub fn prefetching_pod(
+        &self,
+        pod: Pod,
+        facts: &PodAnnotations,
+        subject: &Arc<dyn SubjectTokens>,
+    ) -> Arc<PodEntry> {
+        let applicant = EntitlementRequest {
             pod: &pod,
             facts,
-            subject: &|| subject.clone(),
-            complainer: Complainer::default(),
-            ahead: true,
+            subject_tokens: &|| subject.clone(),
+            event_recorder: PodEventRecorder::default(),
+            prefetch: true,
         };
         let entitlements = self.clouds.entitle(&applicant, &Entitlements::default());
         resident(pod, entitlements)
     }
 
     /// Another pod of the same ServiceAccount, of which this is known; its credentials are fetched ahead.
-    pub fn ahead(&self, name: &str, known: Beside) -> Arc<PodCaller> {
+    pub fn another_prefetching_pod(&self, name: &str, known: RelatedAnnotations) -> Arc<PodEntry> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
-        let facts = Facts { pod: Annotations::default(), service_account: known, namespace: Beside::NotRead };
-        self.newcomer(pod, &facts, &self.subject)
+        let facts = PodAnnotations {
+            pod: Annotations::default(),
+            service_account: known,
+            namespace: RelatedAnnotations::NotRead,
+        };
+        self.prefetching_pod(pod, &facts, &self.subject)
     }
 
     /// The answer to one request, and whether it was there at once.
@@ -181,68 +218,73 @@ impl World {
     }
 
     /// The answer to another pod's request.
-    pub async fn get_as(&self, caller: &Client, target: &str) -> String {
+    pub async fn get_as(&self, caller: &PodClient, target: &str) -> String {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         self.ask_as(caller, bytes.as_bytes()).await.0
     }
 
     /// The answer to these bytes of somebody's, and whether it was there at once. A credential is counted, as on a connection.
-    pub async fn ask_as(&self, caller: &Client, bytes: &[u8]) -> (String, bool) {
-        let mut room = header_room();
-        let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &Limits::default()) else {
+    pub async fn ask_as(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
+        let mut room = header_buffer();
+        let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {
             panic!("{}", String::from_utf8_lossy(bytes))
         };
-        let (now, frame) = (self.clock.now(), Frame::of(&head, DATE));
-        let pod = if let Client::Pod(pod) = caller { pod } else { &self.pod };
-        let asked = Asked {
+        let (now, frame) = (self.clock.now(), ResponseContext::of(&head, DATE));
+        let pod = if let PodClient::Pod(pod) = caller { pod } else { &self.pod };
+        let asked = RequestContext {
             head: &head,
             frame: &frame,
             shares: ClientShares { client: pod.id, long_polls: &pod.long_polls },
             peer: [127, 0, 0, 1].into(),
-            request: 1,
-            came: now,
+            request_id: 1,
+            received_at: now,
             now,
-            is_expected: self.is_expected,
-            is_to_be_remembered: false,
+            has_likely_pod: self.is_expected,
+            should_record: false,
         };
         let mut out = Vec::new();
-        let step = self.dialects.of(head.target).answer(caller, asked, &mut out);
-        let at_once = matches!(step, Step::Answered { .. } | Step::Lent { .. });
+        let step = self.dialects.for_target(head.target).answer(caller, asked, &mut out);
+        let at_once = matches!(step, PodHandlerOutcome::Answered { .. } | PodHandlerOutcome::CacheHit { .. });
         match step {
-            Step::Lent { route, .. } => pod.fetched(route, Some(bytes)),
-            Step::Later(later) => {
+            PodHandlerOutcome::CacheHit { route, .. } => pod.record_fetch(route, Some(bytes)),
+            PodHandlerOutcome::Deferred(later) => {
                 let route = later.route;
                 if route.is_credential() {
-                    pod.noted(route, bytes);
+                    pod.record_pending_fetch(route, bytes);
                 }
-                let written = later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
+                let written =
+                    later.reply.await.write(&WriteContext { frame: &frame, request_id: 1, now }, &mut out);
                 if written.status == 200 && route.is_credential() {
-                    pod.fetched(route, None);
+                    pod.record_fetch(route, None);
                 }
             }
-            Step::Answered { .. } | Step::NotYet => {}
+            PodHandlerOutcome::Answered { .. } | PodHandlerOutcome::AwaitIdentity => {}
         }
         (String::from_utf8(out).unwrap(), at_once)
     }
 }
 
-fn resident(pod: Pod, entitlements: Entitlements) -> Arc<PodCaller> {
-    Arc::new(PodCaller::new(pod, Basis::default(), entitlements))
+fn resident(pod: Pod, entitlements: Entitlements) -> Arc<PodEntry> {
+    Arc::new(PodEntry::new(pod, AttestedAddresses::default(), entitlements))
 }
 
 fn entitlements(
     clouds: &Clouds,
     pod: &Pod,
-    service_account: Beside,
+    service_account: RelatedAnnotations,
     subject: &Arc<dyn SubjectTokens>,
-    complainer: Complainer,
+    complainer: PodEventRecorder,
 ) -> Entitlements {
-    let applicant = Applicant {
+    let applicant = EntitlementRequest {
         pod,
-        facts: &Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead },
-        subject: &|| subject.clone(),
-        complainer,
-        ahead: false,
+        facts: &PodAnnotations {
+            pod: Annotations::default(),
+            service_account,
+            namespace: RelatedAnnotations::NotRead,
+        },
+        subject_tokens: &|| subject.clone(),
+        event_recorder: complainer,
+        prefetch: false,
     };
     clouds.entitle(&applicant, &Entitlements::default())
 }

@@ -1,11 +1,11 @@
 //! From Kubernetes objects to "which pod is this?": pure, no I/O, no clock.
 //!
-//! [`Index`] is the writer's table; [`Snapshot`] is the immutable view that every reader holds. One writer calls
-//! [`Index::applied`], [`Index::deleted`], [`Index::listed`] and the like, then [`Index::snapshot`].
+//! [`PodIndex`] is the writer's table; [`PodSnapshot`] is the immutable view that every reader holds. One writer calls
+//! [`PodIndex::apply_pod`], [`PodIndex::remove_pod`], [`PodIndex::replace_pods`] and the like, then [`PodIndex::snapshot`].
 //!
 //! **Who is at an address?** An answer hands out credentials, so the rule errs towards nobody:
 //!
-//! - An address names a pod only if exactly one live pod claims it. Two live claims are [`NoPod::Ambiguous`].
+//! - An address names a pod only if exactly one live pod claims it. Two live claims are [`PodLookupError::Ambiguous`].
 //! - A hostNetwork pod claims none: its traffic carries the node's address, as everybody else's on the node does.
 //! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended, so
 //!   nobody can be calling, and the address is free for the next pod before the object disappears.
@@ -15,8 +15,8 @@
 //!   may be the one that has this one, and the dying pod's address names nobody: a second of 503 while a pod starts, on
 //!   new connections of a pod that shuts down, instead of the old pod's credentials for the new pod. A pod counts as such
 //!   for [`SETTING_UP`], so that one that is stuck does not keep the address from every pod that shuts down after it. And
-//!   only new decisions are withheld ([`Snapshot::pod_at`]); the address is still the dying pod's as far as anybody knows
-//!   ([`Snapshot::claimant`]), and what was decided stands: a connection is kept by the network namespace that it began in,
+//!   only new decisions are withheld ([`PodSnapshot::pod_at`]); the address is still the dying pod's as far as anybody knows
+//!   ([`PodSnapshot::claimant`]), and what was decided stands: a connection is kept by the network namespace that it began in,
 //!   so whoever has the address next has none of it.
 //! - The same grace ends by the wall clock, [`DELETION_LEEWAY`] after the deletion time (which the API server sets to
 //!   the request plus the grace period): a pod that we were not told is gone, because the API server is away, does
@@ -42,16 +42,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use seawall_core::facts::{Annotations, Beside};
-use seawall_core::{Facts, Pod, PodUid, ServiceAccount};
+use seawall_core::annotations::{Annotations, RelatedAnnotations};
+use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount};
 
 use crate::object::{PodObject, Sandbox};
-use crate::related_objects::{Kind, Object};
+use crate::related_objects::{RelatedKind, RelatedObject};
 use crate::token_request::TokenCache;
 
 mod object_cache;
 
-use object_cache::{Readings, Ticket};
+use object_cache::{FetchTicket, ObjectCache};
 
 /// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
 /// that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
@@ -79,7 +79,7 @@ pub struct PodRecord {
     /// Whether its deletion has been asked for.
     pub terminating: bool,
     /// What is told of it: its selected annotations, and those of what it belongs to.
-    pub facts: Facts,
+    pub annotations: PodAnnotations,
     /// Dies with the pod, survives the record.
     pub(crate) tokens: Arc<TokenCache>,
 }
@@ -90,13 +90,13 @@ impl PodRecord {
             && self.addresses == other.addresses
             && self.host_network == other.host_network
             && self.terminating == other.terminating
-            && self.facts == other.facts
+            && self.annotations == other.annotations
     }
 }
 
 /// Why no pod is named for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPod {
+pub enum PodLookupError {
     /// No live pod of this node has it, or the pod has no identity. It may be one that is not known *yet*.
     #[error("no pod of this node has this address")]
     Absent,
@@ -108,7 +108,7 @@ pub enum NoPod {
 /// Everything known about this node at one moment. Sorted slices: there is one after each event, and a map of the same is
 /// three times as large.
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub struct PodSnapshot {
     version: u64,
     complete: bool,
     /// By UID.
@@ -127,7 +127,7 @@ enum Claim {
     Many,
 }
 
-impl Snapshot {
+impl PodSnapshot {
     /// Grows with every snapshot; what `newer_than` waits on.
     pub fn version(&self) -> u64 {
         self.version
@@ -142,11 +142,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// Nobody is named when nobody, or more than one, has it.
-    pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, NoPod> {
+    pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, PodLookupError> {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
-            Some(Claim::Withheld(_) | Claim::Many) => Err(NoPod::Ambiguous),
-            Some(Claim::Nameless) | None => Err(NoPod::Absent),
+            Some(Claim::Withheld(_) | Claim::Many) => Err(PodLookupError::Ambiguous),
+            Some(Claim::Nameless) | None => Err(PodLookupError::Absent),
         }
     }
 
@@ -179,14 +179,14 @@ impl Snapshot {
 
 /// An object to be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Fetch {
-    pub(crate) object: Object,
-    pub(crate) ticket: Ticket,
+pub(crate) struct ObjectFetch {
+    pub(crate) object: RelatedObject,
+    pub(crate) ticket: FetchTicket,
 }
 
 /// The writer's table.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
+pub(crate) struct PodIndex {
     version: u64,
     complete: bool,
     pods: HashMap<Arc<str>, Entry>,
@@ -196,26 +196,26 @@ pub(crate) struct Index {
     setting_up: HashMap<Arc<str>, SystemTime>,
     /// When the machine started, unless that is long ago.
     boot: Option<SystemTime>,
-    accounts: Readings<ServiceAccount>,
+    accounts: ObjectCache<ServiceAccount>,
     namespaces: Namespaces,
 }
 
 #[derive(Debug)]
 enum Namespaces {
     /// Nobody asks about them, so that nothing of them is unknown: what each pod is told of its own, one for all.
-    Unasked(Beside),
-    Asked(Readings<Arc<str>>),
+    Unasked(RelatedAnnotations),
+    Asked(ObjectCache<Arc<str>>),
 }
 
 impl Default for Namespaces {
     fn default() -> Self {
-        Self::Unasked(Beside::read(Annotations::default()))
+        Self::Unasked(RelatedAnnotations::read(Annotations::default()))
     }
 }
 
 #[derive(Debug)]
 struct Entry {
-    occupant: Occupant,
+    occupant: AddressHolder,
     /// Whether it is to get an address of its own and none was reported for the sandbox that it has or will have.
     lacks_address: bool,
     /// Whether what is known of it may be of a sandbox that the machine's start has ended.
@@ -223,20 +223,20 @@ struct Entry {
 }
 
 #[derive(Debug)]
-enum Occupant {
+enum AddressHolder {
     Pod(Arc<PodRecord>),
     Nameless(Box<[IpAddr]>),
 }
 
 impl Namespaces {
-    fn reading(&mut self, name: &Arc<str>) -> Beside {
+    fn reading(&mut self, name: &Arc<str>) -> RelatedAnnotations {
         match self {
             Self::Unasked(told) => told.clone(),
-            Self::Asked(all) => all.reading(name.clone()).1,
+            Self::Asked(all) => all.get_or_request(name.clone()).1,
         }
     }
 
-    fn asked(&mut self) -> Option<&mut Readings<Arc<str>>> {
+    fn asked(&mut self) -> Option<&mut ObjectCache<Arc<str>>> {
         match self {
             Self::Unasked(_) => None,
             Self::Asked(all) => Some(all),
@@ -244,33 +244,33 @@ impl Namespaces {
     }
 }
 
-impl Index {
+impl PodIndex {
     /// As the default, and about namespaces it asks, too.
-    pub(crate) fn asking_about_namespaces() -> Self {
-        Self { namespaces: Namespaces::Asked(Readings::default()), ..Self::default() }
+    pub(crate) fn with_namespaces() -> Self {
+        Self { namespaces: Namespaces::Asked(ObjectCache::default()), ..Self::default() }
     }
 
     /// The pods of this node are exactly these.
-    pub(crate) fn listed(&mut self, pods: Vec<PodObject>) {
+    pub(crate) fn replace_pods(&mut self, pods: Vec<PodObject>) {
         let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
         self.pods.retain(|uid, _| present.contains(uid.as_ref()));
         self.ends.retain(|uid, _| present.contains(uid.as_ref()));
-        pods.into_iter().for_each(|pod| self.applied(&pod));
+        pods.into_iter().for_each(|pod| self.apply_pod(&pod));
         self.complete = true;
     }
 
     /// A pod of this node is new or changed.
-    pub(crate) fn applied(&mut self, pod: &PodObject) {
+    pub(crate) fn apply_pod(&mut self, pod: &PodObject) {
         if pod.metadata.uid.is_empty() {
             return;
         }
         if is_terminal(&pod.status.phase) {
-            self.deleted(pod);
+            self.remove_pod(pod);
             return;
         }
         let addresses = match pod.status.sandbox {
             Sandbox::Absent => Box::default(),
-            Sandbox::Unsaid | Sandbox::Ready(_) => pod.status.addresses().into_boxed_slice(),
+            Sandbox::Unknown | Sandbox::Ready(_) => pod.status.addresses().into_boxed_slice(),
         };
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
         // Whether or not it is being deleted: its sandbox may have been under way.
@@ -279,13 +279,13 @@ impl Index {
         let told = pod.status.written_after().filter(|_| !pod.spec.host_network);
         let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
-            Occupant::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
+            AddressHolder::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
         } else {
-            Occupant::Pod(self.record(pod, addresses))
+            AddressHolder::Pod(self.record(pod, addresses))
         };
         let uid = match &occupant {
-            Occupant::Pod(record) => record.pod.uid.0.clone(),
-            Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
+            AddressHolder::Pod(record) => record.pod.uid.0.clone(),
+            AddressHolder::Nameless(_) => pod.metadata.uid.as_str().into(),
         };
         match ends {
             Some(end) => self.ends.insert(uid.clone(), end),
@@ -295,7 +295,7 @@ impl Index {
     }
 
     /// A pod is gone.
-    pub(crate) fn deleted(&mut self, pod: &PodObject) {
+    pub(crate) fn remove_pod(&mut self, pod: &PodObject) {
         self.pods.remove(pod.metadata.uid.as_str());
         self.ends.remove(pod.metadata.uid.as_str());
     }
@@ -303,7 +303,7 @@ impl Index {
     /// The old record where it still tells the same, else a new one that shares what it can.
     fn record(&mut self, pod: &PodObject, addresses: Box<[IpAddr]>) -> Arc<PodRecord> {
         let old = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.record()).cloned();
-        let (service_account, of_account) = self.accounts.reading(ServiceAccount {
+        let (service_account, of_account) = self.accounts.get_or_request(ServiceAccount {
             namespace: pod.metadata.namespace.as_str().into(),
             name: pod.spec.service_account_name.as_str().into(),
         });
@@ -321,7 +321,7 @@ impl Index {
             addresses,
             host_network: pod.spec.host_network,
             terminating: pod.metadata.deletion_timestamp.is_some(),
-            facts: Facts {
+            annotations: PodAnnotations {
                 pod: pod_annotations(pod, old.as_deref()),
                 service_account: of_account,
                 namespace: of_namespace,
@@ -335,10 +335,10 @@ impl Index {
     }
 
     /// The watch tells of an object somewhere in the cluster. Whether that is news of a pod here.
-    pub(crate) fn told(&mut self, object: &Object, told: &Beside) -> bool {
+    pub(crate) fn apply_object(&mut self, object: &RelatedObject, told: &RelatedAnnotations) -> bool {
         let is_news = match object {
-            Object::ServiceAccount(key) => self.accounts.told(key, told),
-            Object::Namespace(key) => self.namespaces.asked().is_some_and(|all| all.told(key, told)),
+            RelatedObject::ServiceAccount(key) => self.accounts.apply(key, told),
+            RelatedObject::Namespace(key) => self.namespaces.asked().is_some_and(|all| all.apply(key, told)),
         };
         if is_news {
             self.tell_pods(object, told);
@@ -347,11 +347,15 @@ impl Index {
     }
 
     /// A fetch has brought an answer. Ignored if its ticket was voided. Whether that is news of a pod here.
-    pub(crate) fn fetched(&mut self, Fetch { object, ticket }: &Fetch, told: &Beside) -> bool {
+    pub(crate) fn apply_fetched(
+        &mut self,
+        ObjectFetch { object, ticket }: &ObjectFetch,
+        told: &RelatedAnnotations,
+    ) -> bool {
         let is_news = match object {
-            Object::ServiceAccount(key) => self.accounts.fetched(key, ticket, told),
-            Object::Namespace(key) => {
-                self.namespaces.asked().is_some_and(|all| all.fetched(key, ticket, told))
+            RelatedObject::ServiceAccount(key) => self.accounts.apply_fetched(key, ticket, told),
+            RelatedObject::Namespace(key) => {
+                self.namespaces.asked().is_some_and(|all| all.apply_fetched(key, ticket, told))
             }
         };
         if is_news {
@@ -360,48 +364,50 @@ impl Index {
         is_news
     }
 
-    fn tell_pods(&mut self, object: &Object, told: &Beside) {
+    fn tell_pods(&mut self, object: &RelatedObject, told: &RelatedAnnotations) {
         let users = self.pods.values_mut().filter_map(|entry| match &mut entry.occupant {
-            Occupant::Pod(record) if object.is_of(&record.pod) => Some(record),
+            AddressHolder::Pod(record) if object.applies_to(&record.pod) => Some(record),
             _ => None,
         });
         for record in users {
             let mut fresh = (**record).clone();
             match object.kind() {
-                Kind::ServiceAccount => fresh.facts.service_account = told.clone(),
-                Kind::Namespace => fresh.facts.namespace = told.clone(),
+                RelatedKind::ServiceAccount => fresh.annotations.service_account = told.clone(),
+                RelatedKind::Namespace => fresh.annotations.namespace = told.clone(),
             }
             *record = Arc::new(fresh);
         }
     }
 
     /// The watch of a kind begins from now, so that all of it is read again.
-    pub(crate) fn positioned(&mut self, kind: Kind) {
+    pub(crate) fn watch_started(&mut self, kind: RelatedKind) {
         match kind {
-            Kind::ServiceAccount => self.accounts.positioned(),
-            Kind::Namespace => self.namespaces.asked().into_iter().for_each(Readings::positioned),
+            RelatedKind::ServiceAccount => self.accounts.refetch_all(),
+            RelatedKind::Namespace => self.namespaces.asked().into_iter().for_each(ObjectCache::refetch_all),
         }
     }
 
     /// The objects to read now. Each is handed out once.
-    pub(crate) fn fetches(&mut self) -> Vec<Fetch> {
-        let accounts = self.accounts.fetches();
-        let accounts = accounts.map(|(key, ticket)| Fetch { object: Object::ServiceAccount(key), ticket });
-        let namespaces = self.namespaces.asked().into_iter().flat_map(Readings::fetches);
-        let namespaces = namespaces.map(|(key, ticket)| Fetch { object: Object::Namespace(key), ticket });
+    pub(crate) fn take_fetches(&mut self) -> Vec<ObjectFetch> {
+        let accounts = self.accounts.take_fetches();
+        let accounts =
+            accounts.map(|(key, ticket)| ObjectFetch { object: RelatedObject::ServiceAccount(key), ticket });
+        let namespaces = self.namespaces.asked().into_iter().flat_map(ObjectCache::take_fetches);
+        let namespaces =
+            namespaces.map(|(key, ticket)| ObjectFetch { object: RelatedObject::Namespace(key), ticket });
         accounts.chain(namespaces).collect()
     }
 
     /// What is applied from here on is judged by when the machine started; `None` is long ago, and judges nothing any more. Whether
     /// what was applied before is judged in another way now.
-    pub(crate) fn booted(&mut self, boot: Option<SystemTime>) -> bool {
+    pub(crate) fn set_boot_time(&mut self, boot: Option<SystemTime>) -> bool {
         let is_another = self.boot.is_some() != boot.is_some();
         self.boot = boot;
         is_another
     }
 
     /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets what nobody uses.
-    pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
+    pub(crate) fn snapshot(&mut self, now: SystemTime) -> PodSnapshot {
         self.version += 1;
         self.note_setting_up(now);
         let is_withheld = self.is_somebody_setting_up(now);
@@ -423,16 +429,16 @@ impl Index {
         });
         self.forget_unused();
         let (version, complete) = (self.version, self.complete);
-        Snapshot { version, complete, pods: pods.into(), claims: claims.into() }
+        PodSnapshot { version, complete, pods: pods.into(), claims: claims.into() }
     }
 
     /// The addresses that a pod has to itself, as far as it knows.
     fn claims<'e>(&self, entry: &'e Entry) -> &'e [IpAddr] {
         match &entry.occupant {
             _ if self.is_stale(entry) => &[],
-            Occupant::Pod(record) if record.host_network => &[],
-            Occupant::Pod(record) => &record.addresses,
-            Occupant::Nameless(claims) => claims,
+            AddressHolder::Pod(record) if record.host_network => &[],
+            AddressHolder::Pod(record) => &record.addresses,
+            AddressHolder::Nameless(claims) => claims,
         }
     }
 
@@ -467,7 +473,7 @@ impl Index {
     }
 
     /// When something changes by time alone: a pod's end passes, or one counts as stuck. Then a new snapshot is due.
-    pub(crate) fn next_end(&self, now: SystemTime) -> Option<SystemTime> {
+    pub(crate) fn next_change_at(&self, now: SystemTime) -> Option<SystemTime> {
         let ends = self.ends.values().copied();
         let stuck = self.setting_up.values().map(|since| *since + SETTING_UP);
         ends.chain(stuck).filter(|end| *end > now).min()
@@ -477,8 +483,8 @@ impl Index {
 impl Entry {
     fn record(&self) -> Option<&Arc<PodRecord>> {
         match &self.occupant {
-            Occupant::Pod(record) => Some(record),
-            Occupant::Nameless(_) => None,
+            AddressHolder::Pod(record) => Some(record),
+            AddressHolder::Nameless(_) => None,
         }
     }
 
@@ -495,7 +501,7 @@ impl Entry {
 /// A pod's own annotations: those of its last record where they are the same, so that a change of state copies none.
 fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
     let new = &pod.metadata.annotations;
-    old.map(|old| &old.facts.pod).filter(|old| *old == new).unwrap_or(new).clone()
+    old.map(|old| &old.annotations.pod).filter(|old| *old == new).unwrap_or(new).clone()
 }
 
 /// Kubernetes API reference, PodPhase: no container of the pod will run again.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use seawall_core::facts::Text;
+use seawall_core::annotations::AnnotationValue;
 
 use super::*;
-use crate::object::{Address, Metadata, PartialObject, PodSpec, PodStatus, Timestamp};
+use crate::object::{KubeTimestamp, ObjectMeta, PartialObject, PodIpEntry, PodSpec, PodStatus};
 
 /// A pod as an event describes it: small domains, so that addresses are reused and claimed twice all the time.
 #[derive(Clone, Debug)]
-struct Told {
+struct ModelPod {
     uid: u8,
     account: Option<u8>,
     addresses: Vec<u8>,
@@ -29,13 +29,13 @@ const BOOT: u64 = 100;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Applied(Told),
+    Applied(ModelPod),
     Deleted(u8),
-    Listed(Vec<Told>),
+    Listed(Vec<ModelPod>),
     Passes(u64),
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn told() -> impl Strategy<Value = ModelPod> {
     (
         0..6_u8,
         prop::option::weighted(0.9, 0..3_u8),
@@ -53,23 +53,16 @@ fn told() -> impl Strategy<Value = Told> {
         ]),
         prop::option::weighted(0.2, 0..600_u64),
         prop::sample::select(vec![
-            Sandbox::Unsaid,
-            Sandbox::Unsaid,
+            Sandbox::Unknown,
+            Sandbox::Unknown,
             Sandbox::Absent,
             Sandbox::Ready(None),
             Sandbox::Ready(Some(at(BOOT + 1))),
         ]),
         prop::option::weighted(0.3, 0..2 * BOOT),
     )
-        .prop_map(|(uid, account, addresses, host_network, phase, deletion, sandbox, started)| Told {
-            uid,
-            account,
-            addresses,
-            host_network,
-            phase,
-            deletion,
-            sandbox,
-            started,
+        .prop_map(|(uid, account, addresses, host_network, phase, deletion, sandbox, started)| {
+            ModelPod { uid, account, addresses, host_network, phase, deletion, sandbox, started }
         })
 }
 
@@ -79,7 +72,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..6_u8).prop_map(Event::Deleted),
         1 => prop::collection::vec(told(), 0..5).prop_map(|all| {
             // A list names no pod twice.
-            let distinct: BTreeMap<u8, Told> = all.into_iter().map(|told| (told.uid, told)).collect();
+            let distinct: BTreeMap<u8, ModelPod> = all.into_iter().map(|told| (told.uid, told)).collect();
             Event::Listed(distinct.into_values().collect())
         }),
         1 => (1..120_u64).prop_map(Event::Passes),
@@ -99,14 +92,14 @@ fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-fn object(told: &Told) -> PodObject {
+fn object(told: &ModelPod) -> PodObject {
     PodObject {
-        metadata: Metadata {
+        metadata: ObjectMeta {
             name: format!("pod-{}", told.uid),
             namespace: "reef".into(),
             uid: format!("uid-{}", told.uid),
-            deletion_timestamp: told.deletion.map(|seconds| Timestamp(at(seconds))),
-            ..Metadata::default()
+            deletion_timestamp: told.deletion.map(|seconds| KubeTimestamp(at(seconds))),
+            ..ObjectMeta::default()
         },
         spec: PodSpec {
             service_account_name: told.account.map_or(String::new(), |account| format!("account-{account}")),
@@ -115,9 +108,9 @@ fn object(told: &Told) -> PodObject {
         status: PodStatus {
             phase: told.phase.into(),
             pod_ip: told.addresses.first().map_or(String::new(), |first| text(*first)),
-            pod_ips: told.addresses.iter().map(|address| Address { ip: text(*address) }).collect(),
+            pod_ips: told.addresses.iter().map(|address| PodIpEntry { ip: text(*address) }).collect(),
             sandbox: told.sandbox,
-            start_time: told.started.map(|seconds| Timestamp(at(seconds))),
+            start_time: told.started.map(|seconds| KubeTimestamp(at(seconds))),
             ..PodStatus::default()
         },
     }
@@ -126,13 +119,13 @@ fn object(told: &Told) -> PodObject {
 /// What is true, as plainly as it can be said.
 #[derive(Debug, Default)]
 struct Model {
-    pods: BTreeMap<u8, Told>,
+    pods: BTreeMap<u8, ModelPod>,
     /// Since when a pod has no address.
     starting: BTreeMap<u8, u64>,
     now: u64,
 }
 
-impl Told {
+impl ModelPod {
     fn is_over(&self) -> bool {
         matches!(self.phase, "Succeeded" | "Failed")
     }
@@ -161,31 +154,31 @@ impl Model {
         self.starting = starting.map(|(uid, _)| (*uid, since(uid))).collect();
     }
 
-    fn live(&self) -> impl Iterator<Item = &Told> {
+    fn live(&self) -> impl Iterator<Item = &ModelPod> {
         self.pods.values().filter(|told| {
             let over = told.deletion.is_some_and(|end| self.now >= end + DELETION_LEEWAY.as_secs());
             !over && !told.is_over()
         })
     }
 
-    fn pod_at(&self, address: IpAddr) -> Result<String, NoPod> {
-        let has = |told: &&Told| {
+    fn pod_at(&self, address: IpAddr) -> Result<String, PodLookupError> {
+        let has = |told: &&ModelPod| {
             let own = told.addresses.iter().map(|a| text(*a).parse::<IpAddr>().unwrap().to_canonical());
             !told.host_network
                 && told.has_sandbox()
                 && own.into_iter().any(|own| own == address.to_canonical())
         };
-        let claimants: Vec<&Told> = self.live().filter(has).collect();
-        let may_take = |told: &Told| {
+        let claimants: Vec<&ModelPod> = self.live().filter(has).collect();
+        let may_take = |told: &ModelPod| {
             self.starting.get(&told.uid).is_some_and(|since| self.now < since + SETTING_UP.as_secs())
         };
         match claimants[..] {
             [one] if one.account.is_some() && one.deletion.is_some() && self.live().any(may_take) => {
-                Err(NoPod::Ambiguous)
+                Err(PodLookupError::Ambiguous)
             }
             [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
-            [] | [_] => Err(NoPod::Absent),
-            _ => Err(NoPod::Ambiguous),
+            [] | [_] => Err(PodLookupError::Absent),
+            _ => Err(PodLookupError::Ambiguous),
         }
     }
 
@@ -197,29 +190,29 @@ impl Model {
     }
 }
 
-fn feed(index: &mut Index, event: &Event) {
+fn feed(index: &mut PodIndex, event: &Event) {
     match event {
-        Event::Applied(told) => index.applied(&object(told)),
+        Event::Applied(told) => index.apply_pod(&object(told)),
         Event::Deleted(uid) => {
-            let mut gone = object(&Told {
+            let mut gone = object(&ModelPod {
                 uid: *uid,
                 account: None,
                 addresses: vec![],
                 host_network: false,
                 phase: "",
                 deletion: None,
-                sandbox: Sandbox::Unsaid,
+                sandbox: Sandbox::Unknown,
                 started: None,
             });
             gone.metadata.name = "whatever the last state was".into();
-            index.deleted(&gone);
+            index.remove_pod(&gone);
         }
-        Event::Listed(all) => index.listed(all.iter().map(object).collect()),
+        Event::Listed(all) => index.replace_pods(all.iter().map(object).collect()),
         Event::Passes(_) => {}
     }
 }
 
-fn uids(snapshot: &Snapshot) -> Vec<String> {
+fn uids(snapshot: &PodSnapshot) -> Vec<String> {
     let mut uids: Vec<String> = snapshot.pods().map(|record| record.pod.uid.0.to_string()).collect();
     uids.sort();
     uids
@@ -228,8 +221,8 @@ fn uids(snapshot: &Snapshot) -> Vec<String> {
 proptest! {
     #[test]
     fn the_snapshot_says_what_the_model_says(events in prop::collection::vec(event(), 1..60)) {
-        let (mut index, mut model) = (Index::default(), Model::default());
-        index.booted(Some(at(BOOT)));
+        let (mut index, mut model) = (PodIndex::default(), Model::default());
+        index.set_boot_time(Some(at(BOOT)));
         for event in &events {
             feed(&mut index, event);
             model.happens(event);
@@ -245,20 +238,20 @@ proptest! {
 
     #[test]
     fn an_end_that_passes_is_foretold(events in prop::collection::vec(event(), 1..40)) {
-        let (mut index, mut model) = (Index::default(), Model::default());
+        let (mut index, mut model) = (PodIndex::default(), Model::default());
         for event in &events {
             feed(&mut index, event);
             model.happens(event);
         }
         let before = uids(&index.snapshot(at(model.now)));
         // Nothing changes by itself until the foretold moment.
-        let quiet = index.next_end(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
+        let quiet = index.next_change_at(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
         prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
     }
 
     #[test]
     fn nothing_new_is_told_as_nothing_new(events in prop::collection::vec(event(), 1..40)) {
-        let mut index = Index::default();
+        let mut index = PodIndex::default();
         for event in &events {
             feed(&mut index, event);
             let first = index.snapshot(at(0));
@@ -308,46 +301,48 @@ fn step() -> impl Strategy<Value = Step> {
 /// The API server's side, and what is under way to us.
 #[derive(Default)]
 struct World {
-    index: Index,
+    index: PodIndex,
     /// Every state that the ServiceAccount ever had.
     history: Vec<Option<u8>>,
     /// How much of it the watch has delivered.
     delivered: usize,
-    asked: Vec<Fetch>,
-    answers: Vec<(Fetch, Beside)>,
+    asked: Vec<ObjectFetch>,
+    answers: Vec<(ObjectFetch, RelatedAnnotations)>,
 }
 
 fn account_object(value: Option<u8>) -> PartialObject {
-    let annotations = value.map(|value| ("cloud/account", Text::from(&*format!("a{value}"))));
-    let metadata = Metadata {
+    let annotations = value.map(|value| ("cloud/account", AnnotationValue::from(&*format!("a{value}"))));
+    let metadata = ObjectMeta {
         namespace: "reef".into(),
         name: "account-0".into(),
         annotations: annotations.into_iter().collect(),
-        ..Metadata::default()
+        ..ObjectMeta::default()
     };
     PartialObject { metadata }
 }
 
-fn account(value: Option<u8>) -> Beside {
-    value.map_or_else(Beside::missing, |_| Beside::read(account_object(value).metadata.annotations))
+fn account(value: Option<u8>) -> RelatedAnnotations {
+    value.map_or_else(RelatedAnnotations::missing, |_| {
+        RelatedAnnotations::read(account_object(value).metadata.annotations)
+    })
 }
 
 impl World {
     fn pod() -> PodObject {
-        let told = Told {
+        let told = ModelPod {
             uid: 0,
             account: Some(0),
             addresses: vec![],
             host_network: false,
             phase: "",
             deletion: None,
-            sandbox: Sandbox::Unsaid,
+            sandbox: Sandbox::Unknown,
             started: None,
         };
         object(&told)
     }
 
-    fn truth(&self) -> Beside {
+    fn truth(&self) -> RelatedAnnotations {
         account(self.history.last().copied().flatten())
     }
 
@@ -357,12 +352,12 @@ impl World {
             Step::Delivered if self.delivered < self.history.len() => {
                 let value = self.history[self.delivered];
                 self.delivered += 1;
-                let object = Kind::ServiceAccount.object(&account_object(value).metadata);
-                self.index.told(&object, &account(value));
+                let object = RelatedKind::ServiceAccount.object(&account_object(value).metadata);
+                self.index.apply_object(&object, &account(value));
             }
             Step::Repositioned => {
                 self.delivered = self.history.len();
-                self.index.positioned(Kind::ServiceAccount);
+                self.index.watch_started(RelatedKind::ServiceAccount);
             }
             Step::Read => {
                 let truth = self.truth();
@@ -371,15 +366,15 @@ impl World {
             }
             Step::Arrived if !self.answers.is_empty() => {
                 let (fetch, account) = self.answers.remove(0);
-                self.index.fetched(&fetch, &account);
+                self.index.apply_fetched(&fetch, &account);
             }
-            Step::Left => self.index.deleted(&Self::pod()),
-            Step::Came => self.index.applied(&Self::pod()),
+            Step::Left => self.index.remove_pod(&Self::pod()),
+            Step::Came => self.index.apply_pod(&Self::pod()),
             Step::Delivered | Step::Arrived => {}
         }
         // As the writer does after each update.
         drop(self.index.snapshot(at(0)));
-        self.asked.extend(self.index.fetches());
+        self.asked.extend(self.index.take_fetches());
     }
 
     /// Lets everything arrive that is under way.
@@ -408,171 +403,171 @@ proptest! {
         world.settle();
         let truth = world.truth();
         let snapshot = world.index.snapshot(at(0));
-        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().facts.service_account, &truth);
+        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().annotations.service_account, &truth);
     }
 }
 
-fn running(uid: u8, addresses: &[u8]) -> Told {
-    Told {
+fn running(uid: u8, addresses: &[u8]) -> ModelPod {
+    ModelPod {
         uid,
         account: Some(0),
         addresses: addresses.to_vec(),
         host_network: false,
         phase: "Running",
         deletion: None,
-        sandbox: Sandbox::Unsaid,
+        sandbox: Sandbox::Unknown,
         started: None,
     }
 }
 
 #[test]
 fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
-    let mut index = Index::default();
-    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    let mut index = PodIndex::default();
+    index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     let address: IpAddr = text(0).parse().unwrap();
     let end = 30 + DELETION_LEEWAY.as_secs();
     assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().terminating);
-    assert_eq!(index.next_end(at(0)), Some(at(end)));
+    assert_eq!(index.next_change_at(at(0)), Some(at(end)));
     let after = index.snapshot(at(end));
     assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
     // Nor does it come back with a late event.
-    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     assert!(index.snapshot(at(end)).pod_at(address).is_err());
 }
 
 #[test]
 fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
-    let mut index = Index::default();
+    let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
-    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     assert!(index.snapshot(at(0)).pod_at(address).is_ok());
-    index.applied(&object(&running(2, &[])));
-    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(NoPod::Ambiguous)));
+    index.apply_pod(&object(&running(2, &[])));
+    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(PodLookupError::Ambiguous)));
     // It got another one.
-    index.applied(&object(&running(2, &[1])));
+    index.apply_pod(&object(&running(2, &[1])));
     assert!(index.snapshot(at(0)).pod_at(address).is_ok());
 }
 
 #[test]
 fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
-    let mut index = Index::default();
+    let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
-    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
+    let says = |index: &mut PodIndex, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
     let stuck = SETTING_UP.as_secs();
-    index.applied(&object(&Told { deletion: Some(3600), ..running(1, &[0]) }));
-    index.applied(&object(&running(2, &[])));
+    index.apply_pod(&object(&ModelPod { deletion: Some(3600), ..running(1, &[0]) }));
+    index.apply_pod(&object(&running(2, &[])));
     assert!(!says(&mut index, 0) && !says(&mut index, stuck - 1));
-    assert_eq!(index.next_end(at(0)), Some(at(stuck)));
+    assert_eq!(index.next_change_at(at(0)), Some(at(stuck)));
     // Told of again, it is no newer.
-    index.applied(&object(&Told { phase: "Pending", ..running(2, &[]) }));
+    index.apply_pod(&object(&ModelPod { phase: "Pending", ..running(2, &[]) }));
     assert!(says(&mut index, stuck), "no longer");
     // It got one and lost it: it may get another.
-    index.applied(&object(&running(2, &[1])));
+    index.apply_pod(&object(&running(2, &[1])));
     assert!(says(&mut index, stuck));
-    index.applied(&object(&running(2, &[])));
+    index.apply_pod(&object(&running(2, &[])));
     assert!(!says(&mut index, stuck + 1));
 }
 
 #[test]
 fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
-    let mut index = Index::default();
+    let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
-    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
-    index.applied(&object(&running(2, &[])));
+    index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
+    index.apply_pod(&object(&running(2, &[])));
     let snapshot = index.snapshot(at(0));
     assert!(snapshot.pod_at(address).is_err());
     assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
     // Somebody else has it.
-    index.applied(&object(&running(2, &[0])));
+    index.apply_pod(&object(&running(2, &[0])));
     assert!(index.snapshot(at(0)).claimant(address).is_none());
 }
 
 #[test]
 fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
-    let mut index = Index::default();
+    let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
-    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
-    index.applied(&object(&Told { deletion: Some(30), ..running(2, &[]) }));
-    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), NoPod::Ambiguous);
+    index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
+    index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(2, &[]) }));
+    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), PodLookupError::Ambiguous);
 }
 
 /// A restart of the container runtime: both pods get new sandboxes, and each the other's address.
 #[test]
 fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
-    let mut index = Index::default();
+    let mut index = PodIndex::default();
     let [x, y]: [IpAddr; 2] = [text(0).parse().unwrap(), text(1).parse().unwrap()];
-    let at_both = |index: &mut Index| {
+    let at_both = |index: &mut PodIndex| {
         let snapshot = index.snapshot(at(0));
         [x, y].map(|address| snapshot.pod_at(address).ok().map(|record| record.pod.uid.0.to_string()))
     };
     let (one, two) = (Some("uid-1".to_owned()), Some("uid-2".to_owned()));
-    let ready = |uid, address| Told { sandbox: Sandbox::Ready(None), ..running(uid, &[address]) };
-    let absent = |uid, address| Told { sandbox: Sandbox::Absent, ..running(uid, &[address]) };
-    index.applied(&object(&ready(1, 0)));
-    index.applied(&object(&ready(2, 1)));
+    let ready = |uid, address| ModelPod { sandbox: Sandbox::Ready(None), ..running(uid, &[address]) };
+    let absent = |uid, address| ModelPod { sandbox: Sandbox::Absent, ..running(uid, &[address]) };
+    index.apply_pod(&object(&ready(1, 0)));
+    index.apply_pod(&object(&ready(2, 1)));
     assert_eq!(at_both(&mut index), [one.clone(), two.clone()]);
     // Kubelets go on telling of the last address.
-    index.applied(&object(&absent(1, 0)));
+    index.apply_pod(&object(&absent(1, 0)));
     assert_eq!(at_both(&mut index), [None, two.clone()]);
-    index.applied(&object(&absent(2, 1)));
+    index.apply_pod(&object(&absent(2, 1)));
     assert_eq!(at_both(&mut index), [None, None]);
-    index.applied(&object(&ready(2, 0)));
+    index.apply_pod(&object(&ready(2, 0)));
     assert_eq!(at_both(&mut index), [two.clone(), None]);
-    index.applied(&object(&ready(1, 1)));
+    index.apply_pod(&object(&ready(1, 1)));
     assert_eq!(at_both(&mut index), [two, one]);
 }
 
 /// A reboot, and an agent that starts before the kubelet has told of anything.
 #[test]
 fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again() {
-    let mut index = Index::default();
+    let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
-    index.booted(Some(at(BOOT)));
-    let before = Told { started: Some(BOOT - 1), ..running(1, &[0]) };
-    index.listed(vec![object(&before)]);
-    assert_eq!(index.snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), NoPod::Absent);
+    index.set_boot_time(Some(at(BOOT)));
+    let before = ModelPod { started: Some(BOOT - 1), ..running(1, &[0]) };
+    index.replace_pods(vec![object(&before)]);
+    assert_eq!(index.snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), PodLookupError::Absent);
     // Long after the start it is believed.
-    index.booted(None);
+    index.set_boot_time(None);
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
-    index.booted(Some(at(BOOT)));
+    index.set_boot_time(Some(at(BOOT)));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
     // The same pod's next sandbox, and on kubelets that do not tell of sandboxes its next container.
-    let made = Told { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
-    index.applied(&object(&made));
+    let made = ModelPod { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
+    index.apply_pod(&object(&made));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     // A status that tells no time is nobody's whom we know.
-    index.applied(&object(&running(1, &[0])));
+    index.apply_pod(&object(&running(1, &[0])));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
 }
 
 #[test]
 fn before_the_first_list_nothing_is_complete() {
-    let mut index = Index::default();
-    index.applied(&object(&running(1, &[0])));
+    let mut index = PodIndex::default();
+    index.apply_pod(&object(&running(1, &[0])));
     assert!(!index.snapshot(at(0)).is_complete());
-    index.listed(vec![]);
+    index.replace_pods(vec![]);
     let snapshot = index.snapshot(at(0));
     assert!(snapshot.is_complete() && snapshot.pods().len() == 0);
 }
 
 #[test]
 fn no_service_account_is_read_before_its_watch_has_a_position() {
-    let mut index = Index::default();
-    index.applied(&object(&running(1, &[0])));
-    assert!(index.fetches().is_empty());
-    index.positioned(Kind::ServiceAccount);
-    assert_eq!(index.fetches().len(), 1);
-    assert!(index.fetches().is_empty(), "each is handed out once");
+    let mut index = PodIndex::default();
+    index.apply_pod(&object(&running(1, &[0])));
+    assert!(index.take_fetches().is_empty());
+    index.watch_started(RelatedKind::ServiceAccount);
+    assert_eq!(index.take_fetches().len(), 1);
+    assert!(index.take_fetches().is_empty(), "each is handed out once");
 }
 
 #[test]
 fn service_accounts_that_nobody_uses_are_forgotten() {
-    let mut index = Index::default();
-    index.positioned(Kind::ServiceAccount);
-    index.applied(&object(&running(1, &[0])));
+    let mut index = PodIndex::default();
+    index.watch_started(RelatedKind::ServiceAccount);
+    index.apply_pod(&object(&running(1, &[0])));
     drop(index.snapshot(at(0)));
-    let fetch = index.fetches().remove(0);
-    index.deleted(&object(&running(1, &[0])));
+    let fetch = index.take_fetches().remove(0);
+    index.remove_pod(&object(&running(1, &[0])));
     drop(index.snapshot(at(0)));
     assert!(index.accounts.is_empty());
     assert!(fetch.ticket.upgrade().is_none(), "and whoever reads it can stop");
@@ -580,101 +575,116 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
 
 #[test]
 fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
-    let mut index = Index::default();
-    index.applied(&object(&running(1, &[0])));
+    let mut index = PodIndex::default();
+    index.apply_pod(&object(&running(1, &[0])));
     let first = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
-    index.applied(&object(&running(1, &[1])));
+    index.apply_pod(&object(&running(1, &[1])));
     let second = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.tokens, &second.tokens));
-    index.deleted(&object(&running(1, &[1])));
-    index.applied(&object(&running(1, &[1])));
+    index.remove_pod(&object(&running(1, &[1])));
+    index.apply_pod(&object(&running(1, &[1])));
     let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
 }
 
 /// Pods 1 and 2 in `reef`, pod 3 in `shop`, and the fetches of their namespaces by name.
-fn in_two_namespaces() -> (Index, BTreeMap<String, Fetch>) {
-    let mut index = Index::asking_about_namespaces();
+fn in_two_namespaces() -> (PodIndex, BTreeMap<String, ObjectFetch>) {
+    let mut index = PodIndex::with_namespaces();
     for (uid, namespace) in [(1, "reef"), (2, "reef"), (3, "shop")] {
         let mut pod = object(&running(uid, &[uid]));
         pod.metadata.namespace = namespace.into();
-        index.applied(&pod);
+        index.apply_pod(&pod);
     }
-    assert!(index.fetches().is_empty(), "a change before the watch begins would be missed");
-    index.positioned(Kind::Namespace);
-    let fetches = index.fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
+    assert!(index.take_fetches().is_empty(), "a change before the watch begins would be missed");
+    index.watch_started(RelatedKind::Namespace);
+    let fetches = index.take_fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
     (index, fetches)
 }
 
-fn namespace(name: &str) -> Object {
-    Object::Namespace(name.into())
+fn namespace(name: &str) -> RelatedObject {
+    RelatedObject::Namespace(name.into())
 }
 
-fn says(value: &str) -> Beside {
-    Beside::read([("cloud/of-namespace", Text::from(value))].into_iter().collect())
+fn says(value: &str) -> RelatedAnnotations {
+    RelatedAnnotations::read([("cloud/of-namespace", AnnotationValue::from(value))].into_iter().collect())
 }
 
 #[test]
 fn a_namespaces_annotation_reaches_all_of_its_pods() {
     let (mut index, fetches) = in_two_namespaces();
     assert!(fetches.keys().eq(["namespace reef", "namespace shop"]), "{fetches:?}");
-    index.fetched(&fetches["namespace reef"], &says("a"));
+    index.apply_fetched(&fetches["namespace reef"], &says("a"));
     let snapshot = index.snapshot(at(0));
-    let told = |uid| snapshot.by_uid(uid).unwrap().facts.namespace.clone();
-    assert_eq!([told("uid-1"), told("uid-2"), told("uid-3")], [says("a"), says("a"), Beside::NotRead]);
-    let (Beside::Known(one), Beside::Known(two)) = (told("uid-1"), told("uid-2")) else { unreachable!() };
+    let told = |uid| snapshot.by_uid(uid).unwrap().annotations.namespace.clone();
+    assert_eq!(
+        [told("uid-1"), told("uid-2"), told("uid-3")],
+        [says("a"), says("a"), RelatedAnnotations::NotRead]
+    );
+    let (RelatedAnnotations::Known(one), RelatedAnnotations::Known(two)) = (told("uid-1"), told("uid-2"))
+    else {
+        unreachable!()
+    };
     assert!(Arc::ptr_eq(&one, &two), "kept once for all of them");
     // One that comes later is told at once.
-    index.applied(&object(&running(4, &[4])));
-    assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().facts.namespace, says("a"));
+    index.apply_pod(&object(&running(4, &[4])));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().annotations.namespace, says("a"));
 }
 
 #[test]
 fn a_change_of_a_namespace_is_told_to_its_pods_alone() {
     let (mut index, fetches) = in_two_namespaces();
     for fetch in fetches.values() {
-        index.fetched(fetch, &says("a"));
+        index.apply_fetched(fetch, &says("a"));
     }
     let before = index.snapshot(at(0));
-    index.told(&namespace("reef"), &says("b"));
-    index.told(&namespace("elsewhere"), &says("b"));
+    index.apply_object(&namespace("reef"), &says("b"));
+    index.apply_object(&namespace("elsewhere"), &says("b"));
     let after = index.snapshot(at(0));
     let is_same = |uid| Arc::ptr_eq(before.by_uid(uid).unwrap(), after.by_uid(uid).unwrap());
     assert_eq!(["uid-1", "uid-2", "uid-3"].map(is_same), [false, false, true]);
     let changed = after.by_uid("uid-1").unwrap();
-    assert_eq!((&changed.facts.namespace, &changed.facts.service_account), (&says("b"), &Beside::NotRead));
+    assert_eq!(
+        (&changed.annotations.namespace, &changed.annotations.service_account),
+        (&says("b"), &RelatedAnnotations::NotRead)
+    );
 }
 
 #[test]
 fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
     let (mut index, fetches) = in_two_namespaces();
     let overtaken = &fetches["namespace reef"];
-    index.told(&namespace("reef"), &says("new"));
+    index.apply_object(&namespace("reef"), &says("new"));
     assert!(overtaken.ticket.upgrade().is_none());
-    index.fetched(overtaken, &says("old"));
-    assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().facts.namespace, says("new"));
+    index.apply_fetched(overtaken, &says("old"));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().annotations.namespace, says("new"));
     // So is one from before the watch began anew; what is known stays until the next answer.
-    index.positioned(Kind::Namespace);
-    index.fetched(&fetches["namespace shop"], &says("old"));
-    assert_eq!(index.snapshot(at(0)).by_uid("uid-3").unwrap().facts.namespace, Beside::NotRead);
-    assert_eq!(index.fetches().len(), 2);
+    index.watch_started(RelatedKind::Namespace);
+    index.apply_fetched(&fetches["namespace shop"], &says("old"));
+    assert_eq!(
+        index.snapshot(at(0)).by_uid("uid-3").unwrap().annotations.namespace,
+        RelatedAnnotations::NotRead
+    );
+    assert_eq!(index.take_fetches().len(), 2);
 }
 
 #[test]
 fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
-    let mut index = Index::default();
-    index.applied(&object(&running(1, &[0])));
-    index.positioned(Kind::Namespace);
-    index.told(&namespace("reef"), &says("a"));
-    assert!(index.fetches().is_empty());
+    let mut index = PodIndex::default();
+    index.apply_pod(&object(&running(1, &[0])));
+    index.watch_started(RelatedKind::Namespace);
+    index.apply_object(&namespace("reef"), &says("a"));
+    assert!(index.take_fetches().is_empty());
     let snapshot = index.snapshot(at(0));
-    assert_eq!(snapshot.by_uid("uid-1").unwrap().facts.namespace, Beside::read(Annotations::default()));
+    assert_eq!(
+        snapshot.by_uid("uid-1").unwrap().annotations.namespace,
+        RelatedAnnotations::read(Annotations::default())
+    );
 }
 
 #[test]
 fn namespaces_that_nobody_uses_are_forgotten() {
     let (mut index, fetches) = in_two_namespaces();
-    index.deleted(&object(&running(3, &[3])));
+    index.remove_pod(&object(&running(3, &[3])));
     drop(index.snapshot(at(0)));
     assert!(fetches["namespace shop"].ticket.upgrade().is_none(), "and whoever reads it can stop");
     assert!(fetches["namespace reef"].ticket.upgrade().is_some());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Moment, Pod, Secret};
-use seawall_kube::{Failure, Link, Pauses, request};
+use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient, request};
 use serde::Deserialize;
 use tracing::warn;
 
@@ -34,19 +34,19 @@ pub(crate) enum TokenError {
 }
 
 impl TokenError {
-    fn of(failure: Failure, pod: &Pod) -> Self {
+    fn of(failure: KubeError, pod: &Pod) -> Self {
         let account = pod.service_account.to_string();
         match failure {
-            Failure::Forbidden(message) => Self::Forbidden(account, message),
+            KubeError::Forbidden(message) => Self::Forbidden(account, message),
             // The pod is looked up after the ServiceAccount: registry/core/serviceaccount/storage/token.go.
-            Failure::NotFound { kind, message } if kind == "pods" => {
+            KubeError::NotFound { kind, message } if kind == "pods" => {
                 Self::PodGone(pod.name.to_string(), message)
             }
-            Failure::NotFound { .. } => Self::AccountGone(account),
+            KubeError::NotFound { .. } => Self::AccountGone(account),
             // The UID belongs to an earlier pod of the same name.
-            Failure::Conflict(message) => Self::PodGone(pod.name.to_string(), message),
-            Failure::Throttled(_) => Self::Throttled,
-            Failure::Refused { message, .. } => Self::Refused(message),
+            KubeError::Conflict(message) => Self::PodGone(pod.name.to_string(), message),
+            KubeError::Throttled(_) => Self::Throttled,
+            KubeError::Refused { message, .. } => Self::Refused(message),
             other => Self::Unreachable(other.to_string()),
         }
     }
@@ -57,7 +57,7 @@ impl TokenError {
     }
 
     /// Whether a token that is still valid must not be used any more, either.
-    fn voids_what_we_hold(&self) -> bool {
+    fn revokes_cached_token(&self) -> bool {
         matches!(self, Self::AccountGone(_) | Self::PodGone(..))
     }
 }
@@ -74,18 +74,18 @@ impl From<TokenError> for SubjectError {
 /// for a lookup only. The inner one is held while a token is asked for, and that is its purpose: one request in the air
 /// for each pod and audience, and its result for all who wait.
 #[derive(Debug, Default)]
-pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<Slot>)>>);
+pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<TokenCell>)>>);
 
-type Slot = tokio::sync::Mutex<Option<Held>>;
+type TokenCell = tokio::sync::Mutex<Option<CachedToken>>;
 
 impl TokenCache {
     /// That of an audience.
-    fn slot(&self, audience: &str, now: Moment) -> Arc<Slot> {
+    fn slot(&self, audience: &str, now: Moment) -> Arc<TokenCell> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Of an audience that a reload took away nobody asks again, and its token must not outlive its time here.
-        let is_good = |slot: &Arc<Slot>| {
+        let is_good = |slot: &Arc<TokenCell>| {
             // Somebody waits for it, or it holds one that is still good.
-            let holds = |held: tokio::sync::MutexGuard<'_, Option<Held>>| {
+            let holds = |held: tokio::sync::MutexGuard<'_, Option<CachedToken>>| {
                 held.as_ref().is_some_and(|held| now < held.expires)
             };
             Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(holds)
@@ -94,7 +94,7 @@ impl TokenCache {
         if let Some((_, slot)) = slots.iter().find(|(known, _)| **known == *audience) {
             return slot.clone();
         }
-        let slot = Arc::<Slot>::default();
+        let slot = Arc::<TokenCell>::default();
         // One is what most pods ever have; a list would begin with room for four.
         slots.reserve_exact(1);
         slots.push((audience.into(), slot.clone()));
@@ -103,11 +103,11 @@ impl TokenCache {
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedToken {
     token: Secret<String>,
     renew_at: Moment,
     expires: Moment,
-    pauses: Pauses,
+    pauses: RetryBackoff,
 }
 
 /// A token is not handed out in its last moments: the cloud has to receive and check it while it is valid.
@@ -119,7 +119,7 @@ pub(crate) struct PodTokens {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
     /// Shared: a client is some hundred bytes, and each pod has its own tokens.
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<TimedKubeClient>,
     pub(crate) lifetime: Duration,
 }
 
@@ -138,8 +138,8 @@ impl PodTokens {
             return Ok(held.token.clone());
         }
         held.take_if(|held| asked + MARGIN >= held.expires);
-        let patience = &self.link.patience;
-        let limit = if held.is_some() { patience.renewal } else { patience.answer };
+        let patience = &self.link.timeouts;
+        let limit = if held.is_some() { patience.renewal } else { patience.response };
         match self.request(audience, limit).await {
             Ok(answer) => Ok(held.insert(self.hold(answer, asked)).token.clone()),
             Err(failure) => self.fall_back(&mut held, failure),
@@ -147,10 +147,14 @@ impl PodTokens {
     }
 
     /// The old token while it is good, and a pause before the next try to renew it.
-    fn fall_back(&self, held: &mut Option<Held>, failure: Failure) -> Result<Secret<String>, TokenError> {
-        let pause = held.as_mut().map(|held| held.pauses.after(&failure));
+    fn fall_back(
+        &self,
+        held: &mut Option<CachedToken>,
+        failure: KubeError,
+    ) -> Result<Secret<String>, TokenError> {
+        let pause = held.as_mut().map(|held| held.pauses.delay_after(&failure));
         let error = TokenError::of(failure, &self.pod);
-        if error.voids_what_we_hold() {
+        if error.revokes_cached_token() {
             *held = None;
         }
         match (held, pause) {
@@ -164,17 +168,17 @@ impl PodTokens {
     }
 
     /// `asked` and not now: the API server issued it no earlier.
-    fn hold(&self, answer: Answer, asked: Moment) -> Held {
+    fn hold(&self, answer: TokenResponse, asked: Moment) -> CachedToken {
         let life = Duration::from_secs(answer.spec.expiration_seconds);
-        Held {
+        CachedToken {
             token: answer.status.token,
             renew_at: asked + renewal(life, fastrand::f64()),
             expires: asked + life,
-            pauses: Pauses::new(&self.link.patience),
+            pauses: RetryBackoff::new(&self.link.timeouts),
         }
     }
 
-    async fn request(&self, audience: &str, limit: Duration) -> Result<Answer, Failure> {
+    async fn request(&self, audience: &str, limit: Duration) -> Result<TokenResponse, KubeError> {
         let account = &self.pod.service_account;
         let body = serde_json::json!({
             "apiVersion": "authentication.k8s.io/v1",
@@ -204,7 +208,7 @@ fn renewal(life: Duration, draw: f64) -> Duration {
 /// The part of a TokenRequest that is read. `expirationSeconds` and not `expirationTimestamp`: a span needs no agreement
 /// between the node's clock and the API server's.
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     spec: AnswerSpec,
     status: AnswerStatus,
 }

@@ -8,11 +8,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fake::{Asked, link};
+use crate::fake::{FakeCall, link};
 
 const AUDIENCE: &str = "sts.amazonaws.com";
 
-fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<Asked>, ManualClock) {
+fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<FakeCall>, ManualClock) {
     let (clock, hand) = Clock::manual();
     let (link, asked) = link(clock);
     let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
@@ -40,7 +40,7 @@ fn refusal(code: u16, details: &Value) -> Value {
 }
 
 /// Has a token of an hour.
-async fn with_token(tokens: &Arc<PodTokens>, asked: &mut UnboundedReceiver<Asked>) {
+async fn with_token(tokens: &Arc<PodTokens>, asked: &mut UnboundedReceiver<FakeCall>) {
     let asking = ask(tokens);
     asked.recv().await.unwrap().answer(201, &answer("first", 3600));
     assert_eq!(asking.await.unwrap().unwrap(), "first");
@@ -145,7 +145,7 @@ async fn a_slow_renewal_is_cut_short_because_a_copy_is_at_hand() {
     hand.advance(Duration::from_secs(3000));
     let asking = ask(&tokens);
     let _silent = asked.recv().await.unwrap();
-    hand.advance(tokens.link.patience.renewal);
+    hand.advance(tokens.link.timeouts.renewal);
     assert_eq!(asking.await.unwrap().unwrap(), "first");
 }
 

@@ -13,9 +13,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use seawall_cluster::{Access, Config, NoPod, NodeName, Pods, Snapshot};
-use seawall_core::events::Complaint;
-use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_cluster::{ClusterConfig, KubeAccess, NodeName, NodePods, PodLookupError, PodSnapshot};
+use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::events::EventReason;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn at(pods: &Pods, address: &str) -> Result<String, NoPod> {
+fn at(pods: &NodePods, address: &str) -> Result<String, PodLookupError> {
     pods.snapshot().pod_at(ip(address)).map(|record| record.pod.name.to_string())
 }
 
@@ -43,20 +43,20 @@ async fn watched() -> (ControlPlane, Api, Node) {
 }
 
 /// Makes a pod of that account, and waits until it is known at its address.
-async fn run(admin: &Api, pods: &Pods, name: &str, address: &str) {
+async fn run(admin: &Api, pods: &NodePods, name: &str, address: &str) {
     admin.make_pod(name, "coral").await;
     admin.report(name, "Running", &[address]).await;
     until(pods, name, |snapshot| snapshot.pod_at(ip(address)).is_ok()).await;
 }
 
 /// A ServiceAccount that was read and has this annotation.
-fn says(email: &str) -> Beside {
-    Beside::read([(ACCOUNT, Text::from(email))].into_iter().collect())
+fn says(email: &str) -> RelatedAnnotations {
+    RelatedAnnotations::read([(ACCOUNT, AnnotationValue::from(email))].into_iter().collect())
 }
 
 /// One that was read and has none.
-fn says_nothing() -> Beside {
-    Beside::read(Annotations::default())
+fn says_nothing() -> RelatedAnnotations {
+    RelatedAnnotations::read(Annotations::default())
 }
 
 /// News come within five seconds of the API server's return.
@@ -81,20 +81,20 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
 
     admin.report("web-0", "Running", &["10.244.1.7", "fd00::7"]).await;
     let email = says("coral@shop.iam.gserviceaccount.com");
-    let is_ready = |snapshot: &Snapshot| {
+    let is_ready = |snapshot: &PodSnapshot| {
         snapshot
             .by_uid(&uid)
-            .is_some_and(|now| !now.addresses.is_empty() && now.facts.service_account == email)
+            .is_some_and(|now| !now.addresses.is_empty() && now.annotations.service_account == email)
     };
     until(&pods, "address and account are known", is_ready).await;
     for address in ["10.244.1.7", "fd00::7", "::ffff:10.244.1.7"] {
         assert_eq!(at(&pods, address), Ok("web-0".into()), "{address}");
     }
-    assert_eq!(at(&pods, "192.0.2.1"), Err(NoPod::Absent), "the node's own address names nobody");
+    assert_eq!(at(&pods, "192.0.2.1"), Err(PodLookupError::Absent), "the node's own address names nobody");
 
     admin.delete_pod("web-0", 0).await;
     until(&pods, "the pod is gone", |snapshot| snapshot.by_uid(&uid).is_none()).await;
-    assert_eq!(at(&pods, "10.244.1.7"), Err(NoPod::Absent));
+    assert_eq!(at(&pods, "10.244.1.7"), Err(PodLookupError::Absent));
 }
 
 #[tokio::test]
@@ -110,14 +110,15 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
 
     let new = admin.make_pod("new", "coral").await;
     until(&pods, "the new pod may have any address", |s| {
-        s.by_uid(&new).is_some() && matches!(s.pod_at(ip("10.244.1.7")), Err(NoPod::Ambiguous))
+        s.by_uid(&new).is_some() && matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous))
     })
     .await;
     admin.report("new", "Running", &["10.244.1.8"]).await;
     until(&pods, "it has another", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("old".into()));
     admin.report("new", "Running", &["10.244.1.7"]).await;
-    until(&pods, "two claim it", |s| matches!(s.pod_at(ip("10.244.1.7")), Err(NoPod::Ambiguous))).await;
+    until(&pods, "two claim it", |s| matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous)))
+        .await;
     admin.delete_pod("old", 0).await;
     until(&pods, "the old pod has left", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("new".into()));
@@ -148,10 +149,10 @@ async fn pods_whose_sandboxes_are_rebuilt_and_swap_addresses_are_never_taken_for
     admin.report_sandbox("one", x, false, now).await;
     admin.report_sandbox("two", y, false, now).await;
     until(&pods, "nobody is at either", |s| s.pod_at(ip(x)).is_err() && s.pod_at(ip(y)).is_err()).await;
-    assert_eq!(at(&pods, x), Err(NoPod::Absent));
+    assert_eq!(at(&pods, x), Err(PodLookupError::Absent));
     admin.report_sandbox("two", x, true, now).await;
     until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
-    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(NoPod::Absent)));
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(PodLookupError::Absent)));
     admin.report_sandbox("one", y, true, now).await;
     until(&pods, "one is rebuilt", |s| s.pod_at(ip(y)).is_ok()).await;
     assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Ok("one".into())));
@@ -180,16 +181,16 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
 
     // The manual clock's machine has just started, at 2026-01-01T00:00:00Z.
     let (clock, _hand) = Clock::manual();
-    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
-    config.access = Access::Kubeconfig(plane.kubeconfig(&token, plane.port()));
+    let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
+    config.access = KubeAccess::Kubeconfig(plane.kubeconfig(&token, plane.port()));
     let cluster = Node::start_by(clock, config).await;
     let pods = cluster.pods();
     until(&pods, "the list", |s| names(s).len() == 3).await;
-    assert_eq!((at(&pods, x), at(&pods, y)), (Err(NoPod::Absent), Err(NoPod::Absent)));
+    assert_eq!((at(&pods, x), at(&pods, y)), (Err(PodLookupError::Absent), Err(PodLookupError::Absent)));
     assert_eq!(at(&pods, "10.244.1.9"), Ok("older".into()));
     admin.report_sandbox("two", x, true, "2026-01-01T00:00:30Z").await;
     until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
-    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(NoPod::Absent)));
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(PodLookupError::Absent)));
 }
 
 #[tokio::test]
@@ -205,9 +206,9 @@ async fn a_pod_on_the_nodes_network_and_a_pod_of_another_node_have_no_address_he
     run(&admin, &pods, "last", "10.244.1.9").await;
 
     assert!(until_known(&pods, &host).await.host_network);
-    assert_eq!(at(&pods, "10.89.0.9"), Err(NoPod::Absent));
+    assert_eq!(at(&pods, "10.89.0.9"), Err(PodLookupError::Absent));
     assert!(pods.snapshot().by_uid(&far).is_none());
-    assert_eq!(at(&pods, "10.244.2.9"), Err(NoPod::Absent));
+    assert_eq!(at(&pods, "10.244.2.9"), Err(PodLookupError::Absent));
 }
 
 #[tokio::test]
@@ -220,7 +221,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
     let pods = cluster.pods();
     let path = format!("{}/coral", accounts());
     until(&pods, "the account is read", |s| {
-        s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
+        s.pods().any(|p| p.annotations.service_account == says("coral@shop.iam.gserviceaccount.com"))
     })
     .await;
 
@@ -231,16 +232,19 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
     ] {
         let patch = json!({"metadata": {"annotations": {ACCOUNT: value}}});
         admin.must("PATCH", &path, Some(&patch)).await;
-        let changed = |snapshot: &Snapshot| {
-            snapshot.by_uid(&uid).is_some_and(|now| now.facts.service_account == wanted)
+        let changed = |snapshot: &PodSnapshot| {
+            snapshot.by_uid(&uid).is_some_and(|now| now.annotations.service_account == wanted)
         };
         until(&pods, "the change", changed).await;
     }
     admin.must("DELETE", &path, None).await;
-    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::missing())).await;
+    until(&pods, "it is missing", |s| {
+        s.pods().any(|p| p.annotations.service_account == RelatedAnnotations::missing())
+    })
+    .await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
     until(&pods, "it is back", |s| {
-        s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
+        s.pods().any(|p| p.annotations.service_account == says("coral@shop.iam.gserviceaccount.com"))
     })
     .await;
 }
@@ -454,10 +458,11 @@ async fn the_node_is_opened_by_taking_off_one_taint() {
         {"key": "seawall/not-ready", "effect": "NoExecute"},
     ]}});
     admin.must("PATCH", "/api/v1/nodes/node1", Some(&taints)).await;
-    let cluster =
-        cluster_at(&plane, &token, plane.port(), |config| config.taint = Some("seawall/not-ready".into()))
-            .await;
-    cluster.open_node().await;
+    let cluster = cluster_at(&plane, &token, plane.port(), |config| {
+        config.startup_taint = Some("seawall/not-ready".into())
+    })
+    .await;
+    cluster.remove_startup_taint().await;
     let node = admin.must("GET", "/api/v1/nodes/node1", None).await;
     let keys: Vec<&str> = node["spec"]["taints"]
         .as_array()
@@ -467,7 +472,7 @@ async fn the_node_is_opened_by_taking_off_one_taint() {
         .collect();
     assert_eq!(keys, ["someone/elses"]);
     // Nothing left to do is success.
-    cluster.open_node().await;
+    cluster.remove_startup_taint().await;
 }
 
 #[tokio::test]
@@ -524,7 +529,7 @@ async fn an_api_server_that_is_not_there_yet_is_waited_for() {
     until_true("the trouble is told", || async { cluster.health()[0].failures >= 3 }).await;
     assert_eq!(pods.staleness(), None);
     assert!(!pods.snapshot().is_complete());
-    assert_eq!(at(&pods, "10.244.1.7"), Err(NoPod::Absent));
+    assert_eq!(at(&pods, "10.244.1.7"), Err(PodLookupError::Absent));
 
     plane.start_api_server().await;
     let back = Clock::system().now();
@@ -543,7 +548,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     admin.make_pod("left", "coral").await;
     let stays = admin.make_pod("stays", "coral").await;
     until(&pods, "both", |s| {
-        names(s).len() == 2 && !s.pods().any(|p| p.facts.service_account == Beside::NotRead)
+        names(s).len() == 2 && !s.pods().any(|p| p.annotations.service_account == RelatedAnnotations::NotRead)
     })
     .await;
 
@@ -558,7 +563,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     proxy.mend();
 
     until(&pods, "the one that came", |s| names(s) == ["came", "stays"]).await;
-    let knows = |s: &Snapshot| s.by_uid(&stays).unwrap().facts.service_account == says_nothing();
+    let knows = |s: &PodSnapshot| s.by_uid(&stays).unwrap().annotations.service_account == says_nothing();
     until(&pods, "the account's change in between", knows).await;
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
         panic!("two watches")
@@ -572,9 +577,10 @@ async fn a_connection_that_died_silently_is_given_up() {
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
     let proxy = Proxy::to(plane.port()).await;
-    let cluster =
-        cluster_at(&plane, &token, proxy.port(), |config| config.patience.silence = Duration::from_secs(3))
-            .await;
+    let cluster = cluster_at(&plane, &token, proxy.port(), |config| {
+        config.timeouts.watch_idle = Duration::from_secs(3)
+    })
+    .await;
     let pods = cluster.pods();
     admin.make_pod("web-0", "coral").await;
     until(&pods, "the pod", |s| names(s).len() == 1).await;
@@ -590,12 +596,12 @@ async fn refusals_are_told_on_the_pod_once() {
     let (_plane, admin, cluster) = watched().await;
     let uid = admin.make_pod("web-0", "coral").await;
     let record = until_known(&cluster.pods(), &uid).await;
-    let reporter = cluster.reporter();
+    let reporter = cluster.event_reporter();
     for _ in 0..1000 {
-        reporter.report(&record, Complaint::RefusedByPolicy, "reef/coral is not in the policy's list");
+        reporter.report(&record, EventReason::RefusedByPolicy, "reef/coral is not in the policy's list");
     }
-    reporter.report(&record, Complaint::RefusedByCloud, "the cloud says 403");
-    until_true("both are posted", || async { reporter.tally() == (2, 0) }).await;
+    reporter.report(&record, EventReason::RefusedByCloud, "the cloud says 403");
+    until_true("both are posted", || async { reporter.counts() == (2, 0) }).await;
     let events = admin.must("GET", &format!("/api/v1/namespaces/{NAMESPACE}/events"), None).await;
     let mut reasons: Vec<&str> = events["items"]
         .as_array()
@@ -626,7 +632,9 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
     let pods = cluster.pods();
     run(&admin, &pods, "web-0", "10.244.1.7").await;
     assert!(
-        pods.snapshot().pods().all(|record| record.facts.service_account == Beside::NotRead),
+        pods.snapshot()
+            .pods()
+            .all(|record| record.annotations.service_account == RelatedAnnotations::NotRead),
         "unknown is not none"
     );
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
@@ -692,7 +700,7 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     let before = watcher.memory_once(0);
 
     make_many(&admin, 1, 0..MANY).await;
-    let addressed = |s: &Snapshot| (0..MANY).all(|number| s.pod_at(ip(&address(number))).is_ok());
+    let addressed = |s: &PodSnapshot| (0..MANY).all(|number| s.pod_at(ip(&address(number))).is_ok());
     until(&pods, "all have their addresses", addressed).await;
     let full = watcher.memory_once(MANY);
 
@@ -703,7 +711,7 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     })
     .await;
     make_many(&admin, 2, 0..MANY / 2).await;
-    let turned_over = |s: &Snapshot| {
+    let turned_over = |s: &PodSnapshot| {
         names(s).len() == MANY
             && (0..MANY).all(|number| {
                 let generation = if number < MANY / 2 { 2 } else { 1 };
@@ -777,19 +785,19 @@ impl Drop for Watcher {
 #[ignore = "SKIPPED: a part of two_thousand_pods_come_and_go_and_cost_little"]
 async fn watch_in_a_process_of_its_own() {
     let Some(kubeconfig) = std::env::var_os("SEAWALL_WATCHER") else { return };
-    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
     config.selections = vec![SELECTION];
     if !kubeconfig.is_empty() {
-        config.access = Access::Kubeconfig(kubeconfig.into());
+        config.access = KubeAccess::Kubeconfig(kubeconfig.into());
     }
     let cluster = Node::start(config).await;
     let mut questions = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     while let Some(question) = questions.next_line().await.unwrap() {
         let wanted: usize = question.parse().unwrap();
-        let ready = |s: &Snapshot| {
+        let ready = |s: &PodSnapshot| {
             s.is_complete()
                 && names(s).len() == wanted
-                && s.pods().all(|pod| pod.facts.service_account != Beside::NotRead)
+                && s.pods().all(|pod| pod.annotations.service_account != RelatedAnnotations::NotRead)
                 && s.pods().filter(|pod| !pod.addresses.is_empty()).count() >= wanted.saturating_sub(1)
         };
         until(&cluster.pods(), "the wanted number of pods", ready).await;

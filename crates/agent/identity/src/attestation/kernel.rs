@@ -13,19 +13,21 @@
 //! What is not noted is nobody's: evicted from a full table, not captured, sent past the kernel's sockets. That a note is the only one at
 //! these ends says nothing, because a flood of notes can evict the true one.
 //!
-//! Refuses to know how the kernel is asked ([`Notes`]) and where the pods come from ([`Pods`]).
+//! Refuses to know how the kernel is asked ([`ConnectionRecords`]) and where the pods come from ([`PodsByAddress`]).
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 
 use seawall_core::PodUid;
-use seawall_core::attestation::{Basis, Ends, Wait};
+use seawall_core::attestation::{AttestFuture, AttestedAddresses, ConnectionEnds};
 
-use super::{Attestation, NoPod, Pods, Reason, Sighting, Verdict};
+use super::{
+    AddressLookupError, Attestation, AttestationVerdict, PodNetwork, PodsByAddress, RejectionReason,
+};
 
 /// The two ends of a connection, as the one who accepted it sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct SocketPair {
     /// The other end.
     pub(crate) peer: SocketAddr,
     /// This end.
@@ -34,7 +36,7 @@ pub(crate) struct Pair {
 
 /// Under whom a note is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner<'a> {
+pub(crate) enum RecordOwner<'a> {
     /// A pod with a network of its own.
     Pod(&'a PodUid),
     /// The node's own network.
@@ -42,109 +44,110 @@ pub(crate) enum Owner<'a> {
 }
 
 /// What the kernel noted of connections that are being made.
-pub(crate) trait Notes: Debug + Send + Sync {
+pub(crate) trait ConnectionRecords: Debug + Send + Sync {
     /// The pod that began this connection, if a note of it is kept under this owner.
-    fn find(&self, owner: Owner<'_>, pair: Pair) -> Option<PodUid>;
+    fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid>;
 
     /// Forgets the note, which is good for one connection.
-    fn forget(&self, owner: Owner<'_>, pair: Pair);
+    fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
 
     /// Told once of each connection from a pod's address of which nothing fitting was noted, to be counted.
-    fn missed(&self) {}
+    fn count_missed(&self) {}
 }
 
 /// The cluster's view, where pods on the node's network count, too.
-pub(crate) trait AllPods: Pods {
+pub(crate) trait PodLookup: PodsByAddress {
     /// The pod that alone claims an address, also while it is withheld because another may have been given it: that is what the kernel
     /// tells better.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
     /// Whether this is a live pod on the node's network.
-    fn shares_the_nodes_network(&self, uid: &PodUid) -> bool;
+    fn is_host_network(&self, uid: &PodUid) -> bool;
 }
 
 /// Names pods by source address and the kernel's note together.
 #[derive(Debug)]
-pub(crate) struct Kernel<P, N> {
+pub(crate) struct KernelAttestation<P, N> {
     pods: P,
     notes: N,
 }
 
-impl<P: AllPods, N: Notes> Kernel<P, N> {
+impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
     /// By this view and these notes.
     pub(crate) fn new(pods: P, notes: N) -> Self {
         Self { pods, notes }
     }
 
-    fn named(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
-        let pair = pair(ends).ok_or(Reason::NotNoted)?;
-        if is_the_nodes(pair) {
-            let uid = self.notes.find(Owner::Node, pair).ok_or(Reason::HostNetwork)?;
-            return if self.pods.shares_the_nodes_network(&uid) { Ok(uid) } else { Err(Reason::Untold) };
+    fn named(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
+        let pair = connection_endpoints(ends).ok_or(RejectionReason::NoConnectionRecord)?;
+        if is_from_node(pair) {
+            let uid = self.notes.find(RecordOwner::Node, pair).ok_or(RejectionReason::HostNetwork)?;
+            return if self.pods.is_host_network(&uid) { Ok(uid) } else { Err(RejectionReason::UnknownPod) };
         }
         let uid = self.claimant(pair)?;
-        let noted = self.notes.find(Owner::Pod(&uid), pair);
-        noted.filter(|noted| *noted == uid).ok_or(Reason::NotNoted)
+        let noted = self.notes.find(RecordOwner::Pod(&uid), pair);
+        noted.filter(|noted| *noted == uid).ok_or(RejectionReason::NoConnectionRecord)
     }
 
-    fn claimant(&self, pair: Pair) -> Result<PodUid, Reason> {
+    fn claimant(&self, pair: SocketPair) -> Result<PodUid, RejectionReason> {
         let ip = pair.peer.ip();
         match self.pods.claimant_at(ip) {
             Some(uid) => Ok(uid),
             // Whoever is named there after all came between the two questions.
-            None => Err(self.pods.uid_at(ip).err().unwrap_or(NoPod::Absent).into()),
+            None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
 }
 
 /// Both ends without the forms that IPv4 has in IPv6; nothing for a connection that has ended.
-pub(crate) fn pair(ends: &Ends<'_>) -> Option<Pair> {
+pub(crate) fn connection_endpoints(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
-    Some(Pair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
+    Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
 }
 
 /// Whoever has the address that it connects to is on this very machine.
-pub(crate) fn is_the_nodes(pair: Pair) -> bool {
+pub(crate) fn is_from_node(pair: SocketPair) -> bool {
     pair.peer.ip().is_loopback() || pair.peer.ip() == pair.local.ip()
 }
 
-impl<P: AllPods, N: Notes> Attestation for Kernel<P, N> {
+impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
     /// Nothing noted at the node's own address is somebody outside of every pod. Elsewhere it may be the next pod at an address, of which
     /// the API server has not told.
-    fn verdict(&self, ends: &Ends<'_>) -> Verdict {
+    fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
-            Ok(uid) => Verdict::Pod(uid),
-            Err(Reason::HostNetwork) => Verdict::Nobody(Reason::HostNetwork),
+            Ok(uid) => AttestationVerdict::Pod(uid),
+            Err(RejectionReason::HostNetwork) => AttestationVerdict::Rejected(RejectionReason::HostNetwork),
             Err(reason) => {
-                if reason == Reason::NotNoted {
-                    self.notes.missed();
+                if reason == RejectionReason::NoConnectionRecord {
+                    self.notes.count_missed();
                 }
-                Verdict::NotYet
+                AttestationVerdict::Pending
             }
         }
     }
 
-    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
+    fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
         self.named(ends)
     }
 
-    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
+    fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>> {
         Box::pin(async move { self.named(&ends) })
     }
 
-    fn change(&self) -> Wait<'_, ()> {
-        self.pods.newer()
+    fn wait_for_change(&self) -> AttestFuture<'_, ()> {
+        self.pods.wait_for_newer()
     }
 
-    fn decided(&self, uid: &PodUid, ends: &Ends<'_>) {
-        if let Some(pair) = pair(ends) {
-            self.notes.forget(if is_the_nodes(pair) { Owner::Node } else { Owner::Pod(uid) }, pair);
+    fn discard_evidence(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) {
+        if let Some(pair) = connection_endpoints(ends) {
+            self.notes
+                .forget(if is_from_node(pair) { RecordOwner::Node } else { RecordOwner::Pod(uid) }, pair);
         }
     }
 
     /// A pod on the node's network rests on none of its addresses, and no other pod on that network.
-    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
-        let is_the_nodes = pair(ends).is_some_and(is_the_nodes);
+    fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
+        let is_the_nodes = connection_endpoints(ends).is_some_and(is_from_node);
         if is_the_nodes {
             basis.addresses().is_empty()
         } else {
@@ -152,16 +155,16 @@ impl<P: AllPods, N: Notes> Attestation for Kernel<P, N> {
         }
     }
 
-    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
+    fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr] {
         basis.addresses()
     }
 }
 
-impl<P: AllPods, N: Notes> Kernel<P, N> {
+impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
     /// The addresses that this pod alone claims; none for one on the node's network.
-    pub(crate) fn basis(&self, pod: &Sighting<'_>) -> Option<Basis> {
+    pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
-        Some(Basis::of(own))
+        Some(AttestedAddresses::of(own))
     }
 }
 
@@ -179,9 +182,9 @@ mod tests {
         on_node: Vec<&'static str>,
     }
 
-    impl Pods for View {
-        fn uid_at(&self, address: IpAddr) -> Result<PodUid, NoPod> {
-            self.claimant_at(address).ok_or(NoPod::Absent)
+    impl PodsByAddress for View {
+        fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError> {
+            self.claimant_at(address).ok_or(AddressLookupError::Absent)
         }
 
         /// No answer of this way may depend on it.
@@ -189,45 +192,45 @@ mod tests {
             false
         }
 
-        fn current(&self) -> Wait<'_, ()> {
+        fn wait_until_current(&self) -> AttestFuture<'_, ()> {
             Box::pin(std::future::pending())
         }
 
-        fn newer(&self) -> Wait<'_, ()> {
+        fn wait_for_newer(&self) -> AttestFuture<'_, ()> {
             Box::pin(std::future::pending())
         }
     }
 
-    impl AllPods for View {
+    impl PodLookup for View {
         fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
             self.claims.get(&address).map(|uid| self::uid(uid))
         }
 
-        fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
+        fn is_host_network(&self, uid: &PodUid) -> bool {
             self.on_node.iter().any(|known| *known == &*uid.0)
         }
     }
 
     /// Notes by whom they are kept under ("" is the node), of one pair of ends each.
     #[derive(Debug, Default)]
-    struct Table(Mutex<Vec<(&'static str, Pair, &'static str)>>);
+    struct Table(Mutex<Vec<(&'static str, SocketPair, &'static str)>>);
 
-    impl Notes for Table {
-        fn find(&self, owner: Owner<'_>, pair: Pair) -> Option<PodUid> {
+    impl ConnectionRecords for Table {
+        fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid> {
             let table = self.0.lock().unwrap();
             let note = table.iter().find(|(under, of, _)| is(owner, under) && *of == pair);
             note.map(|(_, _, pod)| uid(pod))
         }
 
-        fn forget(&self, owner: Owner<'_>, pair: Pair) {
+        fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair) {
             self.0.lock().unwrap().retain(|(under, of, _)| !(is(owner, under) && *of == pair));
         }
     }
 
-    fn is(owner: Owner<'_>, under: &str) -> bool {
+    fn is(owner: RecordOwner<'_>, under: &str) -> bool {
         match owner {
-            Owner::Node => under.is_empty(),
-            Owner::Pod(uid) => &*uid.0 == under,
+            RecordOwner::Node => under.is_empty(),
+            RecordOwner::Pod(uid) => &*uid.0 == under,
         }
     }
 
@@ -242,51 +245,67 @@ mod tests {
         PodUid(text.into())
     }
 
-    fn from(peer: &str) -> Ends<'static> {
-        Ends { peer: at(peer), local: &|| Some(at(NODE)) }
+    fn from(peer: &str) -> ConnectionEnds<'static> {
+        ConnectionEnds { peer: at(peer), local: &|| Some(at(NODE)) }
     }
 
     /// "cart" is at its address, "old" at another; "agent" is on the node's network.
-    fn kernel(notes: &[(&'static str, &str, &'static str)]) -> Kernel<View, Table> {
+    fn kernel(notes: &[(&'static str, &str, &'static str)]) -> KernelAttestation<View, Table> {
         let claims = [(at(CART).ip(), "cart"), ("10.4.0.9".parse().unwrap(), "old")].into();
         let view = View { claims, on_node: vec!["agent"] };
         let note = |(under, peer, pod): &(&'static str, &str, &'static str)| {
-            (*under, Pair { peer: at(peer), local: at(NODE) }, *pod)
+            (*under, SocketPair { peer: at(peer), local: at(NODE) }, *pod)
         };
-        Kernel::new(view, Table(Mutex::new(notes.iter().map(note).collect())))
+        KernelAttestation::new(view, Table(Mutex::new(notes.iter().map(note).collect())))
     }
 
     #[test]
     fn a_pod_is_named_where_address_and_note_agree_and_nowhere_else() {
-        let nobody = |reason| Err::<&str, _>((Verdict::NotYet, reason));
-        let stranger = Err((Verdict::Nobody(Reason::HostNetwork), Reason::HostNetwork));
+        let nobody = |reason| Err::<&str, _>((AttestationVerdict::Pending, reason));
+        let stranger =
+            Err((AttestationVerdict::Rejected(RejectionReason::HostNetwork), RejectionReason::HostNetwork));
         for (case, notes, peer, expected) in [
             ("both say so", &[("cart", CART, "cart")][..], CART, Ok("cart")),
             ("in the form of IPv6", &[("cart", CART, "cart")], "[::ffff:10.4.0.7]:40000", Ok("cart")),
-            ("nothing noted", &[], CART, nobody(Reason::NotNoted)),
-            ("noted of another port", &[("cart", "10.4.0.7:1", "cart")], CART, nobody(Reason::NotNoted)),
+            ("nothing noted", &[], CART, nobody(RejectionReason::NoConnectionRecord)),
+            (
+                "noted of another port",
+                &[("cart", "10.4.0.7:1", "cart")],
+                CART,
+                nobody(RejectionReason::NoConnectionRecord),
+            ),
             (
                 "another pod made the same ends its own",
                 &[("evil", CART, "evil")],
                 CART,
-                nobody(Reason::NotNoted),
+                nobody(RejectionReason::NoConnectionRecord),
             ),
             ("beside the true one", &[("evil", CART, "evil"), ("cart", CART, "cart")], CART, Ok("cart")),
             (
                 "the last pod's address",
                 &[("new", "10.4.0.9:5", "new")],
                 "10.4.0.9:5",
-                nobody(Reason::NotNoted),
+                nobody(RejectionReason::NoConnectionRecord),
             ),
-            ("an address not told of", &[("new", "10.4.0.8:5", "new")], "10.4.0.8:5", nobody(Reason::Untold)),
+            (
+                "an address not told of",
+                &[("new", "10.4.0.8:5", "new")],
+                "10.4.0.8:5",
+                nobody(RejectionReason::UnknownPod),
+            ),
             ("from the node's network", &[("", "10.4.0.1:5", "agent")], "10.4.0.1:5", Ok("agent")),
             ("from its loopback", &[("", "127.0.0.1:5", "agent")], "127.0.0.1:5", Ok("agent")),
-            ("from a pod not told of", &[("", "10.4.0.1:5", "other")], "10.4.0.1:5", nobody(Reason::Untold)),
+            (
+                "from a pod not told of",
+                &[("", "10.4.0.1:5", "other")],
+                "10.4.0.1:5",
+                nobody(RejectionReason::UnknownPod),
+            ),
             (
                 "a pod with an address, on the node's network",
                 &[("", "10.4.0.1:5", "cart")],
                 "10.4.0.1:5",
-                nobody(Reason::Untold),
+                nobody(RejectionReason::UnknownPod),
             ),
             ("no pod", &[], "10.4.0.1:5", stranger.clone()),
             (
@@ -299,8 +318,8 @@ mod tests {
             let kernel = kernel(notes);
             let ends = from(peer);
             let said = match kernel.verdict(&ends) {
-                Verdict::Pod(uid) => Ok(uid),
-                other => Err((other, kernel.likely(&ends).unwrap_err())),
+                AttestationVerdict::Pod(uid) => Ok(uid),
+                other => Err((other, kernel.guess(&ends).unwrap_err())),
             };
             assert_eq!(said, expected.map(uid), "{case}");
         }
@@ -309,19 +328,19 @@ mod tests {
     #[test]
     fn a_note_is_good_for_one_connection_and_only_its_owners_goes() {
         let kernel = kernel(&[("cart", CART, "cart"), ("evil", CART, "evil"), ("", "10.4.0.1:5", "agent")]);
-        assert_eq!(kernel.verdict(&from(CART)), Verdict::Pod(uid("cart")));
-        kernel.decided(&uid("cart"), &from(CART));
-        assert_eq!(kernel.verdict(&from(CART)), Verdict::NotYet);
+        assert_eq!(kernel.verdict(&from(CART)), AttestationVerdict::Pod(uid("cart")));
+        kernel.discard_evidence(&uid("cart"), &from(CART));
+        assert_eq!(kernel.verdict(&from(CART)), AttestationVerdict::Pending);
         assert_eq!(kernel.notes.0.lock().unwrap().len(), 2);
-        kernel.decided(&uid("agent"), &from("10.4.0.1:5"));
+        kernel.discard_evidence(&uid("agent"), &from("10.4.0.1:5"));
         assert_eq!(kernel.notes.0.lock().unwrap().len(), 1);
     }
 
     #[test]
     fn a_connection_that_has_no_end_here_any_more_is_nobodys() {
         let kernel = kernel(&[("cart", CART, "cart")]);
-        let gone = Ends { peer: at(CART), local: &|| None };
-        assert_eq!(kernel.verdict(&gone), Verdict::NotYet);
+        let gone = ConnectionEnds { peer: at(CART), local: &|| None };
+        assert_eq!(kernel.verdict(&gone), AttestationVerdict::Pending);
     }
 
     #[test]
@@ -329,12 +348,12 @@ mod tests {
         let kernel = kernel(&[]);
         let addresses = [at(CART).ip()];
         let seen = |host_network| {
-            let sighting = Sighting { addresses: &addresses, host_network, claims: &|_| true };
-            kernel.basis(&sighting).unwrap()
+            let sighting = PodNetwork { addresses: &addresses, host_network, claims: &|_| true };
+            kernel.attested_addresses(&sighting).unwrap()
         };
         let (own, shared) = (seen(false), seen(true));
         assert_eq!((kernel.addresses(&own), kernel.addresses(&shared)), (&addresses[..], &[][..]));
-        assert!(kernel.rests_on(&own, &from(CART)) && !kernel.rests_on(&own, &from("10.4.0.1:5")));
-        assert!(!kernel.rests_on(&shared, &from(CART)) && kernel.rests_on(&shared, &from("10.4.0.1:5")));
+        assert!(kernel.covers(&own, &from(CART)) && !kernel.covers(&own, &from("10.4.0.1:5")));
+        assert!(!kernel.covers(&shared, &from(CART)) && kernel.covers(&shared, &from("10.4.0.1:5")));
     }
 }

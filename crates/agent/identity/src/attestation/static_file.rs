@@ -10,25 +10,27 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seawall_config::{Document, Mistakes, Node, Table};
-use seawall_core::attestation::{Basis, Carrier, Ends, FileKey, Wait};
-use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors};
+use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::attestation::{
+    AnnotatedObject, AttestFuture, AttestedAddresses, ConnectionEnds, IdentityFileKey,
+};
 use seawall_core::names::{is_dns_label, is_dns_subdomain};
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
+use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount, file};
 
-use super::{Attestation, Reason, TokenFile, Verdict};
+use super::{Attestation, AttestationVerdict, RejectionReason, TokenFile};
 
 /// Largest identity file, in bytes: some thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// A pod whose identity is established, and what it may prove it with.
 #[derive(Debug)]
-pub(crate) struct Attested {
+pub(crate) struct StaticPod {
     /// The pod.
     pub(crate) pod: Pod,
     /// What is told of it, as if its objects were in a cluster.
-    pub(crate) facts: Facts,
+    pub(crate) annotations: PodAnnotations,
     /// Gives this pod's Kubernetes token and no other's.
     pub(crate) subject: Arc<dyn SubjectTokens>,
 }
@@ -36,12 +38,12 @@ pub(crate) struct Attested {
 /// The pods of a file, by address. Immutable.
 #[derive(Debug, Default)]
 pub(crate) struct StaticIdentity {
-    pods: HashMap<IpAddr, Arc<Attested>>,
+    pods: HashMap<IpAddr, Arc<StaticPod>>,
 }
 
 /// Why an identity file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum IdentityError {
+pub(crate) enum IdentityFileError {
     /// It cannot be read.
     #[error("cannot read the identity file {path}: {reason}")]
     Unreadable {
@@ -56,7 +58,7 @@ pub(crate) enum IdentityError {
         /// The file.
         path: PathBuf,
         /// All of them.
-        mistakes: Mistakes,
+        mistakes: ValidationErrors,
     },
 }
 
@@ -65,18 +67,18 @@ impl StaticIdentity {
     ///
     /// # Errors
     /// The file cannot be read or is implausibly large, or every mistake in it.
-    pub(crate) fn load(path: &Path, keys: &[FileKey]) -> Result<Self, IdentityError> {
-        let unreadable = |reason: String| IdentityError::Unreadable { path: path.into(), reason };
+    pub(crate) fn load(path: &Path, keys: &[IdentityFileKey]) -> Result<Self, IdentityFileError> {
+        let unreadable = |reason: String| IdentityFileError::Unreadable { path: path.into(), reason };
         let text = file::read(path, LARGEST).map_err(unreadable)?;
         Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")), keys)
-            .map_err(|mistakes| IdentityError::Mistaken { path: path.into(), mistakes })
+            .map_err(|mistakes| IdentityFileError::Mistaken { path: path.into(), mistakes })
     }
 
     /// Checks a text; `base` is where its relative token files start. `keys` as for [`Self::load`].
     ///
     /// # Errors
     /// Every mistake.
-    pub(crate) fn parse(text: &str, base: &Path, keys: &[FileKey]) -> Result<Self, Mistakes> {
+    pub(crate) fn parse(text: &str, base: &Path, keys: &[IdentityFileKey]) -> Result<Self, ValidationErrors> {
         let document = Document::parse(text)?;
         let mut identity = Self::default();
         {
@@ -93,48 +95,48 @@ impl StaticIdentity {
     }
 
     /// Every pod with what it rests on, in no order.
-    pub(crate) fn pods(&self) -> impl Iterator<Item = (Basis, &Arc<Attested>)> {
-        self.pods.iter().map(|(address, pod)| (Basis::of([*address]), pod))
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (AttestedAddresses, &Arc<StaticPod>)> {
+        self.pods.iter().map(|(address, pod)| (AttestedAddresses::of([*address]), pod))
     }
 
     /// What names its pods.
-    pub(crate) fn attestation(&self) -> ByFile {
-        ByFile(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
+    pub(crate) fn attestation(&self) -> StaticAttestation {
+        StaticAttestation(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
     }
 }
 
 /// Names the pods of a file by the addresses that connections come from. Nothing changes by waiting.
 #[derive(Debug)]
-pub(crate) struct ByFile(HashMap<IpAddr, PodUid>);
+pub(crate) struct StaticAttestation(HashMap<IpAddr, PodUid>);
 
-impl Attestation for ByFile {
-    fn verdict(&self, ends: &Ends<'_>) -> Verdict {
-        self.likely(ends).map_or_else(Verdict::Nobody, Verdict::Pod)
+impl Attestation for StaticAttestation {
+    fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
+        self.guess(ends).map_or_else(AttestationVerdict::Rejected, AttestationVerdict::Pod)
     }
 
-    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
-        self.0.get(&ends.peer.ip().to_canonical()).cloned().ok_or(Reason::Unknown)
+    fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
+        self.0.get(&ends.peer.ip().to_canonical()).cloned().ok_or(RejectionReason::UnknownAddress)
     }
 
-    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
-        Box::pin(std::future::ready(self.likely(&ends)))
+    fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>> {
+        Box::pin(std::future::ready(self.guess(&ends)))
     }
 
-    fn change(&self) -> Wait<'_, ()> {
+    fn wait_for_change(&self) -> AttestFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
+    fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
 
-    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
+    fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr] {
         basis.addresses()
     }
 }
 
 /// An address that no entry before has, whether or not that entry has other mistakes.
-fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
+fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     let address = place.text(ADDRESS, |text| {
         let address = text.parse::<IpAddr>().ok()?.to_canonical();
         (!address.is_unspecified() && !address.is_multicast()).then_some(address)
@@ -142,17 +144,22 @@ fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     if taken.insert(address) {
         return Some(address);
     }
-    place.mistake("an address of its own: another pod in this file has this one");
+    place.reject("an address of its own: another pod in this file has this one");
     None
 }
 
 /// The annotation that this key stands for, if the entry has it.
-fn annotation(table: &Table<'_>, key: &FileKey) -> Option<Text> {
-    table.key(key.name).text(key.expected, |text| (key.is_good)(text).then(|| text.into()))
+fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
+    table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
 /// The rest of an entry, read to its end so that all of its mistakes are noted.
-fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[FileKey]) -> Option<Attested> {
+fn attested(
+    table: &DocumentTable<'_>,
+    base: &Path,
+    address: Option<IpAddr>,
+    keys: &[IdentityFileKey],
+) -> Option<StaticPod> {
     let read = |key, what: &str, is_good: fn(&str) -> bool| {
         table.required(key, what).text(what, |text| is_good(text).then(|| Arc::<str>::from(text)))
     };
@@ -164,7 +171,7 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[Fil
     let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
     let said: Vec<_> = keys.iter().filter_map(|key| Some((key, annotation(table, key)?))).collect();
     let of = |carrier| -> Annotations {
-        let its = said.iter().filter(|(key, _)| key.of == carrier);
+        let its = said.iter().filter(|(key, _)| key.object == carrier);
         its.map(|(key, text)| (key.annotation, text.clone())).collect()
     };
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
@@ -172,13 +179,13 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[Fil
     // No API server gives a UID here; with its address a pod is unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
-    let facts = Facts {
-        pod: of(Carrier::Pod),
+    let facts = PodAnnotations {
+        pod: of(AnnotatedObject::Pod),
         // What the file does not say there is not: nothing of these is unknown.
-        service_account: Beside::read(of(Carrier::ServiceAccount)),
-        namespace: Beside::read(of(Carrier::Namespace)),
+        service_account: RelatedAnnotations::read(of(AnnotatedObject::ServiceAccount)),
+        namespace: RelatedAnnotations::read(of(AnnotatedObject::Namespace)),
     };
-    Some(Attested { pod, facts, subject: Arc::new(TokenFile::new(token?)) })
+    Some(StaticPod { pod, annotations: facts, subject: Arc::new(TokenFile::new(token?)) })
 }
 
 const ADDRESS: &str = "an IP address such as 10.4.0.7";
@@ -199,15 +206,15 @@ mod tests {
 ";
 
     /// As a cloud would have it.
-    const KEYS: &[FileKey] = &[FileKey {
+    const KEYS: &[IdentityFileKey] = &[IdentityFileKey {
         name: "googleServiceAccount",
-        of: Carrier::ServiceAccount,
+        object: AnnotatedObject::ServiceAccount,
         annotation: "cloud/account",
         expected: "an e-mail",
-        is_good: |text| text.contains('@'),
+        is_valid: |text| text.contains('@'),
     }];
 
-    fn parse(pods: &str) -> Result<StaticIdentity, Mistakes> {
+    fn parse(pods: &str) -> Result<StaticIdentity, ValidationErrors> {
         StaticIdentity::parse(&format!("pods:{pods}"), Path::new("/etc/seawall"), KEYS)
     }
 
@@ -222,28 +229,42 @@ mod tests {
         assert_eq!(cart.pod.service_account.to_string(), "shop/cart");
         let said =
             [("cloud/account", "cart@my-project.iam.gserviceaccount.com".into())].into_iter().collect();
-        let (pod, namespace) = (Annotations::default(), Beside::read(Annotations::default()));
-        assert_eq!(cart.facts, Facts { pod, service_account: Beside::read(said), namespace });
+        let (pod, namespace) = (Annotations::default(), RelatedAnnotations::read(Annotations::default()));
+        assert_eq!(
+            cart.annotations,
+            PodAnnotations { pod, service_account: RelatedAnnotations::read(said), namespace }
+        );
         assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
-            identity.attestation().verdict(&Ends { peer: SocketAddr::new(ip(address), 1), local: &|| None })
+            identity
+                .attestation()
+                .verdict(&ConnectionEnds { peer: SocketAddr::new(ip(address), 1), local: &|| None })
         };
         for own in ["10.4.0.7", "::ffff:10.4.0.7"] {
-            assert_eq!(verdict(own), Verdict::Pod(cart.pod.uid.clone()));
+            assert_eq!(verdict(own), AttestationVerdict::Pod(cart.pod.uid.clone()));
         }
         for stranger in ["10.4.0.8", "127.0.0.1", "::1", "0.0.0.0"] {
-            assert_eq!(verdict(stranger), Verdict::Nobody(Reason::Unknown), "{stranger}");
+            assert_eq!(
+                verdict(stranger),
+                AttestationVerdict::Rejected(RejectionReason::UnknownAddress),
+                "{stranger}"
+            );
         }
     }
 
     #[test]
     fn a_key_stands_for_an_annotation_of_what_would_carry_it() {
-        let key =
-            |name, of| FileKey { name, of, annotation: "cloud/role", expected: "a role", is_good: |_| true };
+        let key = |name, of| IdentityFileKey {
+            name,
+            object: of,
+            annotation: "cloud/role",
+            expected: "a role",
+            is_valid: |_| true,
+        };
         let keys = [
-            key("podRole", Carrier::Pod),
-            key("accountRole", Carrier::ServiceAccount),
-            key("role", Carrier::Namespace),
+            key("podRole", AnnotatedObject::Pod),
+            key("accountRole", AnnotatedObject::ServiceAccount),
+            key("role", AnnotatedObject::Namespace),
         ];
         let entry = CART.replace(
             "  googleServiceAccount: cart@my-project.iam.gserviceaccount.com",
@@ -252,10 +273,14 @@ mod tests {
         let identity = StaticIdentity::parse(&format!("pods:{entry}"), Path::new(""), &keys).unwrap();
         let said = |text: &str| -> Annotations { [("cloud/role", text.into())].into_iter().collect() };
         let (_, cart) = identity.pods().next().unwrap();
-        let service_account = Beside::read(Annotations::default());
+        let service_account = RelatedAnnotations::read(Annotations::default());
         assert_eq!(
-            cart.facts,
-            Facts { pod: said("one"), service_account, namespace: Beside::read(said("three")) }
+            cart.annotations,
+            PodAnnotations {
+                pod: said("one"),
+                service_account,
+                namespace: RelatedAnnotations::read(said("three"))
+            }
         );
     }
 

@@ -58,7 +58,7 @@ impl SubjectTokens for TokenFile {
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
         let file = self.clone();
         Box::pin(async move {
-            let (path, read) = (file.path.clone(), disk::aside(move || file.read()).await);
+            let (path, read) = (file.path.clone(), disk::run_with_timeout(move || file.read()).await);
             read.unwrap_or_else(|slow| {
                 Err(SubjectError {
                     reason: format!("the token file {}: {slow}", path.display()),

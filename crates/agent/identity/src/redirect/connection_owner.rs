@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::attestation::{Notes, Owner, Pair};
+use crate::attestation::{ConnectionRecords, RecordOwner, SocketPair};
 use arc_swap::ArcSwap;
 use seawall_core::{Clock, Gcra, PodUid};
-use seawall_redirect::{Callers, Error, Pods, Site};
+use seawall_redirect::{CgroupTree, ConnectionMap, Error, PodCgroups};
 
 /// Lists in a second because something is not known; at 60 µs for 110 pods, about a thousandth of a core.
 const LISTS_PER_SECOND: u32 = 20;
@@ -23,14 +23,14 @@ const COMPLAINTS_PER_SECOND: u32 = 1;
 
 /// What attestation asks, shared by all who ask.
 #[derive(Clone, Debug)]
-pub struct Noted(Arc<Table>);
+pub struct KernelRecords(Arc<RecordTable>);
 
 #[derive(Debug)]
-struct Table {
+struct RecordTable {
     /// A lock, because forgetting is writing to the library. Each use is one call of the system, a microsecond.
-    callers: Mutex<Callers>,
-    site: Site,
-    groups: ArcSwap<Pods>,
+    callers: Mutex<ConnectionMap>,
+    site: CgroupTree,
+    groups: ArcSwap<PodCgroups>,
     lists: Gcra,
     renewals: Gcra,
     complaints: Gcra,
@@ -38,9 +38,9 @@ struct Table {
     missed: AtomicU64,
 }
 
-impl Noted {
-    pub(crate) fn new(callers: Callers, site: Site, pods: Pods, clock: Clock) -> Self {
-        Self(Arc::new(Table {
+impl KernelRecords {
+    pub(crate) fn new(callers: ConnectionMap, site: CgroupTree, pods: PodCgroups, clock: Clock) -> Self {
+        Self(Arc::new(RecordTable {
             callers: Mutex::new(callers),
             site,
             groups: ArcSwap::from_pointee(pods),
@@ -53,19 +53,19 @@ impl Noted {
     }
 
     /// Connections of pods' addresses of which the kernel had noted nothing.
-    pub fn missed(&self) -> u64 {
+    pub fn missed_count(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)
     }
 }
 
-impl Table {
-    fn under(&self, group: u64, pair: Pair) -> Option<PodUid> {
-        self.look(seawall_redirect::Owner::Pod(group), pair)
+impl RecordTable {
+    fn under(&self, group: u64, pair: SocketPair) -> Option<PodUid> {
+        self.look(seawall_redirect::ConnectionOwner::Pod(group), pair)
     }
 
-    fn look(&self, owner: seawall_redirect::Owner, pair: Pair) -> Option<PodUid> {
+    fn look(&self, owner: seawall_redirect::ConnectionOwner, pair: SocketPair) -> Option<PodUid> {
         // The lock ends with this line.
-        let found = self.callers().look(owner, pair.peer, pair.local);
+        let found = self.callers().find(owner, pair.peer, pair.local);
         let caller = self.told(found).flatten()?;
         let known = self.groups.load().pod(caller.pod).cloned();
         known.or_else(|| self.listed(&self.lists)?.pod(caller.pod).cloned())
@@ -82,9 +82,9 @@ impl Table {
     }
 
     /// The groups as they are now, if their time has come.
-    fn listed(&self, pace: &Gcra) -> Option<Arc<Pods>> {
+    fn listed(&self, pace: &Gcra) -> Option<Arc<PodCgroups>> {
         pace.take(self.clock.now()).ok()?;
-        let pods = Arc::new(self.told(Pods::list(&self.site))?);
+        let pods = Arc::new(self.told(PodCgroups::list(&self.site))?);
         self.groups.store(pods.clone());
         Some(pods)
     }
@@ -100,22 +100,24 @@ impl Table {
             .ok()
     }
 
-    fn callers(&self) -> MutexGuard<'_, Callers> {
+    fn callers(&self) -> MutexGuard<'_, ConnectionMap> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Notes for Noted {
-    fn find(&self, owner: Owner<'_>, pair: Pair) -> Option<PodUid> {
-        let Owner::Pod(uid) = owner else { return self.0.look(seawall_redirect::Owner::Node, pair) };
+impl ConnectionRecords for KernelRecords {
+    fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid> {
+        let RecordOwner::Pod(uid) = owner else {
+            return self.0.look(seawall_redirect::ConnectionOwner::Node, pair);
+        };
         let group = self.0.group(uid)?;
         self.0.under(group, pair).or_else(|| self.0.under(self.0.renewed(uid, group)?, pair))
     }
 
-    fn forget(&self, owner: Owner<'_>, pair: Pair) {
+    fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair) {
         let owner = match owner {
-            Owner::Node => Some(seawall_redirect::Owner::Node),
-            Owner::Pod(uid) => self.0.group(uid).map(seawall_redirect::Owner::Pod),
+            RecordOwner::Node => Some(seawall_redirect::ConnectionOwner::Node),
+            RecordOwner::Pod(uid) => self.0.group(uid).map(seawall_redirect::ConnectionOwner::Pod),
         };
         if let Some(owner) = owner {
             let forgotten = self.0.callers().forget(owner, pair.peer, pair.local);
@@ -123,7 +125,7 @@ impl Notes for Noted {
         }
     }
 
-    fn missed(&self) {
+    fn count_missed(&self) {
         self.0.missed.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -17,14 +17,15 @@ use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
 use seawall_core::Clock;
 use seawall_core::cloud::DialectName;
-use seawall_core::shutdown::{Stop, Stopper};
+use seawall_core::shutdown::{StopSignal, Stopper};
 use seawall_redirect::{
-    Agent, Attachment, Callers, Counters, Error, Gate, Pins, Pods, Site, Standing, status,
+    AgentAddress, AttachmentState, CgroupTree, ConnectionMap, CounterMap, Error, Pins, PodCgroups,
+    RedirectAttachment, TargetMap, status,
 };
 
-use super::config::Kernel;
-use super::redirect_target::answering;
-pub use connection_owner::Noted;
+use super::config::KernelIdentityConfig;
+use super::redirect_target::agent_address;
+pub use connection_owner::KernelRecords;
 
 /// How often it is looked after where captured connections go. After a crash of the agent that they went to, pods are refused for
 /// this long where another agent stands by.
@@ -40,111 +41,116 @@ const ANOTHER: &str =
 
 /// The redirect, opened.
 #[derive(Debug)]
-pub struct Capture {
+pub struct RedirectHandle {
     /// This agent.
-    agent: Agent,
+    agent: AgentAddress,
     /// A lock, because a write takes several steps. It is taken once a second, and by whoever asks for metrics.
-    gate: Mutex<Gate>,
+    gate: Mutex<TargetMap>,
     /// What the programs count.
-    pub counters: Counters,
+    pub counters: CounterMap,
     /// What they note of connections.
-    pub noted: Noted,
+    pub noted: KernelRecords,
     /// What was attached when this was opened.
-    pub attachment: Attachment,
-    has_taken_over: AtomicBool,
+    pub attachment: RedirectAttachment,
+    has_claimed_target: AtomicBool,
     /// Whether what is attached by now is not what this opened.
     is_superseded: AtomicBool,
 }
 
-impl Capture {
+impl RedirectHandle {
     /// Opens what is attached, for an agent with these listeners, and has the programs know its pod, the node's network and, by `socket`, the
     /// first of the listener's at a port, that it lives.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not use it, or is not in the pod that it is said to be in.
     pub fn open<'a>(
-        section: &Kernel,
+        section: &KernelIdentityConfig,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
         socket: impl FnOnce(u16) -> Option<&'a TcpListener>,
         clock: &Clock,
     ) -> anyhow::Result<Self> {
-        let agent = answering(spoken, section.node).map_err(|reason| anyhow!("listen: {reason}"))?;
+        let agent = agent_address(spoken, section.node).map_err(|reason| anyhow!("listen: {reason}"))?;
         let port = agent.metadata.or(agent.containers).map(NonZeroU16::get);
         let socket = port.and_then(socket).context("listen: no socket")?;
         Self::attached(section, agent, socket, clock)
             .context("identity.strategy kernel works with what `seawall-agent redirect attach` attaches")
     }
 
-    fn attached(section: &Kernel, agent: Agent, socket: &TcpListener, clock: &Clock) -> anyhow::Result<Self> {
+    fn attached(
+        section: &KernelIdentityConfig,
+        agent: AgentAddress,
+        socket: &TcpListener,
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
         let redirect = &section.redirect;
-        let site = told(Site::find(&redirect.cgroups, redirect.kubepods.as_deref()))?;
+        let site = told(CgroupTree::find(&redirect.cgroups, redirect.kubepods.as_deref()))?;
         let pins = told(Pins::at(&redirect.bpffs))?;
         is_attached(&pins, &site)?;
-        let pods = told(Pods::list(&site))?;
+        let pods = told(PodCgroups::list(&site))?;
         let own = pods.group(&section.own).with_context(|| {
             let (own, directory) = (&section.own.0, site.directory().display());
             format!("no group of the agent's own pod ({own}, by POD_UID) below {directory}")
         })?;
-        let attachment = told(Attachment::of(&pins))?;
-        let mut callers = told(Callers::open(&pins))?;
-        let mut gate = told(Gate::open(&pins, &site))?;
+        let attachment = told(RedirectAttachment::of(&pins))?;
+        let mut callers = told(ConnectionMap::open(&pins))?;
+        let mut gate = told(TargetMap::open(&pins, &site))?;
         told(gate.exempt(own))?;
         let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no address")?;
-        told(gate.learn_node(&mut callers, own, address))?;
-        let seat = told(gate.admit(socket))?;
+        told(gate.detect_node_netns(&mut callers, own, address))?;
+        let seat = told(gate.register_listener(socket))?;
         Ok(Self {
-            agent: Agent { seat, ..agent },
+            agent: AgentAddress { listener_slot: seat, ..agent },
             gate: Mutex::new(gate),
-            counters: told(Counters::open(&pins))?,
-            noted: Noted::new(callers, site, pods, clock.clone()),
+            counters: told(CounterMap::open(&pins))?,
+            noted: KernelRecords::new(callers, site, pods, clock.clone()),
             attachment,
-            has_taken_over: AtomicBool::new(false),
+            has_claimed_target: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
         })
     }
 
     /// What attestation asks.
-    pub fn noted(&self) -> Noted {
+    pub fn records(&self) -> KernelRecords {
         self.noted.clone()
     }
 
     /// What of its rights the process must keep to go on using this.
-    pub fn rights() -> CapabilitySet {
-        if seawall_redirect::maps_take_a_right() { CapabilitySet::BPF } else { CapabilitySet::empty() }
+    pub fn required_capabilities() -> CapabilitySet {
+        if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
     /// Why no pod is served though this agent answers.
-    pub fn obstacle(&self) -> Option<String> {
-        match self.attachment.standing() {
-            Ok(Standing::Same) => {}
-            Ok(Standing::Gone) => return Some(GONE.to_owned()),
-            Ok(Standing::Another) => return Some(ANOTHER.to_owned()),
+    pub fn unready_reason(&self) -> Option<String> {
+        match self.attachment.state() {
+            Ok(AttachmentState::Unchanged) => {}
+            Ok(AttachmentState::Removed) => return Some(GONE.to_owned()),
+            Ok(AttachmentState::Replaced) => return Some(ANOTHER.to_owned()),
             Err(error) => return Some(error.to_string()),
         }
-        let is_not_yet = !self.has_taken_over.load(Ordering::Acquire);
+        let is_not_yet = !self.has_claimed_target.load(Ordering::Acquire);
         is_not_yet.then(|| "captured connections are not sent to this agent yet".to_owned())
     }
 
     /// Looks after what this agent opened, until the stop has begun, and begins it when something else is attached in its place. The agent
     /// cannot open that: it has given up the rights, and only at a start learns what it must know of the node. Whoever started it does so again. Where
     /// nothing is attached any more it stays, and is not ready: a new start would find nothing either.
-    pub async fn watch(&self, stopper: Stopper, mut stop: Stop) {
-        let mut last = Standing::Same;
+    pub async fn watch(&self, stopper: Stopper, mut stop: StopSignal) {
+        let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
             // What cannot be looked at `obstacle` tells of.
-            let now = self.attachment.standing().unwrap_or(last);
-            if now == Standing::Another {
+            let now = self.attachment.state().unwrap_or(last);
+            if now == AttachmentState::Replaced {
                 tracing::error!("the redirect was attached anew; ending, to be started again");
                 self.is_superseded.store(true, Ordering::Release);
                 return stopper.stop();
             }
-            if now == Standing::Gone && last != now {
+            if now == AttachmentState::Removed && last != now {
                 tracing::error!("the redirect was removed");
             }
             last = now;
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
-                () = stop.begun() => {}
+                () = stop.wait() => {}
             }
         }
     }
@@ -153,29 +159,29 @@ impl Capture {
     ///
     /// # Errors
     /// It ends because it must be started again.
-    pub fn ended(&self) -> anyhow::Result<()> {
+    pub fn check_exit(&self) -> anyhow::Result<()> {
         ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
         Ok(())
     }
 
     /// What an operator should see though this agent serves.
-    pub fn remark(&self) -> Option<String> {
-        self.is_succeeded().then(|| "captured connections are sent to another agent by now".to_owned())
+    pub fn warning(&self) -> Option<String> {
+        self.is_replaced().then(|| "captured connections are sent to another agent by now".to_owned())
     }
 
     /// Whether captured connections were sent to this agent and are sent to another one.
-    pub fn is_succeeded(&self) -> bool {
-        self.obstacle().is_none() && matches!(self.is_target(), Ok(false))
+    pub fn is_replaced(&self) -> bool {
+        self.unready_reason().is_none() && matches!(self.is_target(), Ok(false))
     }
 
     /// Sends captured connections to this agent from now on. Call it when pods would be served. Returns once it is done, or when the
     /// stop has begun.
-    pub async fn take_over(&self, stop: &Stop) {
+    pub async fn claim_target(&self, stop: &StopSignal) {
         while !stop.has_begun() {
-            let pointed = self.gate().point(self.agent);
+            let pointed = self.gate().set_target(self.agent);
             match pointed {
                 Ok(()) => {
-                    self.has_taken_over.store(true, Ordering::Release);
+                    self.has_claimed_target.store(true, Ordering::Release);
                     tracing::info!(agent = ?self.agent, "captured connections are sent to this agent");
                     return;
                 }
@@ -189,7 +195,7 @@ impl Capture {
 
     /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), and has the programs know classes of service that
     /// were made anew, until the stop has begun.
-    pub async fn keep(&self, mut stop: Stop) {
+    pub async fn monitor_target(&self, mut stop: StopSignal) {
         loop {
             let pause = match self.look() {
                 // Of another process that is at work nothing is to be said: the next look finds it done.
@@ -201,7 +207,7 @@ impl Capture {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = stop.begun() => return,
+                () = stop.wait() => return,
             }
         }
     }
@@ -213,7 +219,7 @@ impl Capture {
         }
         let answers = gate.target()?.map(|target| target.agent);
         let Some(last) = other(answers, self.agent) else { return Ok(()) };
-        if !gate.lives(last)? && gate.succeed(last, self.agent)? {
+        if !gate.is_listening(last)? && gate.take_over_from(last, self.agent)? {
             tracing::warn!(agent = ?last, "the agent that captured connections were sent to is dead; they are sent to this one");
         }
         Ok(())
@@ -224,7 +230,7 @@ impl Capture {
         Ok(self.gate().target()?.is_some_and(|target| target.agent == self.agent))
     }
 
-    fn gate(&self) -> MutexGuard<'_, Gate> {
+    fn gate(&self) -> MutexGuard<'_, TargetMap> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -232,18 +238,18 @@ impl Capture {
 /// The other agent that captured connections are sent to. Only a dead one is succeeded.
 ///
 /// Two agents that live never fight: each writes once when it becomes ready, and after that only where the other listens no more, which the
-/// kernel says ([`Gate::lives`]): whoever else may listen at its port by then is no agent, and one that is too busy to answer lives. And
-/// only if nobody else has written meanwhile ([`Gate::succeed`]): of two that find a third dead, one writes. Where nothing is written
+/// kernel says ([`TargetMap::is_listening`]): whoever else may listen at its port by then is no agent, and one that is too busy to answer lives. And
+/// only if nobody else has written meanwhile ([`TargetMap::take_over_from`]): of two that find a third dead, one writes. Where nothing is written
 /// (an operator closed or removed it), nothing is.
-fn other(answers: Option<Agent>, own: Agent) -> Option<Agent> {
+fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
     answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
 }
 
 /// Whether each hook has a program for the pods' group.
-fn is_attached(pins: &Pins, site: &Site) -> anyhow::Result<()> {
+fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     for hook in told(status(pins, site))?.hooks {
         let directory = site.directory().display();
-        let is_there = hook.links.iter().any(|link| link.attached);
+        let is_there = hook.links.iter().any(|link| link.is_attached);
         ensure!(is_there, "nothing is attached to {directory} for {}", hook.hook);
     }
     Ok(())
@@ -260,8 +266,12 @@ mod tests {
 
     use super::*;
 
-    fn agent(port: u16) -> Agent {
-        Agent { v4: Some(Ipv4Addr::LOCALHOST), metadata: NonZeroU16::new(port), ..Agent::default() }
+    fn agent(port: u16) -> AgentAddress {
+        AgentAddress {
+            v4: Some(Ipv4Addr::LOCALHOST),
+            metadata: NonZeroU16::new(port),
+            ..AgentAddress::default()
+        }
     }
 
     #[test]
@@ -269,15 +279,15 @@ mod tests {
         let own = agent(1);
         assert_eq!(other(None, own), None, "closed or removed by somebody");
         assert_eq!(other(Some(own), own), None);
-        assert_eq!(other(Some(Agent::default()), own), None, "nobody has been told of");
+        assert_eq!(other(Some(AgentAddress::default()), own), None, "nobody has been told of");
         assert_eq!(other(Some(agent(2)), own), Some(agent(2)));
-        let earlier = Agent { seat: 1, ..own };
+        let earlier = AgentAddress { listener_slot: 1, ..own };
         assert_eq!(
             other(Some(earlier), own),
             Some(earlier),
             "at the same port, and dead since this one listens"
         );
-        let containers = Agent { metadata: None, containers: NonZeroU16::new(3), ..agent(0) };
+        let containers = AgentAddress { metadata: None, containers: NonZeroU16::new(3), ..agent(0) };
         assert_eq!(other(Some(containers), own), Some(containers));
     }
 }

@@ -20,14 +20,14 @@ const CROWDED: usize = PLACES / 2;
 
 /// Who is connected. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct AdminConnectionLimit {
     clock: Clock,
     /// A lock, because tasks of a runtime must be able to move; one thread uses it.
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<OpenConnections>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct OpenConnections {
     next: u64,
     by_number: HashMap<u64, Entry>,
 }
@@ -43,19 +43,19 @@ struct Entry {
 
 /// One connection's place, free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct AdminPermit {
     number: u64,
-    places: Places,
+    places: AdminConnectionLimit,
     ending: Arc<Notify>,
 }
 
-impl Places {
+impl AdminConnectionLimit {
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, taken: Arc::default() }
     }
 
     /// A place for a connection from this address.
-    pub(super) fn take(&self, address: IpAddr) -> Place {
+    pub(super) fn take(&self, address: IpAddr) -> AdminPermit {
         let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
         let mut taken = self.taken();
         if taken.by_number.len() >= PLACES {
@@ -65,20 +65,20 @@ impl Places {
         taken.next += 1;
         let entry = Entry { address, is_busy: false, since, ending: ending.clone() };
         taken.by_number.insert(number, entry);
-        Place { number, places: self.clone(), ending }
+        AdminPermit { number, places: self.clone(), ending }
     }
 
     /// Ends the connection that a newcomer would end.
-    pub(super) fn end_one(&self) {
+    pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, OpenConnections> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl OpenConnections {
     fn end_one(&mut self) {
         let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
         for entry in self.by_number.values() {
@@ -95,14 +95,14 @@ impl Taken {
     }
 }
 
-impl Place {
+impl AdminPermit {
     /// Returns when the connection is to make room for another.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn evicted(&self) {
         self.ending.notified().await;
     }
 
     /// Notes that a request is being answered, or has been.
-    pub(super) fn is_busy(&self, is_busy: bool) {
+    pub(super) fn set_busy(&self, is_busy: bool) {
         let since = self.places.clock.now();
         if let Some(entry) = self.places.taken().by_number.get_mut(&self.number) {
             (entry.is_busy, entry.since) = (is_busy, since);
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdminPermit {
     fn drop(&mut self) {
         self.places.taken().by_number.remove(&self.number);
     }
@@ -132,12 +132,12 @@ mod tests {
     const CROWD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const KUBELET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    fn places() -> (Places, ManualClock) {
+    fn places() -> (AdminConnectionLimit, ManualClock) {
         let (clock, hand) = Clock::manual();
-        (Places::new(clock), hand)
+        (AdminConnectionLimit::new(clock), hand)
     }
 
-    impl Place {
+    impl AdminPermit {
         fn is_ended(&self) -> bool {
             !self.places.taken().by_number.contains_key(&self.number)
         }
@@ -148,11 +148,11 @@ mod tests {
         let (places, hand) = places();
         let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
         hand.advance(Duration::from_secs(1));
-        held[0].is_busy(true);
-        held[1].is_busy(true);
-        held[1].is_busy(false);
+        held[0].set_busy(true);
+        held[1].set_busy(true);
+        held[1].set_busy(false);
         let newcomers: Vec<_> = (0..PLACES - 2).map(|_| places.take(CROWD)).collect();
-        assert!(held[2..].iter().all(Place::is_ended));
+        assert!(held[2..].iter().all(AdminPermit::is_ended));
         assert!(!held[0].is_ended() && !held[1].is_ended());
         assert!(newcomers.iter().all(|newcomer| !newcomer.is_ended()));
         assert_eq!(places.taken().by_number.len(), PLACES);
@@ -164,7 +164,7 @@ mod tests {
         let probe = places.take(KUBELET);
         hand.advance(Duration::from_secs(1));
         let crowd: Vec<_> = (0..100 * PLACES).map(|_| places.take(CROWD)).collect();
-        crowd.iter().for_each(|place| place.is_busy(true));
+        crowd.iter().for_each(|place| place.set_busy(true));
         drop(places.take(CROWD));
         assert!(!probe.is_ended());
     }
@@ -174,7 +174,7 @@ mod tests {
         let (places, _hand) = places();
         let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
         let _newcomer = places.take(CROWD);
-        held[0].ended().await;
+        held[0].evicted().await;
         drop(held);
         assert_eq!(places.taken().by_number.len(), 1);
     }

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 const TRY_AGAIN: Duration = Duration::from_millis(250);
 
 /// What connections come in by.
-pub(super) trait Door {
+pub(super) trait AdminListener {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next connection, and from where.
@@ -29,7 +29,7 @@ pub(super) trait Door {
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
 }
 
-impl Door for TcpListener {
+impl AdminListener for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
@@ -37,7 +37,7 @@ impl Door for TcpListener {
     }
 }
 
-impl Door for UnixListener {
+impl AdminListener for UnixListener {
     type Stream = UnixStream;
 
     /// Whoever can open the file is one caller.
@@ -48,13 +48,13 @@ impl Door for UnixListener {
 
 /// The admin port's doors, open or to be opened.
 #[derive(Debug)]
-pub struct Doors {
+pub struct AdminListeners {
     address: SocketAddr,
     tcp: Option<TcpListener>,
     unix: Option<UnixListener>,
 }
 
-impl Doors {
+impl AdminListeners {
     /// Opens them. Call it on the runtime that will serve.
     ///
     /// # Errors
@@ -139,9 +139,9 @@ mod tests {
         let file = folder.path().join("admin.sock");
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = other.local_addr().unwrap();
-        let error = Doors::open(address, None).await.unwrap_err();
+        let error = AdminListeners::open(address, None).await.unwrap_err();
         assert!(format!("{error:#}").contains("(admin)"), "{error:#}");
-        let doors = Doors::open(address, Some(&file)).await.unwrap();
+        let doors = AdminListeners::open(address, Some(&file)).await.unwrap();
         assert!(doors.tcp.is_none() && doors.address() == address);
         drop(other);
         assert_eq!(opened(address, None).await.local_addr().unwrap(), address);

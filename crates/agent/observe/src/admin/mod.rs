@@ -24,17 +24,17 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
-use seawall_core::shutdown::Stop;
+use seawall_core::shutdown::StopSignal;
 use seawall_core::{Clock, Gcra};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::readiness::Readiness;
-use connection_limit::{Place, Places};
-use listener::Door;
-pub use listener::Doors;
-use rebinding_guard::Trick;
-use single_flight::Shared;
+use connection_limit::{AdminConnectionLimit, AdminPermit};
+use listener::AdminListener;
+pub use listener::AdminListeners;
+use rebinding_guard::BrowserAttack;
+use single_flight::SingleFlight;
 
 /// For a head to arrive, and between two requests of a kept connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,65 +55,65 @@ const ACCEPTED_PER_SECOND: u32 = 2000;
 const ACCEPTED_AT_ONCE: u32 = 64;
 
 /// What the admin port tells of.
-pub struct Sources {
+pub struct AdminSources {
     /// What is written at a scrape.
     pub registry: Registry,
     /// Whether requests of pods are answered.
     pub readiness: Readiness,
     /// Why the agent is not ready although its listeners answer.
-    pub obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    pub unready_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Why no pod would come to it although it would be served.
-    pub detour: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    pub unreachable_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Lines that do not make the agent unready but that an operator should see.
-    pub remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    pub warnings: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who holds what, for `/debug/pods`, as JSON.
     pub pods: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 /// The admin port.
-pub struct Admin {
-    sources: Sources,
+pub struct AdminServer {
+    sources: AdminSources,
     clock: Clock,
-    metrics: Shared<Option<Bytes>>,
-    pods: Shared<Option<Bytes>>,
+    metrics: SingleFlight<Option<Bytes>>,
+    pods: SingleFlight<Option<Bytes>>,
     debug_readers: Arc<Semaphore>,
-    ready: Shared<Readings>,
+    ready: SingleFlight<ReadyReport>,
 }
 
 /// What `/readyz` found.
 #[derive(Clone)]
-struct Readings {
+struct ReadyReport {
     verdict: Result<(), String>,
     remarks: String,
 }
 
 /// A page that is counted among those that readers hold, as long as it is held.
-struct Held {
+struct DebugPage {
     text: String,
     _permit: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for DebugPage {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
 }
 
-impl Admin {
+impl AdminServer {
     /// Will tell of this.
-    pub fn new(sources: Sources, clock: Clock) -> Self {
+    pub fn new(sources: AdminSources, clock: Clock) -> Self {
         Self {
             sources,
-            metrics: Shared::new(clock.clone()),
-            pods: Shared::new(clock.clone()),
+            metrics: SingleFlight::new(clock.clone()),
+            pods: SingleFlight::new(clock.clone()),
             debug_readers: Arc::new(Semaphore::new(DEBUG_READERS)),
-            ready: Shared::new(clock.clone()),
+            ready: SingleFlight::new(clock.clone()),
             clock,
         }
     }
 
     /// Serves at all of these until the stop has begun, on the runtime of this call.
-    pub fn serve_at(self: &Arc<Self>, doors: Doors, stop: &Stop) {
+    pub fn serve_at(self: &Arc<Self>, doors: AdminListeners, stop: &StopSignal) {
         let (unix, tcp) = doors.listeners();
         if let Some(unix) = unix {
             tokio::spawn(self.clone().serve(unix, stop.clone()));
@@ -122,27 +122,27 @@ impl Admin {
         tokio::spawn(async move {
             let tcp = tokio::select! {
                 tcp = tcp => tcp,
-                () = stop.begun() => return,
+                () = stop.wait() => return,
             };
             admin.serve(tcp, stop).await;
         });
     }
 
     /// Serves until the stop has begun.
-    async fn serve(self: Arc<Self>, door: impl Door, mut stop: Stop) {
-        let places = Places::new(self.clock.clone());
+    async fn serve(self: Arc<Self>, door: impl AdminListener, mut stop: StopSignal) {
+        let places = AdminConnectionLimit::new(self.clock.clone());
         let pace = Gcra::new(ACCEPTED_PER_SECOND, ACCEPTED_AT_ONCE);
         loop {
             let accepted = tokio::select! {
                 accepted = door.accept() => accepted,
-                () = stop.begun() => return,
+                () = stop.wait() => return,
             };
             match accepted {
                 Ok((stream, peer)) => self.clone().take(stream, peer, &places),
                 Err(error) => {
                     tracing::warn!(%error, "the admin port could not accept");
                     // Without a descriptor for the next one: one of ours may give its own up.
-                    places.end_one();
+                    places.evict_one();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -154,7 +154,7 @@ impl Admin {
         }
     }
 
-    fn take<S>(self: Arc<Self>, stream: S, peer: IpAddr, places: &Places)
+    fn take<S>(self: Arc<Self>, stream: S, peer: IpAddr, places: &AdminConnectionLimit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -164,13 +164,13 @@ impl Admin {
             let ended = place.clone();
             tokio::select! {
                 () = self.connection(stream, place) => {}
-                () = ended.ended() => {}
+                () = ended.evicted() => {}
             }
         });
     }
 
     /// Until the client ends it, or its life is over and what it asked is answered.
-    async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<Place>)
+    async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<AdminPermit>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -178,9 +178,9 @@ impl Admin {
         let service = service_fn(move |request: Request<Incoming>| {
             let (admin, place) = (self.clone(), place.clone());
             async move {
-                place.is_busy(true);
+                place.set_busy(true);
                 let mut response = admin.answer(&request).await;
-                place.is_busy(false);
+                place.set_busy(false);
                 if place.is_crowded() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -205,7 +205,7 @@ impl Admin {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n");
         }
-        let checked = Trick::check(request);
+        let checked = BrowserAttack::check(request);
         match (request.uri().path(), checked) {
             ("/healthz", _) => text(StatusCode::OK, "ok\n"),
             ("/readyz", checked) => self.ready(checked.is_ok()).await,
@@ -222,7 +222,7 @@ impl Admin {
             let written = prometheus_client::encoding::text::encode(&mut out, &self.sources.registry);
             written.ok().map(|()| Bytes::from(out))
         };
-        match self.metrics.ask(page).await {
+        match self.metrics.run(page).await {
             Some(page) => {
                 typed(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", page)
             }
@@ -233,9 +233,9 @@ impl Admin {
     async fn pods(&self) -> Response<Full<Bytes>> {
         let page = async {
             let permit = self.debug_readers.clone().try_acquire_owned().ok()?;
-            Some(Bytes::from_owner(Held { text: (self.sources.pods)(), _permit: permit }))
+            Some(Bytes::from_owner(DebugPage { text: (self.sources.pods)(), _permit: permit }))
         };
-        match self.pods.ask(page).await {
+        match self.pods.run(page).await {
             Some(page) => typed(StatusCode::OK, "application/json", page),
             None => text(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -246,18 +246,18 @@ impl Admin {
 
     /// Whether a pod would be served now, and come here.
     async fn is_ready(&self) -> Result<(), String> {
-        self.answers().await?;
-        (self.sources.detour)().map_or(Ok(()), Err)
+        self.check_serving().await?;
+        (self.sources.unreachable_reason)().map_or(Ok(()), Err)
     }
 
     /// Whether a pod would be served now that asked here.
     ///
     /// # Errors
     /// Why not.
-    pub async fn answers(&self) -> Result<(), String> {
-        match (self.sources.obstacle)() {
+    pub async fn check_serving(&self) -> Result<(), String> {
+        match (self.sources.unready_reason)() {
             Some(obstacle) => Err(obstacle),
-            None => self.sources.readiness.ask().await,
+            None => self.sources.readiness.check().await,
         }
     }
 
@@ -265,10 +265,10 @@ impl Admin {
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
             let remarks =
-                (self.sources.remarks)().into_iter().map(|line| format!("note: {line}\n")).collect();
-            Readings { remarks, verdict: self.is_ready().await }
+                (self.sources.warnings)().into_iter().map(|line| format!("note: {line}\n")).collect();
+            ReadyReport { remarks, verdict: self.is_ready().await }
         };
-        let Readings { verdict, remarks } = self.ready.ask(look).await;
+        let ReadyReport { verdict, remarks } = self.ready.run(look).await;
         match verdict {
             Ok(()) if for_operators => text(StatusCode::OK, &format!("ready\n{remarks}")),
             Err(reason) if for_operators => {
@@ -281,13 +281,13 @@ impl Admin {
 }
 
 /// 421 is what a server says that is not the one named (RFC 9110 section 15.5.20).
-fn refused(trick: Trick) -> Response<Full<Bytes>> {
+fn refused(trick: BrowserAttack) -> Response<Full<Bytes>> {
     match trick {
-        Trick::Named => text(
+        BrowserAttack::DnsRebinding => text(
             StatusCode::MISDIRECTED_REQUEST,
             "the admin port is asked by its address or as localhost, and by no other name in Host\n",
         ),
-        Trick::CrossSite => {
+        BrowserAttack::CrossSite => {
             text(StatusCode::FORBIDDEN, "the admin port does not answer what a page of another site asks\n")
         }
     }

@@ -10,14 +10,14 @@ use http::{HeaderMap, Request};
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trick {
+pub(super) enum BrowserAttack {
     /// It is for a name.
-    Named,
+    DnsRebinding,
     /// A page of another place sent it.
     CrossSite,
 }
 
-impl Trick {
+impl BrowserAttack {
     /// What is seen of it.
     ///
     /// # Errors
@@ -27,10 +27,10 @@ impl Trick {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match request.uri().authority() {
             Some(authority) => authority.as_str(),
-            None => hosts.next().map_or(Some(""), |host| host.to_str().ok()).ok_or(Self::Named)?,
+            None => hosts.next().map_or(Some(""), |host| host.to_str().ok()).ok_or(Self::DnsRebinding)?,
         };
         if !is_address(host) || hosts.next().is_some() {
-            return Err(Self::Named);
+            return Err(Self::DnsRebinding);
         }
         if headers.contains_key(ORIGIN) || is_cross_site(headers) { Err(Self::CrossSite) } else { Ok(()) }
     }
@@ -68,10 +68,10 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn check(target: &str, headers: &[(&str, &str)]) -> Result<(), Trick> {
+    fn check(target: &str, headers: &[(&str, &str)]) -> Result<(), BrowserAttack> {
         let request =
             headers.iter().fold(Request::get(target), |request, (name, value)| request.header(*name, *value));
-        Trick::check(&request.body(()).unwrap())
+        BrowserAttack::check(&request.body(()).unwrap())
     }
 
     #[test]
@@ -102,10 +102,16 @@ mod tests {
             "127.0.0.1@evil.example",
             "[evil.example]",
         ] {
-            assert_eq!(check("/metrics", &[("host", host)]), Err(Trick::Named), "{host}");
+            assert_eq!(check("/metrics", &[("host", host)]), Err(BrowserAttack::DnsRebinding), "{host}");
         }
-        assert_eq!(check("http://evil.example/metrics", &[("host", "127.0.0.1")]), Err(Trick::Named));
-        assert_eq!(check("/metrics", &[("host", "127.0.0.1"), ("host", "evil.example")]), Err(Trick::Named));
+        assert_eq!(
+            check("http://evil.example/metrics", &[("host", "127.0.0.1")]),
+            Err(BrowserAttack::DnsRebinding)
+        );
+        assert_eq!(
+            check("/metrics", &[("host", "127.0.0.1"), ("host", "evil.example")]),
+            Err(BrowserAttack::DnsRebinding)
+        );
         assert_eq!(check("/metrics", &[]), Ok(()));
     }
 
@@ -113,10 +119,10 @@ mod tests {
     fn what_a_page_of_another_place_asks_is_told_from_what_people_and_scrapers_ask() {
         let with =
             |headers: &[(&str, &str)]| check("/metrics", &[&[("host", "127.0.0.1")], headers].concat());
-        assert_eq!(with(&[("origin", "https://evil.example")]), Err(Trick::CrossSite));
+        assert_eq!(with(&[("origin", "https://evil.example")]), Err(BrowserAttack::CrossSite));
         assert_eq!(
             with(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]),
-            Err(Trick::CrossSite)
+            Err(BrowserAttack::CrossSite)
         );
         for headers in [
             &[("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate")][..],

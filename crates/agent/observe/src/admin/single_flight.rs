@@ -18,29 +18,29 @@ const LONGEST: Duration = Duration::from_millis(500);
 
 /// Something that is made on demand.
 #[derive(Debug)]
-pub(super) struct Shared<T> {
+pub(super) struct SingleFlight<T> {
     clock: Clock,
     /// How many have asked so far; each takes its number from here.
     asked: AtomicU64,
     /// Held across awaits, so an async lock. It is fair: numbers get it in order.
-    turn: Mutex<Turn<T>>,
+    turn: Mutex<LastResult<T>>,
 }
 
 #[derive(Debug)]
-struct Turn<T> {
+struct LastResult<T> {
     next: Moment,
     /// What was made last while somebody waits for it, and the last number whom it serves.
     made: Option<(u64, T)>,
 }
 
-impl<T: Clone> Shared<T> {
+impl<T: Clone> SingleFlight<T> {
     pub(super) fn new(clock: Clock) -> Self {
         let next = clock.now();
-        Self { clock, asked: AtomicU64::new(0), turn: Mutex::new(Turn { next, made: None }) }
+        Self { clock, asked: AtomicU64::new(0), turn: Mutex::new(LastResult { next, made: None }) }
     }
 
     /// What a making gives that began after this call.
-    pub(super) async fn ask(&self, make: impl Future<Output = T>) -> T {
+    pub(super) async fn run(&self, make: impl Future<Output = T>) -> T {
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let mut turn = self.turn.lock().await;
         if let Some((last, made)) = turn.made.take().filter(|(last, _)| number <= *last) {
@@ -69,13 +69,13 @@ mod tests {
     #[tokio::test]
     async fn who_asks_meanwhile_shares_what_is_made_next() {
         let (clock, _hand) = Clock::manual();
-        let (shared, made) = (Shared::new(clock), Cell::new(0));
+        let (shared, made) = (SingleFlight::new(clock), Cell::new(0));
         let make = async || {
             tokio::task::yield_now().await;
             made.set(made.get() + 1);
             made.get()
         };
-        let results = join_all((0..20).map(|_| shared.ask(make()))).await;
+        let results = join_all((0..20).map(|_| shared.run(make()))).await;
         assert_eq!(
             (results[0], &results[1..]),
             (1, &[2; 19][..]),
@@ -84,10 +84,10 @@ mod tests {
         assert_eq!(made.get(), 2);
         let late = async {
             tokio::task::yield_now().await;
-            shared.ask(make()).await
+            shared.run(make()).await
         };
         assert_eq!(
-            tokio::join!(shared.ask(make()), late),
+            tokio::join!(shared.run(make()), late),
             (3, 4),
             "what began before the question is too old"
         );
@@ -97,11 +97,11 @@ mod tests {
     #[tokio::test]
     async fn a_making_is_followed_by_a_pause_in_proportion() {
         let (clock, hand) = Clock::manual();
-        let shared = Shared::new(clock.clone());
-        shared.ask(async { hand.advance(Duration::from_millis(10)) }).await;
+        let shared = SingleFlight::new(clock.clone());
+        shared.run(async { hand.advance(Duration::from_millis(10)) }).await;
         let begun = clock.now();
         let again = async {
-            shared.ask(async {}).await;
+            shared.run(async {}).await;
             clock.now()
         };
         let pass = async {

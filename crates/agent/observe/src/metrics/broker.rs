@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
-use seawall_clouds::CloudsInForce;
-use seawall_clouds::broker_stats::Figures;
+use seawall_clouds::CurrentClouds;
+use seawall_clouds::broker_stats::BrokerSnapshot;
 use seawall_core::Clock;
 
-use super::write::{counters, gauges, scrape};
+use super::write::{collector_from_fn, counters, gauges};
 
 /// Registers what the clouds in force count, those of each time. Counts go on from one configuration to the next.
-pub fn register(clouds: &Arc<CloudsInForce>, registry: &mut Registry, clock: &Clock) {
+pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
-    registry.register_collector(scrape(move |out| {
-        let all: Vec<_> = in_force.now().brokers().map(|broker| broker.figures(&clock)).collect();
+    registry.register_collector(collector_from_fn(move |out| {
+        let all: Vec<_> = in_force.load().brokers().map(|broker| broker.snapshot(&clock)).collect();
         write(&all, out)
     }));
     clouds.register(registry);
 }
 
 /// Writes the figures of all brokers: each family once, however many clouds there are.
-fn write(all: &[Figures], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let calls = all.iter().flat_map(|figures| {
         figures.calls.iter().map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
@@ -30,38 +30,38 @@ fn write(all: &[Figures], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counts.iter().enumerate()) {
         counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counts[place].2)))?;
     }
-    let mut gauge = |name, help, read: fn(&Figures) -> Option<f64>| {
+    let mut gauge = |name, help, read: fn(&BrokerSnapshot) -> Option<f64>| {
         gauges(out, name, help, all.iter().filter_map(|figures| Some((of(figures), read(figures)?))))
     };
     gauge("seawall_upstream_rate", "Upstream chains that may start per second", |figures| {
         Some(figures.upstream_rate)
     })?;
     gauge("seawall_principals", "Principals in use", |figures| Some(figures.principals as f64))?;
-    gauge("seawall_leases", "Credentials held", |figures| Some(figures.lives.len() as f64))?;
+    gauge("seawall_leases", "Credentials held", |figures| Some(figures.remaining_seconds.len() as f64))?;
     // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
     gauge(
         "seawall_least_remaining_life_seconds",
         "Least remaining life of any credential held",
-        |figures| figures.lives.iter().copied().reduce(f64::min),
+        |figures| figures.remaining_seconds.iter().copied().reduce(f64::min),
     )?;
     let help = "Least remaining life that any answer carried since the start";
-    gauge("seawall_least_life_handed_out_seconds", help, |figures| figures.least_handed_out)
+    gauge("seawall_least_life_handed_out_seconds", help, |figures| figures.min_answered_seconds)
 }
 
-fn of(figures: &Figures) -> [(&'static str, &'static str); 1] {
+fn of(figures: &BrokerSnapshot) -> [(&'static str, &'static str); 1] {
     [("cloud", figures.cloud)]
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_clouds::testing::{BOTH_BROKERED, World};
+    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
 
     use super::*;
 
     #[tokio::test]
     async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
         let mut registry = Registry::default();
-        let world = World::of(BOTH_BROKERED);
+        let world = PodFixture::of(BOTH_BROKERED);
         register(&world.in_force(), &mut registry, &world.clock);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use seawall_cluster::Cluster;
+use seawall_cluster::ClusterClient;
 
 use super::write::{counters, gauge};
 
@@ -11,7 +11,7 @@ use super::write::{counters, gauge};
 ///
 /// # Errors
 /// The encoder's.
-pub fn write(cluster: &Cluster, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let (pods, health) = (cluster.pods(), cluster.health());
     gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
     if let Some(age) = pods.staleness() {
@@ -22,7 +22,7 @@ pub fn write(cluster: &Cluster, out: &mut DescriptorEncoder<'_>) -> fmt::Result 
     counters(out, "seawall_watch_failures", "Failed tries of a watch", failures)?;
     let lists = health.iter().map(|watch| ([("watch", watch.kind)], watch.lists));
     counters(out, "seawall_watch_lists", "Times that a watch began anew with a list", lists)?;
-    let (posted, lost) = cluster.reporter().tally();
+    let (posted, lost) = cluster.event_reporter().counts();
     let events = [([("outcome", "posted")], posted), ([("outcome", "lost")], lost)];
     counters(out, "seawall_events", "Events about refused pods", events)
 }

@@ -2,7 +2,7 @@
 
 pub mod broker;
 pub mod cluster;
-pub mod lifetime_floors;
+pub mod min_lifetime;
 pub mod redirect;
 pub mod requests;
 pub mod write;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use seawall_identity::redirect::Capture;
-use seawall_redirect::{Counts, Standing};
+use seawall_identity::redirect::RedirectHandle;
+use seawall_redirect::{AttachmentState, RedirectCounts};
 
 use super::write::{counter, counters, gauge};
 
@@ -12,22 +12,22 @@ use super::write::{counter, counters, gauge};
 ///
 /// # Errors
 /// The encoder's.
-pub fn write(capture: &Capture, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if let Ok(is_target) = capture.is_target() {
         let help = "Whether captured connections are sent to this agent";
         gauge(out, "seawall_redirect_target", help, if is_target { 1.0 } else { 0.0 })?;
     }
-    if let Ok(standing) = capture.attachment.standing() {
+    if let Ok(standing) = capture.attachment.state() {
         let help = "Whether what this agent opened of the redirect is attached";
-        let is_attached = standing == Standing::Same;
+        let is_attached = standing == AttachmentState::Unchanged;
         gauge(out, "seawall_redirect_attached", help, if is_attached { 1.0 } else { 0.0 })?;
     }
     let help = "Connections from pods' addresses of which the kernel had noted nothing";
-    counter(out, "seawall_redirect_unnoted_connections", help, capture.noted.missed())?;
+    counter(out, "seawall_redirect_unnoted_connections", help, capture.noted.missed_count())?;
     capture.counters.read().map_or(Ok(()), |counts| counted(out, &counts))
 }
 
-fn counted(out: &mut DescriptorEncoder<'_>, counts: &Counts) -> fmt::Result {
+fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Result {
     let (four, six) = (&counts.connect4, &counts.connect6);
     let connects = [
         ("captured", four.captured + six.captured),
@@ -40,7 +40,7 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &Counts) -> fmt::Result {
     let help =
         "Connects of this node's pods to metadata addresses, by what became of them; no_* were refused";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
-    let notes = [("noted", counts.noted), ("ended", counts.ended), ("lost", counts.lost)];
+    let notes = [("noted", counts.recorded), ("ended", counts.ended), ("lost", counts.lost)];
     let help = "Connections noted for the agent, of these ended before it took them, and those that could not be noted";
     counters(out, "seawall_redirect_notes", help, notes.map(of_outcome))
 }

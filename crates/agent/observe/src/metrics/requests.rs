@@ -7,28 +7,34 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use seawall_server::connection_counter::Cap;
-use seawall_server::thread_metrics::{BOUNDS_MICROS, CLASSES, Connections, Traffic};
+use seawall_server::permit_counter::PermitCounter;
+use seawall_server::thread_metrics::{
+    ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASSES, ThreadMetrics,
+};
 
 use super::write::{counter, counters, gauge};
 
 /// Reads a counter of all threads together.
-fn sum(threads: &[Arc<Traffic>], read: impl Fn(&Traffic) -> &AtomicU64) -> u64 {
+fn sum(threads: &[Arc<ThreadMetrics>], read: impl Fn(&ThreadMetrics) -> &AtomicU64) -> u64 {
     threads.iter().map(|thread| read(thread).load(Ordering::Relaxed)).sum()
 }
 
 /// All threads' counters.
 #[derive(Debug)]
-pub struct Requests {
-    threads: Vec<Arc<Traffic>>,
-    open: Arc<Cap>,
-    long_polls: Arc<Cap>,
+pub struct RequestMetrics {
+    threads: Vec<Arc<ThreadMetrics>>,
+    open: Arc<PermitCounter>,
+    long_polls: Arc<PermitCounter>,
 }
 
-impl Requests {
+impl RequestMetrics {
     /// Of these threads, whose connections count against `open` and whose requests that wait for a change against
     /// `long_polls`.
-    pub fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>, long_polls: Arc<Cap>) -> Self {
+    pub fn new(
+        threads: Vec<Arc<ThreadMetrics>>,
+        open: Arc<PermitCounter>,
+        long_polls: Arc<PermitCounter>,
+    ) -> Self {
         Self { threads, open, long_polls }
     }
 
@@ -40,7 +46,7 @@ impl Requests {
         let all = &self.threads;
         let routes = all.first().map(|thread| &thread.requests[..]).unwrap_or_default();
         let requests = routes.iter().enumerate().flat_map(|(place, (route, _))| {
-            CLASSES.iter().enumerate().map(move |(i, class)| {
+            STATUS_CLASSES.iter().enumerate().map(move |(i, class)| {
                 let labels = [("cloud", route.cloud()), ("route", route.name()), ("status", *class)];
                 (labels, sum(all, |t| &t.requests[place].1[i]))
             })
@@ -50,15 +56,20 @@ impl Requests {
         self.latency(out)?;
         let help = "Requests that waited until it was known which pod asks, by whether that came to be known";
         let held = ["known", "unknown"].into_iter().enumerate();
-        let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.held[i])));
+        let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.identity_waits[i])));
         counters(out, "seawall_held_requests", help, held)?;
-        counter(out, "seawall_warm_answers", "Credentials answered from memory", sum(all, |t| &t.warm))?;
+        counter(
+            out,
+            "seawall_warm_answers",
+            "Credentials answered from memory",
+            sum(all, |t| &t.cache_hits),
+        )?;
         self.connections(out)
     }
 
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut buckets = Vec::with_capacity(BOUNDS_MICROS.len() + 1);
-        let bounds = BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
+        let mut buckets = Vec::with_capacity(LATENCY_BOUNDS_MICROS.len() + 1);
+        let bounds = LATENCY_BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
         for (i, bound) in bounds.chain([f64::INFINITY]).enumerate() {
             buckets.push((bound, sum(&self.threads, |t| &t.buckets[i])));
         }
@@ -76,7 +87,7 @@ impl Requests {
 
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = &self.threads;
-        let count = |read: fn(&Connections) -> &AtomicU64| sum(all, |thread| read(&thread.connections));
+        let count = |read: fn(&ConnectionMetrics) -> &AtomicU64| sum(all, |thread| read(&thread.connections));
         let rows = [
             ("seawall_connections_accepted", "Connections accepted", count(|counts| &counts.accepted)),
             (
@@ -114,23 +125,23 @@ impl Requests {
 mod tests {
     use prometheus_client::registry::Registry;
     use seawall_core::cloud::CloudName;
-    use seawall_server::route::{self, Route};
+    use seawall_server::route::{self, MetadataRoute};
 
     use super::*;
-    use crate::metrics::write::scrape;
+    use crate::metrics::write::collector_from_fn;
 
-    static TOKEN: Route = Route::credential(CloudName::Google, "token");
+    static TOKEN: MetadataRoute = MetadataRoute::credential(CloudName::Google, "token");
 
     #[test]
     fn counts_become_prometheus_lines() {
-        let [one, two] = [&TOKEN; 2].map(|route| Arc::new(Traffic::new(&[route])));
-        one.answered(&TOKEN, 200, Duration::from_micros(30));
-        two.answered(&TOKEN, 200, Duration::from_secs(60));
-        two.answered(&route::REFUSED, 403, Duration::from_micros(1));
-        two.warm();
+        let [one, two] = [&TOKEN; 2].map(|route| Arc::new(ThreadMetrics::new(&[route])));
+        one.record_response(&TOKEN, 200, Duration::from_micros(30));
+        two.record_response(&TOKEN, 200, Duration::from_secs(60));
+        two.record_response(&route::REFUSED, 403, Duration::from_micros(1));
+        two.record_cache_hit();
         let mut registry = Registry::default();
-        let requests = Requests::new(vec![one, two], Arc::default(), Arc::default());
-        registry.register_collector(scrape(move |out| requests.write(out)));
+        let requests = RequestMetrics::new(vec![one, two], Arc::default(), Arc::default());
+        registry.register_collector(collector_from_fn(move |out| requests.write(out)));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

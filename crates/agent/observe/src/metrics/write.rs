@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 /// A collector that is one function.
-pub fn scrape(
+pub fn collector_from_fn(
     write: impl Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static,
 ) -> Box<dyn Collector> {
     Box::new(Scrape(write))

@@ -4,29 +4,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use seawall_clouds::pod::PodCaller;
-use seawall_clouds::testing::World;
+use seawall_clouds::pod::PodEntry;
+use seawall_clouds::testing::PodFixture;
 use seawall_clouds::testing::aws::{MINUTE, ROLE, naming, start, start_among};
 use seawall_core::cloud::CloudName;
 use seawall_emulator::faults::Faults;
 
 use crate::metrics::broker;
-use crate::pod_scan::Found;
-use crate::stale_credentials::Seen;
+use crate::pod_scan::PodCountGauge;
+use crate::stale_credentials::RenewalMonitor;
 
 /// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
-async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
+async fn watched(world: &PodFixture, seen: &mut RenewalMonitor, seconds: u64) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..seconds / 20 {
-        world.hand.advance(Duration::from_secs(20));
+        world.manual_clock.advance(Duration::from_secs(20));
         world.settle().await;
         world.listed().await;
-        seen.look(&[world.pod().clone()], |_, message| {
+        seen.inspect_pods(&[world.pod().clone()], |_, message| {
             told.push(message.to_owned());
             true
         });
     }
-    world.hand.advance(Duration::from_secs(seconds % 20));
+    world.manual_clock.advance(Duration::from_secs(seconds % 20));
     told
 }
 
@@ -34,7 +34,7 @@ async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
 async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
     let (world, sts) = start(60 * MINUTE).await;
     world.first().await;
-    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Found::default());
+    let mut seen = RenewalMonitor::new(world.in_force(), world.clock.clone(), PodCountGauge::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
     // Away until shortly before the floor, however early the renewal began.
@@ -64,35 +64,35 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
 async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
     let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();
     let (world, sts) = start_among(&roles, "", 60 * MINUTE).await;
-    let pods: Vec<_> = roles.iter().map(|role| world.ahead(role, naming(role))).collect();
+    let pods: Vec<_> = roles.iter().map(|role| world.another_prefetching_pod(role, naming(role))).collect();
     let pass = async |seconds: u64| {
         for _ in 0..seconds {
-            world.hand.advance(Duration::from_secs(1));
+            world.manual_clock.advance(Duration::from_secs(1));
             for _ in 0..128 {
                 tokio::task::yield_now().await;
             }
         }
     };
     let leases = || -> Vec<_> {
-        let lending = |pod: &Arc<PodCaller>| pod.entitlements().lending(CloudName::Aws);
+        let lending = |pod: &Arc<PodEntry>| pod.entitlements().leases(CloudName::Aws);
         pods.iter().filter_map(lending).flat_map(|lending| lending.leases).collect()
     };
     while leases().len() < pods.len() {
         pass(1).await;
     }
-    world.hand.advance(30 * MINUTE);
+    world.manual_clock.advance(30 * MINUTE);
     let throttled =
         Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
     sts.set_faults(&throttled);
-    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Found::default());
+    let mut seen = RenewalMonitor::new(world.in_force(), world.clock.clone(), PodCountGauge::default());
     let (mut told, mut without) = (Vec::new(), 0);
     for _ in 0..20 * 3 {
         pass(20).await;
-        seen.look(&pods, |_, message| {
+        seen.inspect_pods(&pods, |_, message| {
             told.push(message.to_owned());
             true
         });
-        without = without.max(leases().iter().filter(|lease| lease.failing.is_none()).count());
+        without = without.max(leases().iter().filter(|lease| lease.renewal_failure.is_none()).count());
     }
     assert!(without > 0, "each had a turn");
     assert_eq!(told.len(), pods.len(), "each once");
@@ -115,7 +115,7 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     let breaches = metrics.lines().find(|line| line.starts_with("seawall_floor_breaches_total")).unwrap();
     assert!(!breaches.ends_with(" 0"), "{breaches}");
     assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
-    let remarks = world.clouds.remarks();
+    let remarks = world.clouds.warnings();
     assert!(
         remarks.iter().any(|remark| remark.contains("too short for the floor of 16 minutes")),
         "{remarks:?}"

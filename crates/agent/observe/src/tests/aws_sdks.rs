@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use seawall_clouds::pod::{Client as Served, PodCaller};
-use seawall_clouds::testing::World;
+use seawall_clouds::pod::{PodClient as Served, PodEntry};
+use seawall_clouds::testing::PodFixture;
 use seawall_clouds::testing::aws::{bearer, naming, seconds, start_as};
-use seawall_core::events::{Complainer, Complaint, Voice};
-use seawall_emulator::aws::Running;
+use seawall_core::events::{EventBackend, EventReason, PodEventRecorder};
+use seawall_emulator::aws::AwsEmulator;
 use seawall_emulator::faults::Faults;
 use seawall_testkit::aws_clients::{Call, Client, Family, HOUR, MINUTE, all, allowed_per_hour};
 use serde_json::Value;
 
 use crate::excessive_fetch;
-use crate::excessive_fetch::Seen;
-use crate::pod_scan::Found;
+use crate::excessive_fetch::FetchMonitor;
+use crate::pod_scan::PodCountGauge;
 
 /// Between two calls of a program, in seconds.
 const STEP: i64 = 20;
@@ -37,8 +37,8 @@ enum Endpoint {
 #[derive(Clone, Debug, Default)]
 struct Owner(Arc<Mutex<Vec<String>>>);
 
-impl Voice for Owner {
-    fn says(&self, complaint: Complaint, message: &str) -> bool {
+impl EventBackend for Owner {
+    fn record(&self, complaint: EventReason, message: &str) -> bool {
         self.0.lock().unwrap().push(format!("{}: {message}", complaint.as_str()));
         true
     }
@@ -89,19 +89,19 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(world: &World, role: &str, family: &'static Family, endpoint: Endpoint) -> Option<Self> {
+    fn new(world: &PodFixture, role: &str, family: &'static Family, endpoint: Endpoint) -> Option<Self> {
         let rule = match endpoint {
             Endpoint::Imds => &family.imds,
             Endpoint::Containers => family.container.as_ref()?,
         };
         let (owner, name) = (Owner::default(), format!("{} at {endpoint:?}", family.name));
-        let complainer = Complainer::with(Arc::new(owner.clone()));
-        let caller = world.another(&name, naming(role), complainer);
+        let complainer = PodEventRecorder::with(Arc::new(owner.clone()));
+        let caller = world.another_pod(&name, naming(role), complainer);
         let client = Client::new(rule, family.name.bytes().map(u64::from).sum());
         Some(Self { family, endpoint, caller, owner, client, token: None, tally: Tally::default() })
     }
 
-    fn pod(&self) -> &Arc<PodCaller> {
+    fn pod(&self) -> &Arc<PodEntry> {
         let Served::Pod(pod) = &self.caller else { panic!("{:?}", self.caller) };
         pod
     }
@@ -115,7 +115,7 @@ impl Pair {
         f64::from(self.tally.fetches) / f64::from(self.tally.calls) * calls_per_hour
     }
 
-    async fn call(&mut self, world: &World) {
+    async fn call(&mut self, world: &PodFixture) {
         let now = seconds(world.clock.wall());
         self.tally.calls += 1;
         let call = if self.client.is_due(now) {
@@ -137,7 +137,7 @@ impl Pair {
     }
 
     /// When that ends which a fetch brings.
-    async fn fetch(&mut self, world: &World, now: i64) -> Option<i64> {
+    async fn fetch(&mut self, world: &PodFixture, now: i64) -> Option<i64> {
         let document = match self.endpoint {
             Endpoint::Imds => self.document(world, now).await?,
             Endpoint::Containers => {
@@ -150,7 +150,7 @@ impl Pair {
         Some(end.as_second())
     }
 
-    async fn document(&mut self, world: &World, now: i64) -> Option<String> {
+    async fn document(&mut self, world: &PodFixture, now: i64) -> Option<String> {
         let wire = self.family.wire;
         let token = self.token(world, now).await;
         let role = self.ask(world, &wire.listing(token.as_deref())).await?;
@@ -162,7 +162,7 @@ impl Pair {
     }
 
     /// The kept one or another; a `PUT` never fails.
-    async fn token(&mut self, world: &World, now: i64) -> Option<String> {
+    async fn token(&mut self, world: &PodFixture, now: i64) -> Option<String> {
         let put = self.family.wire.put()?;
         if let Some((token, until)) = &self.token
             && now < *until
@@ -182,7 +182,7 @@ impl Pair {
     }
 
     /// The body of an answer with status 200; nothing of one with 503, and no other is expected.
-    async fn ask(&self, world: &World, request: &str) -> Option<String> {
+    async fn ask(&self, world: &PodFixture, request: &str) -> Option<String> {
         let (answer, _) = world.ask_as(&self.caller, request.as_bytes()).await;
         if answer.starts_with("HTTP/1.1 200 ") {
             return Some(answer.split_once("\r\n\r\n").unwrap().1.to_owned());
@@ -197,10 +197,10 @@ const GRANTED: &str = "x-aws-ec2-metadata-token-ttl-seconds: ";
 
 /// A node whose pods are one for each family and endpoint, and who looks at them.
 struct Node {
-    world: World,
-    sts: Running,
+    world: PodFixture,
+    sts: AwsEmulator,
     pairs: Vec<Pair>,
-    seen: Seen,
+    seen: FetchMonitor,
     registry: Registry,
 }
 
@@ -213,8 +213,8 @@ impl Node {
         let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
         let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
         let mut registry = Registry::default();
-        let found = Found::registered(&mut registry, excessive_fetch::METRIC);
-        let seen = Seen::new(world.in_force(), world.clock.clone(), found);
+        let found = PodCountGauge::registered(&mut registry, excessive_fetch::METRIC);
+        let seen = FetchMonitor::new(world.in_force(), world.clock.clone(), found);
         Self { world, sts, pairs, seen, registry }
     }
 
@@ -225,8 +225,9 @@ impl Node {
     /// Moves the clock by a step, and lets what that woke come to its end.
     async fn step(&mut self) {
         let step = Duration::from_secs(STEP as u64);
-        let wakes = self.world.hand.next_deadline().is_some_and(|at| at <= self.world.clock.now() + step);
-        self.world.hand.advance(step);
+        let wakes =
+            self.world.manual_clock.next_deadline().is_some_and(|at| at <= self.world.clock.now() + step);
+        self.world.manual_clock.advance(step);
         if wakes {
             self.world.settle().await;
         }
@@ -262,7 +263,7 @@ impl Node {
 
     fn look(&mut self) {
         let pods: Vec<_> = self.pairs.iter().map(|pair| pair.pod().clone()).collect();
-        self.seen.look(&pods);
+        self.seen.inspect_pods(&pods);
     }
 
     /// What is known of the lease that all pods share, in seconds.

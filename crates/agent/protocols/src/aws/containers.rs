@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use seawall_http::RequestHead;
 
-use super::credentials::Credentials;
-use super::{ALPHABET, NOT_FOUND, fields, refuse};
-use crate::head::without_body;
+use super::credentials::CredentialsDocument;
+use super::{ALPHABET, NOT_FOUND, headers, refuse};
+use crate::head::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
-use seawall_http::{Frame, Refusal};
+use seawall_http::{Refusal, ResponseContext};
 
 /// The addresses to which clients send a token over plain http (SDK sources; 170.23 and the IPv6 address are EKS's, 170.2 is ECS's).
 pub const ADDRESSES: [IpAddr; 3] = [
@@ -47,7 +47,7 @@ pub const BAD_AUTHORIZATION: Refusal = Refusal::new(
 
 /// The endpoint at its addresses.
 #[derive(Clone, Debug)]
-pub struct Containers {
+pub struct ContainerEndpoint {
     addresses: Vec<IpAddr>,
 }
 
@@ -55,7 +55,7 @@ pub struct Containers {
 ///
 /// Without `Debug`: the token is a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Query<'b> {
+pub struct ContainerQuery<'b> {
     /// The token, which has the form of a JWT and is not checked.
     pub token: &'b str,
 }
@@ -65,7 +65,7 @@ pub fn claims(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
 
-impl Containers {
+impl ContainerEndpoint {
     /// The endpoint at these addresses, at any port of them. See [`ADDRESSES`].
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { addresses: addresses.into_iter().collect() }
@@ -76,19 +76,19 @@ impl Containers {
     /// # Errors
     /// The rule that forbids it: [`METHOD`] (405), a body, a path that is none or a header that comes twice (400), [`HOST`] and a request
     /// that was relayed (403), [`NO_AUTHORIZATION`] and [`BAD_AUTHORIZATION`] (401), or 404.
-    pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<Query<'b>, Refusal> {
+    pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ContainerQuery<'b>, Refusal> {
         if !matches!(head.method, "GET" | "HEAD") {
             return Err(METHOD);
         }
-        without_body(head)?;
-        fields::direct(head)?;
+        require_no_body(head)?;
+        headers::require_direct(head)?;
         self.host(head)?;
         let path = path::canonicalise_in(head.target, &ALPHABET)?.path;
         if !claims(path.as_str()) {
             return Err(NOT_FOUND);
         }
-        let value = fields::once(head, "Authorization")?.ok_or(NO_AUTHORIZATION)?;
-        Ok(Query { token: jwt(value)? })
+        let value = headers::find_single(head, "Authorization")?.ok_or(NO_AUTHORIZATION)?;
+        Ok(ContainerQuery { token: jwt(value)? })
     }
 
     /// The Host rule. A target that names a host would be another answer to the same question, so there must be none.
@@ -96,7 +96,7 @@ impl Containers {
         if !head.target.starts_with('/') {
             return Err(BAD_TARGET);
         }
-        let host = fields::once(head, "Host")?.and_then(address).ok_or(HOST)?;
+        let host = headers::find_single(head, "Host")?.and_then(address).ok_or(HOST)?;
         if self.addresses.contains(&host) { Ok(()) } else { Err(HOST) }
     }
 }
@@ -139,7 +139,7 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
 const ALWAYS: &[u8] = b"";
 
 /// Writes the credentials of the pod. No cache may keep them.
-pub fn document(out: &mut Vec<u8>, frame: &Frame<'_>, credentials: &Credentials<'_>) {
+pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     credentials.write_container(out, frame);
@@ -147,6 +147,6 @@ pub fn document(out: &mut Vec<u8>, frame: &Frame<'_>, credentials: &Credentials<
 
 /// Writes a refusal, the dialect's or another's, with the id under which the agent logged it. There must always be one, soon:
 /// five clients wait without end.
-pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
+pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     refuse::write(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
 }

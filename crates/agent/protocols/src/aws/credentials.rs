@@ -1,13 +1,13 @@
 //! Credentials as both endpoints write them: JSON, written by hand and without a copy, because nearly every answer is one.
 
-use super::time::Stamp;
-use seawall_http::Frame;
+use super::time::Iso8601Time;
+use seawall_http::ResponseContext;
 
 /// Credentials about to be written. No text in it holds a character that JSON escapes; the broker saw to that when it got them.
 ///
 /// Without `Debug`: two of its members are secrets.
 #[derive(Clone, Copy)]
-pub struct Credentials<'a> {
+pub struct CredentialsDocument<'a> {
     /// Names the key; no secret.
     pub access_key_id: &'a str,
     /// The key.
@@ -15,9 +15,9 @@ pub struct Credentials<'a> {
     /// The session token; of any length.
     pub session_token: &'a str,
     /// When they end. Always written: without it most clients fail, and those for Go and Ruby fetch for each call.
-    pub expiration: Stamp,
+    pub expiration: Iso8601Time,
     /// When they were issued.
-    pub last_updated: Stamp,
+    pub last_updated: Iso8601Time,
     /// The account whose role it is: twelve digits.
     pub account_id: Option<&'a str>,
     /// The role's ARN; the container endpoint's alone.
@@ -26,17 +26,22 @@ pub struct Credentials<'a> {
 
 /// Which of the two directories of the metadata service a document comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum DocumentFormat {
     /// `security-credentials`.
     Plain,
     /// `security-credentials-extended`: with the account.
     Extended,
 }
 
-impl Credentials<'_> {
+impl CredentialsDocument<'_> {
     /// Ends the head of an answer and writes the document of the metadata service, laid out as the real one lays it out: shell
     /// scripts read it by lines.
-    pub(super) fn write_document(&self, out: &mut Vec<u8>, frame: &Frame<'_>, shape: Shape) {
+    pub(super) fn write_document(
+        &self,
+        out: &mut Vec<u8>,
+        frame: &ResponseContext<'_>,
+        shape: DocumentFormat,
+    ) {
         const UPDATED: &[u8] = b"{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"";
         const ID: &[u8] = b"\",\n  \"Type\" : \"AWS-HMAC\",\n  \"AccessKeyId\" : \"";
         const SECRET: &[u8] = b"\",\n  \"SecretAccessKey\" : \"";
@@ -45,7 +50,7 @@ impl Credentials<'_> {
         const ACCOUNT: &[u8] = b"\",\n  \"AccountId\" : \"";
         const AFTER: &[u8] = b"\"\n}";
         const FIXED: usize = UPDATED.len() + ID.len() + SECRET.len() + TOKEN.len() + END.len() + AFTER.len();
-        let account = self.account_id.filter(|_| shape == Shape::Extended);
+        let account = self.account_id.filter(|_| shape == DocumentFormat::Extended);
         let dates = self.last_updated.as_bytes().len() + self.expiration.as_bytes().len();
         let texts = self.access_key_id.len() + self.secret_access_key.len() + self.session_token.len();
         let length = FIXED + dates + texts + account.map_or(0, |account| ACCOUNT.len() + account.len());
@@ -69,7 +74,7 @@ impl Credentials<'_> {
     }
 
     /// Ends the head of an answer and writes the document of the container endpoint.
-    pub(super) fn write_container(&self, out: &mut Vec<u8>, frame: &Frame<'_>) {
+    pub(super) fn write_container(&self, out: &mut Vec<u8>, frame: &ResponseContext<'_>) {
         let [before_account, account] = optional("\",\"AccountId\":\"", self.account_id);
         let [before_role, role] = optional("\",\"RoleArn\":\"", self.role_arn);
         frame.end(

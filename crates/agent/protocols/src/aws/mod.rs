@@ -8,29 +8,29 @@
 
 pub mod containers;
 pub mod credentials;
-pub mod facts;
-mod fields;
+mod headers;
 pub mod imds;
+pub mod instance_metadata;
 pub mod pattern;
 mod refuse;
 pub mod role;
 pub mod session;
 pub mod time;
 
-pub use containers::Containers;
-pub use credentials::{Credentials, Shape};
-pub use facts::Node;
-pub use imds::{Asked, Imds, Query, Sessions, Tokens, What};
+pub use containers::ContainerEndpoint;
+pub use credentials::{CredentialsDocument, DocumentFormat};
+pub use imds::{Imds, ImdsQuery, ImdsRequest, ImdsResource, TokenRequirement, TokenRules};
+pub use instance_metadata::InstanceMetadata;
 pub use pattern::{Pattern, PatternError};
 pub use role::RoleName;
-pub use session::{Bearer, Grant, Keys, KeysError, Longest, Visitor};
-pub use time::{Stamp, UnixTime};
+pub use session::{GrantedToken, TokenClient, TokenKeysError, TokenSigningKeys, TokenSubject, TtlLimit};
+pub use time::{Iso8601Time, UnixTime};
 
 use seawall_http::Refusal;
-use seawall_http::path::Alphabet;
+use seawall_http::path::PathCharset;
 
 /// What AWS's paths hold: beside the plain characters those of role names (IAM user guide, "IAM and AWS STS quotas").
-pub static ALPHABET: Alphabet = Alphabet::with(b"+=,");
+pub static ALPHABET: PathCharset = PathCharset::with(b"+=,");
 
 /// The refusal of a path that leads nowhere, or to what pods may not read. One status for both: for every client 404 is final, and
 /// says nothing of what the node has.

@@ -36,7 +36,7 @@ impl Pattern {
     }
 
     /// Whether these characters stand in it, one after the other: whoever wrote it had them in mind.
-    pub fn names(&self, word: &str) -> bool {
+    pub fn contains_literal(&self, word: &str) -> bool {
         self.0.as_str().contains(word)
     }
 

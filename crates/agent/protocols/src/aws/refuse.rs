@@ -3,7 +3,7 @@
 
 use crate::hex::hex;
 use crate::json::write_string;
-use seawall_http::{Frame, Refusal};
+use seawall_http::{Refusal, ResponseContext};
 
 /// Writes a refusal. Nothing of the request is in it.
 ///
@@ -11,7 +11,7 @@ use seawall_http::{Frame, Refusal};
 /// as on the real service: HTTP libraries would take it for a scheme of their own.
 pub(super) fn write(
     out: &mut Vec<u8>,
-    frame: &Frame<'_>,
+    frame: &ResponseContext<'_>,
     always: &[u8],
     allow: &[u8],
     refusal: &Refusal,

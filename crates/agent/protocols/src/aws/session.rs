@@ -6,8 +6,8 @@
 //! not be guessable (HMAC-SHA256 over all of it, compared in constant time), not be of use to another pod, and end. That nothing
 //! is kept bounds what a pod can make of it: a million tokens cost no memory.
 //!
-//! Keys can outlive the agent ([`Keys::to_bytes`]). After a restart with others, the SDK for Rust would use its refused token for up to
-//! six hours: it never asks for another before the granted time is over. So whoever does not keep them grants little ([`Longest`]). A
+//! Keys can outlive the agent ([`TokenSigningKeys::to_bytes`]). After a restart with others, the SDK for Rust would use its refused token for up to
+//! six hours: it never asks for another before the granted time is over. So whoever does not keep them grants little ([`TtlLimit`]). A
 //! wall clock that steps forward by more than a token has left ends it as a restart does.
 
 use std::fmt;
@@ -25,7 +25,7 @@ use seawall_http::Refusal;
 /// Longest life of a token (EC2 user guide, "Use IMDSv2"): 1 to 21600 seconds may be asked for.
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 
-/// Life of a token that is given before it is known which pod asks, and the least that [`Longest`] can be. The SDK for Rust renews
+/// Life of a token that is given before it is known which pod asks, and the least that [`TtlLimit`] can be. The SDK for Rust renews
 /// two minutes early, so with much less it would ask all the time.
 pub const SHORT_TTL: Duration = Duration::from_secs(300);
 
@@ -45,13 +45,13 @@ pub const FOREIGN_TOKEN: Refusal =
 /// Whom a token was given to: a pod, or an address while nobody knew whose it is. Not the connection: clients show a token on
 /// others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Bearer([u8; BEARER]);
+pub struct TokenSubject([u8; BEARER]);
 
 const BEARER: usize = 17;
 const POD: u8 = b'p';
 const ADDRESS: u8 = b'a';
 
-impl Bearer {
+impl TokenSubject {
     /// This pod. Made once in a pod's life, and kept.
     pub fn pod(uid: &PodUid) -> Self {
         Self::new(POD, uid.0.as_bytes())
@@ -76,7 +76,7 @@ impl Bearer {
     }
 }
 
-impl fmt::Debug for Bearer {
+impl fmt::Debug for TokenSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_address() { "Bearer(address)" } else { "Bearer(pod)" })
     }
@@ -84,32 +84,32 @@ impl fmt::Debug for Bearer {
 
 /// Who is at the other end of the connection, as far as tokens are concerned.
 #[derive(Clone, Copy, Debug)]
-pub struct Visitor {
-    pod: Option<Bearer>,
+pub struct TokenClient {
+    pod: Option<TokenSubject>,
     address: IpAddr,
 }
 
-impl Visitor {
+impl TokenClient {
     /// A pod that is known, at this address.
-    pub fn pod(pod: Bearer, address: IpAddr) -> Self {
+    pub fn pod(pod: TokenSubject, address: IpAddr) -> Self {
         Self { pod: Some(pod), address }
     }
 
     /// An address of which it is not known, or will never be, whose it is. It gets a token all the same: a client that gets none
     /// goes on without, and the SDK for C++ does so for the life of its process.
-    pub fn unsettled(address: IpAddr) -> Self {
+    pub fn unknown(address: IpAddr) -> Self {
         Self { pod: None, address }
     }
 
-    fn bearer(&self) -> Bearer {
-        self.pod.unwrap_or_else(|| Bearer::address(self.address))
+    fn subject(&self) -> TokenSubject {
+        self.pod.unwrap_or_else(|| TokenSubject::address(self.address))
     }
 
     /// Whether a token of this bearer's is this visitor's. A pod may show what its address was given before it was known. Nothing
     /// is decided for who is not known, so that the token of a pod is let be until it is.
-    fn may_show(&self, bearer: Bearer) -> bool {
+    fn may_show(&self, bearer: TokenSubject) -> bool {
         if bearer.is_address() {
-            return bearer == Bearer::address(self.address);
+            return bearer == TokenSubject::address(self.address);
         }
         self.pod.is_none_or(|pod| pod == bearer)
     }
@@ -117,9 +117,9 @@ impl Visitor {
 
 /// The longest life that a token is granted: [`SHORT_TTL`] to [`MAX_TTL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Longest(Duration);
+pub struct TtlLimit(Duration);
 
-impl Longest {
+impl TtlLimit {
     /// This long, if it may be.
     pub fn new(ttl: Duration) -> Option<Self> {
         (SHORT_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
@@ -127,13 +127,13 @@ impl Longest {
 
     /// What is granted of what was asked for. Less may be granted, as every client takes it and the answer says so, but never less
     /// than [`SHORT_TTL`] where more was asked for. More never is: whoever asks for ten seconds has a reason.
-    fn of(self, asked: Duration, visitor: &Visitor) -> Duration {
+    fn of(self, asked: Duration, visitor: &TokenClient) -> Duration {
         let longest = if visitor.pod.is_some() { self.0 } else { SHORT_TTL };
         asked.min(longest)
     }
 }
 
-impl Default for Longest {
+impl Default for TtlLimit {
     /// What clients ask for. Right where keys are kept: what is granted is lost with a restart else.
     fn default() -> Self {
         Self(MAX_TTL)
@@ -142,13 +142,13 @@ impl Default for Longest {
 
 /// A token that was just given.
 #[derive(Debug)]
-pub struct Grant {
+pub struct GrantedToken {
     token: Secret<[u8; TOKEN_CHARACTERS]>,
     /// Its life, in whole seconds.
     pub ttl: Duration,
 }
 
-impl Grant {
+impl GrantedToken {
     /// The token; letters, digits, `-` and `_`.
     pub fn token(&self) -> &[u8] {
         self.token.expose()
@@ -160,7 +160,7 @@ pub const KEY_BYTES: usize = 32;
 
 /// The keys that sign tokens: the one in use, and the one before it, whose tokens are still good.
 #[derive(Debug)]
-pub struct Keys {
+pub struct TokenSigningKeys {
     current: Key,
     previous: Option<Key>,
 }
@@ -182,7 +182,7 @@ impl fmt::Debug for Key {
 /// Bytes are not keys that were kept, or not all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not kept token keys, or not the whole of them")]
-pub struct KeysError;
+pub struct TokenKeysError;
 
 /// After this long a key is replaced. Four times the life of a token, so that the one before it is needed no more when it goes.
 const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -196,7 +196,7 @@ const KEPT_KEY: usize = 8 + KEY_BYTES;
 /// A hash at the end of kept keys, against a file that is cut or damaged.
 const CHECK: usize = 8;
 
-impl Keys {
+impl TokenSigningKeys {
     /// Keys that begin with this one: random bytes that nobody else has.
     pub fn new(bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: None }
@@ -232,37 +232,48 @@ impl Keys {
     /// Keys that were kept.
     ///
     /// # Errors
-    /// [`KeysError`].
-    pub fn from_bytes(kept: &[u8]) -> Result<Self, KeysError> {
-        let (content, end) = kept.split_last_chunk::<CHECK>().ok_or(KeysError)?;
-        let keys = content.strip_prefix(MAGIC).filter(|_| check(content) == *end).ok_or(KeysError)?;
-        let (keys, []) = keys.as_chunks::<KEPT_KEY>() else { return Err(KeysError) };
+    /// [`TokenKeysError`].
+    pub fn from_bytes(kept: &[u8]) -> Result<Self, TokenKeysError> {
+        let (content, end) = kept.split_last_chunk::<CHECK>().ok_or(TokenKeysError)?;
+        let keys = content.strip_prefix(MAGIC).filter(|_| check(content) == *end).ok_or(TokenKeysError)?;
+        let (keys, []) = keys.as_chunks::<KEPT_KEY>() else { return Err(TokenKeysError) };
         match keys {
             [current] => Ok(Self { current: Key::kept(current), previous: None }),
             [current, previous] => {
                 Ok(Self { current: Key::kept(current), previous: Some(Key::kept(previous)) })
             }
-            _ => Err(KeysError),
+            _ => Err(TokenKeysError),
         }
     }
 
     /// A token for this visitor.
-    pub(super) fn grant(&self, visitor: &Visitor, asked: Duration, longest: Longest, now: UnixTime) -> Grant {
+    pub(super) fn issue(
+        &self,
+        visitor: &TokenClient,
+        asked: Duration,
+        longest: TtlLimit,
+        now: UnixTime,
+    ) -> GrantedToken {
         let ttl = longest.of(asked, visitor);
-        let signed = Signed { bearer: visitor.bearer(), expires: now.after(ttl) };
+        let signed = TokenContent { bearer: visitor.subject(), expires: now.after(ttl) };
         let mut token = Secret::new([b'-'; TOKEN_CHARACTERS]);
         let sealed = signed.sealed(&self.current);
         // The length is that of these bytes in base64, so this cannot fail.
         let written = URL_SAFE_NO_PAD.encode_slice(sealed, token.expose_mut());
         debug_assert_eq!(written, Ok(TOKEN_CHARACTERS));
-        Grant { token, ttl }
+        GrantedToken { token, ttl }
     }
 
     /// From which second on a token that this visitor shows is refused.
     ///
     /// # Errors
     /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`FOREIGN_TOKEN`].
-    pub(super) fn open(&self, token: &[u8], visitor: &Visitor, now: UnixTime) -> Result<UnixTime, Refusal> {
+    pub(super) fn verify(
+        &self,
+        token: &[u8],
+        visitor: &TokenClient,
+        now: UnixTime,
+    ) -> Result<UnixTime, Refusal> {
         let mut sealed = [0; SEALED];
         // The length first: what follows is the same work for every token.
         if token.len() != TOKEN_CHARACTERS || URL_SAFE_NO_PAD.decode_slice(token, &mut sealed) != Ok(SEALED) {
@@ -276,10 +287,11 @@ impl Keys {
         if visitor.may_show(signed.bearer) { Ok(end) } else { Err(FOREIGN_TOKEN) }
     }
 
-    fn signed(&self, sealed: &[u8; SEALED]) -> Option<Signed> {
+    fn signed(&self, sealed: &[u8; SEALED]) -> Option<TokenContent> {
         let (content, signature) = sealed.split_first_chunk::<CONTENT>()?;
         let is_by = |key: &Key| hmac::verify(&key.hmac, content, signature).is_ok();
-        (is_by(&self.current) || self.previous.as_ref().is_some_and(is_by)).then(|| Signed::read(content))?
+        (is_by(&self.current) || self.previous.as_ref().is_some_and(is_by))
+            .then(|| TokenContent::read(content))?
     }
 }
 
@@ -304,8 +316,8 @@ fn check(content: &[u8]) -> [u8; CHECK] {
 }
 
 /// What a token says.
-struct Signed {
-    bearer: Bearer,
+struct TokenContent {
+    bearer: TokenSubject,
     /// The life that was granted, counted from the beginning of the second in which it was.
     expires: UnixTime,
 }
@@ -316,7 +328,7 @@ const CONTENT: usize = BEARER + 8;
 /// The content and its signature: a multiple of three, so that base64 has no loose bits and a token one form.
 const SEALED: usize = CONTENT + 32;
 
-impl Signed {
+impl TokenContent {
     /// Rounded up: a token lives at least as long as its client was told, who may have asked for one second.
     fn end(&self) -> UnixTime {
         self.expires.after(Duration::from_secs(1))
@@ -334,7 +346,7 @@ impl Signed {
     fn read(content: &[u8; CONTENT]) -> Option<Self> {
         let (bearer, expires) = content.split_first_chunk::<BEARER>()?;
         let expires = UnixTime(u64::from_be_bytes(expires.try_into().ok()?));
-        Some(Self { bearer: Bearer(*bearer), expires })
+        Some(Self { bearer: TokenSubject(*bearer), expires })
     }
 }
 
@@ -350,20 +362,20 @@ mod tests {
         Secret::new([byte; KEY_BYTES])
     }
 
-    fn keys() -> Keys {
-        Keys::new(key(1), NOW)
+    fn keys() -> TokenSigningKeys {
+        TokenSigningKeys::new(key(1), NOW)
     }
 
-    fn pod(uid: &str) -> Bearer {
-        Bearer::pod(&PodUid(uid.into()))
+    fn pod(uid: &str) -> TokenSubject {
+        TokenSubject::pod(&PodUid(uid.into()))
     }
 
-    fn cart() -> Visitor {
-        Visitor::pod(pod("cart"), HERE)
+    fn cart() -> TokenClient {
+        TokenClient::pod(pod("cart"), HERE)
     }
 
-    fn token(keys: &Keys, visitor: &Visitor, ttl: u64) -> Vec<u8> {
-        keys.grant(visitor, Duration::from_secs(ttl), Longest::default(), NOW).token().to_vec()
+    fn token(keys: &TokenSigningKeys, visitor: &TokenClient, ttl: u64) -> Vec<u8> {
+        keys.issue(visitor, Duration::from_secs(ttl), TtlLimit::default(), NOW).token().to_vec()
     }
 
     #[test]
@@ -371,12 +383,20 @@ mod tests {
         let keys = keys();
         let (token, end) = (token(&keys, &cart(), 60), UnixTime(NOW.0 + 61));
         for now in [NOW, UnixTime(NOW.0 + 60)] {
-            assert_eq!(keys.open(&token, &cart(), now), Ok(end));
+            assert_eq!(keys.verify(&token, &cart(), now), Ok(end));
         }
-        assert_eq!(keys.open(&token, &cart(), end), Err(EXPIRED_TOKEN));
-        assert_eq!(keys.open(&token, &Visitor::pod(pod("cart"), THERE), NOW), Ok(end), "on any connection");
-        assert_eq!(keys.open(&token, &Visitor::pod(pod("shop"), HERE), NOW), Err(FOREIGN_TOKEN));
-        assert_eq!(Keys::new(key(2), NOW).open(&token, &cart(), NOW), Err(BAD_TOKEN), "another node's");
+        assert_eq!(keys.verify(&token, &cart(), end), Err(EXPIRED_TOKEN));
+        assert_eq!(
+            keys.verify(&token, &TokenClient::pod(pod("cart"), THERE), NOW),
+            Ok(end),
+            "on any connection"
+        );
+        assert_eq!(keys.verify(&token, &TokenClient::pod(pod("shop"), HERE), NOW), Err(FOREIGN_TOKEN));
+        assert_eq!(
+            TokenSigningKeys::new(key(2), NOW).verify(&token, &cart(), NOW),
+            Err(BAD_TOKEN),
+            "another node's"
+        );
     }
 
     /// One of a second used to be dead after the tenth of one that was left of the second in which it was given.
@@ -388,8 +408,9 @@ mod tests {
                 let granted = Duration::from_secs(NOW.0) + Duration::from_millis(100 * tenths);
                 UnixTime::from(std::time::SystemTime::UNIX_EPOCH + granted + after)
             };
-            let grant = keys.grant(&cart(), Duration::from_secs(ttl), Longest::default(), at(Duration::ZERO));
-            let opened = |after| keys.open(grant.token(), &cart(), at(after)).is_ok();
+            let grant =
+                keys.issue(&cart(), Duration::from_secs(ttl), TtlLimit::default(), at(Duration::ZERO));
+            let opened = |after| keys.verify(grant.token(), &cart(), at(after)).is_ok();
             assert!(opened(grant.ttl - Duration::from_millis(1)), "{ttl} s, {tenths} tenths into a second");
             assert!(!opened(grant.ttl + Duration::from_secs(1)), "and no more than a second longer");
         }
@@ -398,24 +419,24 @@ mod tests {
     #[test]
     fn a_token_that_an_address_was_given_is_good_there_and_once_it_is_known_whose_it_is() {
         let keys = keys();
-        let early = token(&keys, &Visitor::unsettled(HERE), 21_600);
+        let early = token(&keys, &TokenClient::unknown(HERE), 21_600);
         for (visitor, good) in [
-            (Visitor::unsettled(HERE), true),
+            (TokenClient::unknown(HERE), true),
             (cart(), true),
-            (Visitor::unsettled(THERE), false),
-            (Visitor::pod(pod("cart"), THERE), false),
+            (TokenClient::unknown(THERE), false),
+            (TokenClient::pod(pod("cart"), THERE), false),
         ] {
-            let opened = keys.open(&early, &visitor, NOW);
+            let opened = keys.verify(&early, &visitor, NOW);
             assert_eq!(
                 opened,
                 if good { Ok(NOW.after(SHORT_TTL + Duration::from_secs(1))) } else { Err(FOREIGN_TOKEN) },
                 "{visitor:?}"
             );
         }
-        let mapped = Visitor::unsettled("::ffff:10.0.0.7".parse().unwrap());
-        assert!(keys.open(&early, &mapped, NOW).is_ok(), "one address in two spellings");
-        let uid_like_address = Bearer::pod(&PodUid("\u{a}\0\0\u{7}".into()));
-        assert_ne!(uid_like_address, Bearer::address(HERE));
+        let mapped = TokenClient::unknown("::ffff:10.0.0.7".parse().unwrap());
+        assert!(keys.verify(&early, &mapped, NOW).is_ok(), "one address in two spellings");
+        let uid_like_address = TokenSubject::pod(&PodUid("\u{a}\0\0\u{7}".into()));
+        assert_ne!(uid_like_address, TokenSubject::address(HERE));
     }
 
     #[test]
@@ -425,14 +446,14 @@ mod tests {
         for at in 0..good.len() {
             let mut forged = good.clone();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
-            assert_eq!(keys.open(&forged, &cart(), NOW), Err(BAD_TOKEN), "character {at}");
-            assert_eq!(keys.open(&good[..at], &cart(), NOW), Err(BAD_TOKEN), "cut at {at}");
+            assert_eq!(keys.verify(&forged, &cart(), NOW), Err(BAD_TOKEN), "character {at}");
+            assert_eq!(keys.verify(&good[..at], &cart(), NOW), Err(BAD_TOKEN), "cut at {at}");
         }
         let twice = [&*good, &*good].concat();
         let padded = [&*good, b"=".as_slice()].concat();
         let spaced = [b" ", &good[1..]].concat();
         for other in [&*twice, &padded, &spaced, b"", &[0xff; TOKEN_CHARACTERS], &vec![b'A'; 64 * 1024]] {
-            assert_eq!(keys.open(other, &cart(), NOW), Err(BAD_TOKEN));
+            assert_eq!(keys.verify(other, &cart(), NOW), Err(BAD_TOKEN));
         }
     }
 
@@ -445,22 +466,22 @@ mod tests {
 
     #[test]
     fn less_may_be_granted_and_never_more() {
-        let (short, middle) = (Longest::new(SHORT_TTL).unwrap(), Longest::new(MAX_TTL / 2).unwrap());
+        let (short, middle) = (TtlLimit::new(SHORT_TTL).unwrap(), TtlLimit::new(MAX_TTL / 2).unwrap());
         for (longest, visitor, asked, granted) in [
-            (Longest::default(), cart(), 21_600, 21_600),
-            (Longest::default(), cart(), 1, 1),
+            (TtlLimit::default(), cart(), 21_600, 21_600),
+            (TtlLimit::default(), cart(), 1, 1),
             (middle, cart(), 21_600, 10_800),
             (middle, cart(), 300, 300),
             (short, cart(), 21_600, 300),
             (short, cart(), 10, 10),
-            (Longest::default(), Visitor::unsettled(HERE), 21_600, 300),
-            (Longest::default(), Visitor::unsettled(HERE), 60, 60),
+            (TtlLimit::default(), TokenClient::unknown(HERE), 21_600, 300),
+            (TtlLimit::default(), TokenClient::unknown(HERE), 60, 60),
         ] {
-            let grant = keys().grant(&visitor, Duration::from_secs(asked), longest, NOW);
+            let grant = keys().issue(&visitor, Duration::from_secs(asked), longest, NOW);
             assert_eq!(grant.ttl.as_secs(), granted, "{asked} of {longest:?}");
         }
         for seconds in [0, 299, 21_601] {
-            assert_eq!(Longest::new(Duration::from_secs(seconds)), None);
+            assert_eq!(TtlLimit::new(Duration::from_secs(seconds)), None);
         }
     }
 
@@ -469,9 +490,9 @@ mod tests {
         let first = keys();
         let token = token(&first, &cart(), 21_600);
         let second = first.rotated(key(2), NOW);
-        assert!(second.open(&token, &cart(), NOW).is_ok());
+        assert!(second.verify(&token, &cart(), NOW).is_ok());
         let third = second.rotated(key(3), NOW);
-        assert_eq!(third.open(&token, &cart(), NOW), Err(BAD_TOKEN));
+        assert_eq!(third.verify(&token, &cart(), NOW), Err(BAD_TOKEN));
     }
 
     #[test]
@@ -486,10 +507,10 @@ mod tests {
     fn keys_outlive_the_agent() {
         let first = keys();
         let token = token(&first, &cart(), 60);
-        let once = Keys::from_bytes(first.to_bytes().expose()).unwrap();
-        assert!(once.open(&token, &cart(), NOW).is_ok());
-        let twice = Keys::from_bytes(once.rotated(key(2), NOW).to_bytes().expose()).unwrap();
-        assert!(twice.open(&token, &cart(), NOW).is_ok());
+        let once = TokenSigningKeys::from_bytes(first.to_bytes().expose()).unwrap();
+        assert!(once.verify(&token, &cart(), NOW).is_ok());
+        let twice = TokenSigningKeys::from_bytes(once.rotated(key(2), NOW).to_bytes().expose()).unwrap();
+        assert!(twice.verify(&token, &cart(), NOW).is_ok());
         assert!(!twice.is_rotation_due(NOW) && twice.is_rotation_due(NOW.after(KEY_LIFE)));
     }
 
@@ -498,23 +519,23 @@ mod tests {
         let whole = keys().rotated(key(2), NOW).to_bytes();
         let whole = whole.expose();
         for at in 0..whole.len() {
-            assert!(Keys::from_bytes(&whole[..at]).is_err(), "cut at {at}");
+            assert!(TokenSigningKeys::from_bytes(&whole[..at]).is_err(), "cut at {at}");
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
-            assert!(Keys::from_bytes(&damaged).is_err(), "byte {at}");
+            assert!(TokenSigningKeys::from_bytes(&damaged).is_err(), "byte {at}");
         }
         let checked = |content: &[u8]| [content, &check(content)].concat();
         let none = checked(MAGIC);
         let three = checked(&[&MAGIC[..], &[0; 3 * KEPT_KEY]].concat());
         for bytes in [&*none, &three, b"", &[0; 96]] {
-            assert_eq!(Keys::from_bytes(bytes).map(drop), Err(KeysError));
+            assert_eq!(TokenSigningKeys::from_bytes(bytes).map(drop), Err(TokenKeysError));
         }
     }
 
     #[test]
     fn nothing_of_a_key_or_a_token_is_shown() {
         let keys = keys();
-        let grant = keys.grant(&cart(), MAX_TTL, Longest::default(), NOW);
+        let grant = keys.issue(&cart(), MAX_TTL, TtlLimit::default(), NOW);
         let shown = format!("{keys:?} {grant:?}");
         let token = String::from_utf8(grant.token().to_vec()).unwrap();
         assert!(!shown.contains(&token) && !shown.contains("1, 1"), "{shown}");

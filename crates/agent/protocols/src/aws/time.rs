@@ -37,12 +37,12 @@ impl From<SystemTime> for UnixTime {
 ///
 /// Making it takes some two hundred instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp([u8; 20]);
+pub struct Iso8601Time([u8; 20]);
 
 /// 9999-12-31T23:59:59Z, the last time of this form.
 const LAST: u64 = 253_402_300_799;
 
-impl Stamp {
+impl Iso8601Time {
     /// The form of this time.
     pub fn of(time: UnixTime) -> Self {
         let seconds = time.0.min(LAST);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn text(seconds: u64) -> String {
-        String::from_utf8_lossy(Stamp::of(UnixTime(seconds)).as_bytes()).into_owned()
+        String::from_utf8_lossy(Iso8601Time::of(UnixTime(seconds)).as_bytes()).into_owned()
     }
 
     #[test]

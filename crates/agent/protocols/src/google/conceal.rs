@@ -16,11 +16,11 @@ use std::borrow::Cow;
 
 use seawall_http::RequestHead;
 
-use super::head::{self, Marks};
-use super::query::{Alt, Hold, Params, UNKNOWN_KEY, Unknown};
-use crate::head::without_body;
+use super::head::{self, GuardHeaders};
+use super::query::{QueryParams, ResponseFormat, UNKNOWN_KEY, UnknownKeyPolicy, WaitForChange};
+use crate::head::require_no_body;
 use seawall_http::Refusal;
-use seawall_http::path::{self, Path};
+use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(403, "method", "Pods may only read metadata, with GET or HEAD.");
@@ -47,41 +47,41 @@ pub const DIRECTORY_ALT: Refusal = Refusal::new(
 /// Send it as GET (also for HEAD: what the real server makes of HEAD is not documented, and the body is cut off
 /// by the response's frame) with `Metadata-Flavor: Google` and no header of the client's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forward<'b> {
+pub struct AdmittedRequest<'b> {
     /// Canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
     /// Set when the real server will hold the request; the deadline of the call must allow for it. The target carries
     /// the same bound as `timeout_sec`.
-    pub hold: Option<Hold<'b>>,
+    pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
 /// Decides whether a request may go upstream, and in which words.
 ///
 /// # Errors
 /// The first rule that forbids it.
-pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<Forward<'b>, Refusal> {
-    head::only_reads(head, METHOD, BINDING)?;
-    without_body(head)?;
-    let marks = Marks::of(head);
-    marks.direct()?;
+pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
+    head::require_read_method(head, METHOD, BINDING)?;
+    require_no_body(head)?;
+    let marks = GuardHeaders::of(head);
+    marks.require_direct()?;
     let target = path::canonicalise(head.target)?;
-    let place = Place::of(&target.path).ok_or(UNKNOWN_PATH)?;
-    if place != Place::Discovery {
-        marks.flavored()?;
+    let place = PathScope::of(&target.path).ok_or(UNKNOWN_PATH)?;
+    if place != PathScope::Discovery {
+        marks.require_flavor()?;
     }
     if is_concealed(&target.path) {
         return Err(CONCEALED);
     }
-    let params = Params::parse(target.query, Unknown::Refused)?;
+    let params = QueryParams::parse(target.query, UnknownKeyPolicy::Refused)?;
     place.allows(&target.path, &params)?;
-    let hold = if place == Place::Discovery { None } else { params.hold() };
+    let hold = if place == PathScope::Discovery { None } else { params.hold() };
     let query = upstream_query(&params, hold.as_ref())?;
-    Ok(Forward { target: join(target.path, &query), hold })
+    Ok(AdmittedRequest { target: join(target.path, &query), wait_for_change: hold })
 }
 
 /// Where a path is, as far as the rules care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PathScope {
     /// Above the API versions: `/`, `/0.1/`, `/computeMetadata/`. Probes go there without the flavour header, and
     /// there is nothing to read but the names of versions.
     Discovery,
@@ -91,13 +91,13 @@ enum Place {
     Elsewhere,
 }
 
-impl Place {
+impl PathScope {
     /// `None` is an unknown API: nobody knows what its paths reveal.
     ///
     /// The real server let 0.1 and v1beta1 be read without the flavour header while they lived, which made them the
     /// way around it. They are admitted because the field's proxy admits them, but with the header: whoever still
     /// asks for them can send it, and a forged request cannot.
-    fn of(path: &Path<'_>) -> Option<Self> {
+    fn of(path: &CanonicalPath<'_>) -> Option<Self> {
         let mut names = path.segments();
         let mut name = || names.next().unwrap_or_default();
         let [first, second, third, fourth] = [name(), name(), name(), name()];
@@ -121,9 +121,9 @@ impl Place {
     /// `alt` makes sense on a leaf and with recursion; what it prints for a directory is documented nowhere
     /// (today's server says 400), so outside `service-accounts` it is not tried on what [`is_directory`] takes for one. Keys of identity tokens are unknown
     /// here, because identity is concealed.
-    fn allows(self, path: &Path<'_>, params: &Params<'_>) -> Result<(), Refusal> {
+    fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
-        params.wants_no_binding()?;
+        params.refuse_binding()?;
         if params.concerns_identity() {
             Err(UNKNOWN_KEY)
         } else if is_outside && params.is_recursive() {
@@ -143,7 +143,7 @@ impl Place {
 /// roots of the versions, in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`: none is a
 /// leaf), and `attributes`. The directories of devices hide nothing; they are named so that the rule is one rule. Below
 /// `attributes` stand only leaves, whatever their users called them.
-fn is_directory(path: &Path<'_>) -> bool {
+fn is_directory(path: &CanonicalPath<'_>) -> bool {
     let depth = path.segments().count();
     let is_root = match path.segments().next() {
         Some(first) if first.eq_ignore_ascii_case("computeMetadata") => depth <= 3,
@@ -151,7 +151,7 @@ fn is_directory(path: &Path<'_>) -> bool {
     };
     let mut from_the_end = path.segments().rev();
     let (last, above) = (from_the_end.next().unwrap_or_default(), from_the_end.next().unwrap_or_default());
-    let is = |name: &str, word: &str| Letters::of(name).as_bytes() == word.as_bytes();
+    let is = |name: &str, word: &str| FoldedName::of(name).as_bytes() == word.as_bytes();
     let is_numbered =
         || last.bytes().all(|byte| byte.is_ascii_digit()) && NUMBERED.iter().any(|word| is(above, word));
     path.is_directory()
@@ -159,7 +159,7 @@ fn is_directory(path: &Path<'_>) -> bool {
         || !is(above, "attributes") && (DIRECTORIES.iter().any(|word| is(last, word)) || is_numbered())
 }
 
-/// Directories below `instance` and `project`, as [`Letters`] spells words (Compute Engine, "Predefined metadata keys").
+/// Directories below `instance` and `project`, as [`FoldedName`] spells words (Compute Engine, "Predefined metadata keys").
 const DIRECTORIES: [&str; 10] = [
     "accessconfigs",
     "attributes",
@@ -176,7 +176,7 @@ const DIRECTORIES: [&str; 10] = [
 /// Those among them whose children are directories, each named by its number.
 const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinterfaces"];
 
-/// Names that are concealed wherever they stand, and everything below them, as [`Letters`] spells words.
+/// Names that are concealed wherever they stand, and everything below them, as [`FoldedName`] spells words.
 ///
 /// The field's proxy concealed `kube-env` alone. The others hold, on the same nodes, what it was concealed for, and no
 /// client library reads them: bootstrap and kubelet configuration, cloud-init data, scripts (which carry secrets as
@@ -210,10 +210,10 @@ const CONCEALED_FAMILIES: [&str; 7] = [
 /// Whether any name on the path is concealed, or `identity` stands below `service-accounts`. The test does not ask at
 /// which depth or in which version: a rule that is too wide hides a key that nobody named so, one that is too
 /// narrow gives the node away.
-fn is_concealed(path: &Path<'_>) -> bool {
+fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {
-        let letters = Letters::of(name);
+        let letters = FoldedName::of(name);
         let letters = letters.as_bytes();
         let is_identity = in_accounts && letters == b"identity";
         in_accounts |= letters == b"serviceaccounts";
@@ -224,12 +224,12 @@ fn is_concealed(path: &Path<'_>) -> bool {
 }
 
 /// The first letters and digits of a name, in lower case: `kube-env`, `Kube_Env` and `kubeEnv` read the same.
-struct Letters {
+struct FoldedName {
     bytes: [u8; Self::ROOM],
     length: usize,
 }
 
-impl Letters {
+impl FoldedName {
     /// More than any word above has, so that a longer name equals none of them.
     const ROOM: usize = 24;
 
@@ -252,7 +252,7 @@ impl Letters {
 /// section 3.4), so none is applied and none can be undone.
 ///
 /// `last_etag` and `timeout_sec` mean nothing without `wait_for_change` and are left out then.
-fn upstream_query(params: &Params<'_>, hold: Option<&Hold<'_>>) -> Result<String, Refusal> {
+fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) -> Result<String, Refusal> {
     let mut query = String::new();
     let mut push = |key: &str, value: &str| {
         query.push(if query.is_empty() { '?' } else { '&' });
@@ -262,7 +262,7 @@ fn upstream_query(params: &Params<'_>, hold: Option<&Hold<'_>>) -> Result<String
         push("recursive", "true");
     }
     if let Some(alt) = params.alt {
-        push("alt", if alt == Alt::Json { "json" } else { "text" });
+        push("alt", if alt == ResponseFormat::Json { "json" } else { "text" });
     }
     if let Some(scopes) = params.scopes()? {
         push("scopes", &scopes.replace(' ', ","));
@@ -276,7 +276,7 @@ fn upstream_query(params: &Params<'_>, hold: Option<&Hold<'_>>) -> Result<String
 }
 
 /// Borrowed from the request when the client sent just this.
-fn join<'b>(path: Path<'b>, query: &str) -> Cow<'b, str> {
+fn join<'b>(path: CanonicalPath<'b>, query: &str) -> Cow<'b, str> {
     let path = path.into_text();
     if query.is_empty() { path } else { (path.into_owned() + query).into() }
 }
@@ -288,8 +288,8 @@ mod tests {
     #[test]
     fn words_leave_room_for_one_letter_more() {
         for word in CONCEALED_NAMES.iter().chain(&CONCEALED_FAMILIES).chain(&DIRECTORIES).chain(&NUMBERED) {
-            assert!(word.len() < Letters::ROOM, "{word}");
-            assert_eq!(Letters::of(word).as_bytes(), word.as_bytes());
+            assert!(word.len() < FoldedName::ROOM, "{word}");
+            assert_eq!(FoldedName::of(word).as_bytes(), word.as_bytes());
         }
     }
 }

@@ -10,8 +10,8 @@
 
 use seawall_http::RequestHead;
 
-use super::facts::Node;
-use super::federate::{Text, Tree, What};
+use super::federate::{MetadataTree, TreeResource, TreeResponse};
+use super::node_metadata::NodeMetadata;
 use seawall_http::path;
 
 /// The paths that say nothing but what this is.
@@ -25,40 +25,43 @@ const ASKED: [&str; 5] = [
 
 /// Answers the question.
 #[derive(Debug)]
-pub struct Detection(Tree);
+pub struct Detection(MetadataTree);
 
 impl Default for Detection {
     fn default() -> Self {
-        Self(Tree::new(&Node::default(), None))
+        Self(MetadataTree::new(&NodeMetadata::default(), None))
     }
 }
 
 impl Detection {
     /// The answer, if the request is the question and well formed; else nothing.
-    pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<Text<'t, 'b>> {
+    pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<TreeResponse<'t, 'b>> {
         let target = path::canonicalise(head.target).ok()?;
         if !ASKED.contains(&target.path.as_str()) {
             return None;
         }
-        let query = self.0.query(head).ok().filter(|query| query.hold.is_none())?;
-        match query.what {
-            What::Text(text) if matches!(text.route(), "probe" | "listing" | "redirect") => Some(text),
-            What::Text(_) | What::Credential(_) => None,
+        let query = self.0.query(head).ok().filter(|query| query.wait_for_change.is_none())?;
+        match query.resource {
+            TreeResource::Response(text) if matches!(text.route(), "probe" | "listing" | "redirect") => {
+                Some(text)
+            }
+            TreeResource::Response(_) | TreeResource::Credential(_) => None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_http::request::header_room;
-    use seawall_http::{Limits, Parsed, parse_request};
+    use seawall_http::request::header_buffer;
+    use seawall_http::{HeadLimits, Parsed, parse_request};
 
     use super::*;
 
     fn route(target: &str, headers: &str) -> Option<&'static str> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
-        let mut room = header_room();
-        let Ok(Parsed::Complete(head, _)) = parse_request(request.as_bytes(), &mut room, &Limits::default())
+        let mut room = header_buffer();
+        let Ok(Parsed::Complete(head, _)) =
+            parse_request(request.as_bytes(), &mut room, &HeadLimits::default())
         else {
             panic!("{request}")
         };

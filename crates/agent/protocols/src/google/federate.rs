@@ -13,14 +13,14 @@ use std::sync::Arc;
 use seawall_http::RequestHead;
 
 use super::etag::ETag;
-use super::facts::{Account, Facts, Node};
-use super::head::{self, Marks};
-use super::query::{Alt, Hold, Params, Unknown};
+use super::head::{self, GuardHeaders};
+use super::node_metadata::{GoogleAccount, NodeDirectories, NodeMetadata};
+use super::query::{QueryParams, ResponseFormat, UnknownKeyPolicy, WaitForChange};
 use super::scopes::Scopes;
-use super::tree::{Directory, Found, Leaf};
-use crate::head::without_body;
+use super::tree::{Directory, FoundEntry, Leaf};
+use crate::head::require_no_body;
 use seawall_http::Refusal;
-use seawall_http::path::{self, Path, Target};
+use seawall_http::path::{self, CanonicalPath, RequestTarget};
 
 /// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
 /// every SDK; a 403 would send people looking for a missing permission.
@@ -52,53 +52,53 @@ const JSON: &str = "application/json";
 
 /// Everything one workload can read; about a KiB beside what is the node's. Pods of one ServiceAccount can share it.
 #[derive(Debug)]
-pub struct Tree {
+pub struct MetadataTree {
     root: Directory,
     /// The directory at [`ACCOUNTS`] within the root: nearly every request is for what is in it.
     accounts: Arc<Directory>,
-    facts: Arc<Facts>,
+    facts: Arc<NodeDirectories>,
     default_scopes: Arc<str>,
     has_account: bool,
 }
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query<'t, 'b> {
+pub struct TreeQuery<'t, 'b> {
     /// The thing.
-    pub what: What<'t, 'b>,
-    /// Set when the answer is to wait. For [`Text::Known`] the comparison is done: the content has not changed since
+    pub resource: TreeResource<'t, 'b>,
+    /// Set when the answer is to wait. For [`TreeResponse::Text`] the comparison is done: the content has not changed since
     /// the client saw it, so wait until this tree is replaced. For tokens it is set whenever the client asked to
     /// wait, because only the lease knows its tag: compare `last_etag` with it, or wait for the next lease.
-    pub hold: Option<Hold<'b>>,
+    pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
 /// The thing asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What<'t, 'b> {
+pub enum TreeResource<'t, 'b> {
     /// Text that is known already.
-    Text(Text<'t, 'b>),
+    Response(TreeResponse<'t, 'b>),
     /// A credential, which somebody must hold.
-    Credential(Credential<'t, 'b>),
+    Credential(CredentialQuery<'t, 'b>),
 }
 
 /// What needs no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text<'t, 'b> {
+pub enum TreeResponse<'t, 'b> {
     /// A leaf, a listing, a recursion, a probe.
-    Known(Known<'t>),
+    Text(TreeText<'t>),
     /// A directory named without its slash.
-    Redirect(Redirect<'b>),
+    Redirect(DirectoryRedirect<'b>),
 }
 
 /// A credential that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credential<'t, 'b> {
+pub enum CredentialQuery<'t, 'b> {
     /// An access token.
     AccessToken {
         /// Its scopes.
         scopes: Scopes<'t>,
         /// The form of the answer: JSON unless the client asks for text.
-        alt: Alt,
+        alt: ResponseFormat,
     },
     /// An identity token.
     IdToken {
@@ -111,7 +111,7 @@ pub enum Credential<'t, 'b> {
 
 /// A body that needs no broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known<'t> {
+pub struct TreeText<'t> {
     /// The body.
     pub body: Cow<'t, str>,
     /// Its `Content-Type`.
@@ -122,16 +122,16 @@ pub struct Known<'t> {
     pub route: &'static str,
 }
 
-impl Known<'_> {
+impl TreeText<'_> {
     /// The same, owned.
-    pub fn into_owned(self) -> Known<'static> {
-        Known { body: Cow::Owned(self.body.into_owned()), ..self }
+    pub fn into_owned(self) -> TreeText<'static> {
+        TreeText { body: Cow::Owned(self.body.into_owned()), ..self }
     }
 }
 
 /// Where a directory really is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirect<'b> {
+pub struct DirectoryRedirect<'b> {
     /// The canonical path with its slash. It begins with one slash, so it names no other host, and holds no character
     /// that could end a header.
     pub path: String,
@@ -139,30 +139,30 @@ pub struct Redirect<'b> {
     pub query: Option<&'b str>,
 }
 
-impl Text<'_, '_> {
+impl TreeResponse<'_, '_> {
     /// What it is; a word from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
-            Self::Known(known) => known.route,
+            Self::Text(known) => known.route,
             Self::Redirect(_) => "redirect",
         }
     }
 }
 
-impl What<'_, '_> {
+impl TreeResource<'_, '_> {
     /// What it is; a word from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
-            Self::Text(text) => text.route(),
-            Self::Credential(Credential::AccessToken { .. }) => "token",
-            Self::Credential(Credential::IdToken { .. }) => "identity",
+            Self::Response(text) => text.route(),
+            Self::Credential(CredentialQuery::AccessToken { .. }) => "token",
+            Self::Credential(CredentialQuery::IdToken { .. }) => "identity",
         }
     }
 }
 
 /// A look at the text of a tree that can be repeated later, in another tree: what a long poll remembers of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct LongPollTarget {
     path: String,
     form: Form,
 }
@@ -170,43 +170,43 @@ pub struct Look {
 /// The form in which text is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
-    alt: Option<Alt>,
+    alt: Option<ResponseFormat>,
     is_recursive: bool,
 }
 
 impl Form {
-    fn of(params: &Params<'_>) -> Self {
+    fn of(params: &QueryParams<'_>) -> Self {
         Self { alt: params.alt, is_recursive: params.is_recursive() }
     }
 }
 
-impl Look {
+impl LongPollTarget {
     /// What this request looks at.
     ///
     /// # Errors
     /// The rule that forbids the request.
     pub fn of(head: &RequestHead<'_, '_>) -> Result<Self, Refusal> {
         let target = path::canonicalise(head.target)?;
-        let form = Form::of(&Params::parse(target.query, Unknown::Ignored)?);
+        let form = Form::of(&QueryParams::parse(target.query, UnknownKeyPolicy::Ignored)?);
         Ok(Self { path: target.path.into_text().into_owned(), form })
     }
 }
 
 /// What is asked, and whether to wait for it.
-type Asked<'t, 'b> = (What<'t, 'b>, Option<Hold<'b>>);
+type ParsedTreeRequest<'t, 'b> = (TreeResource<'t, 'b>, Option<WaitForChange<'b>>);
 
-impl Tree {
+impl MetadataTree {
     /// The tree of a workload on this node; without an account, every path below `service-accounts/` is a 404.
-    pub fn new(node: &Node, account: Option<&Account>) -> Self {
-        Self::with(Arc::new(Facts::of(node)), account)
+    pub fn new(node: &NodeMetadata, account: Option<&GoogleAccount>) -> Self {
+        Self::with(Arc::new(NodeDirectories::of(node)), account)
     }
 
     /// The tree of another workload on the same node, which shares with this one what is the node's.
-    pub fn beside(&self, account: &Account) -> Self {
+    pub fn with_account(&self, account: &GoogleAccount) -> Self {
         Self::with(self.facts.clone(), Some(account))
     }
 
-    fn with(facts: Arc<Facts>, account: Option<&Account>) -> Self {
+    fn with(facts: Arc<NodeDirectories>, account: Option<&GoogleAccount>) -> Self {
         let accounts = Arc::new(facts.accounts(account));
         Self {
             root: facts.root(accounts.clone()),
@@ -228,42 +228,45 @@ impl Tree {
     ///
     /// # Errors
     /// The rule that forbids it, or 404.
-    pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<Query<'t, 'b>, Refusal> {
-        head::only_reads(head, METHOD, BINDING)?;
-        without_body(head)?;
-        let marks = Marks::of(head);
-        marks.direct()?;
+    pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeQuery<'t, 'b>, Refusal> {
+        head::require_read_method(head, METHOD, BINDING)?;
+        require_no_body(head)?;
+        let marks = GuardHeaders::of(head);
+        marks.require_direct()?;
         let target = path::canonicalise(head.target)?;
         if let Some(known) = probe(&target.path) {
-            return Ok(Query { what: What::Text(Text::Known(known)), hold: None });
+            return Ok(TreeQuery {
+                resource: TreeResource::Response(TreeResponse::Text(known)),
+                wait_for_change: None,
+            });
         }
-        marks.flavored()?;
+        marks.require_flavor()?;
         let found = self.find(target.path.as_str())?;
-        let params = Params::parse(target.query, Unknown::Ignored)?;
+        let params = QueryParams::parse(target.query, UnknownKeyPolicy::Ignored)?;
         let (what, hold) = self.ask(found, target, &params)?;
-        Ok(Query { what, hold })
+        Ok(TreeQuery { resource: what, wait_for_change: hold })
     }
 
     /// The same look at what this tree has now.
     ///
     /// # Errors
     /// There is no such text here.
-    pub fn look(&self, look: &Look) -> Result<Known<'_>, Refusal> {
+    pub fn read(&self, look: &LongPollTarget) -> Result<TreeText<'_>, Refusal> {
         match self.find(&look.path)? {
-            Found::Directory(directory) => Ok(known_directory(directory, look.form)),
-            Found::Leaf(leaf) => Ok(known_leaf(leaf, look.form)),
-            Found::Token | Found::Identity | Found::NoIdentity => Err(NOT_FOUND),
+            FoundEntry::Directory(directory) => Ok(known_directory(directory, look.form)),
+            FoundEntry::Leaf(leaf) => Ok(known_leaf(leaf, look.form)),
+            FoundEntry::Token | FoundEntry::Identity | FoundEntry::NoIdentity => Err(NOT_FOUND),
         }
     }
 
     /// The entry at a canonical path. A leaf has no slash at its end, as on the real server.
-    fn find(&self, path: &str) -> Result<Found<'_>, Refusal> {
+    fn find(&self, path: &str) -> Result<FoundEntry<'_>, Refusal> {
         let found = match path.strip_prefix(ACCOUNTS) {
             Some(below) => self.accounts.find(path::segments(below)),
             None => self.root.find(path::segments(path)),
         };
         match found {
-            Some(found @ Found::Directory(_)) => Ok(found),
+            Some(found @ FoundEntry::Directory(_)) => Ok(found),
             Some(found) if !path.ends_with('/') => Ok(found),
             None if !self.has_account && path.starts_with(ACCOUNTS) => Err(NO_ACCOUNT),
             _ => Err(NOT_FOUND),
@@ -272,27 +275,31 @@ impl Tree {
 
     fn ask<'t, 'b>(
         &'t self,
-        found: Found<'t>,
-        target: Target<'b>,
-        params: &Params<'b>,
-    ) -> Result<Asked<'t, 'b>, Refusal> {
+        found: FoundEntry<'t>,
+        target: RequestTarget<'b>,
+        params: &QueryParams<'b>,
+    ) -> Result<ParsedTreeRequest<'t, 'b>, Refusal> {
         Ok(match found {
-            Found::Directory(directory) => return ask_directory(directory, target, params),
-            Found::Leaf(leaf) => {
+            FoundEntry::Directory(directory) => return ask_directory(directory, target, params),
+            FoundEntry::Leaf(leaf) => {
                 let known = known_leaf(leaf, Form::of(params));
-                (What::Text(Text::Known(known)), unchanged(leaf.etag(), params))
+                (TreeResource::Response(TreeResponse::Text(known)), unchanged(leaf.etag(), params))
             }
-            Found::Token => {
-                params.wants_no_binding()?;
+            FoundEntry::Token => {
+                params.refuse_binding()?;
                 let scopes = params.scopes_or(&self.default_scopes)?;
-                let token = Credential::AccessToken { scopes, alt: params.alt.unwrap_or(Alt::Json) };
-                (What::Credential(token), params.hold())
+                let token =
+                    CredentialQuery::AccessToken { scopes, alt: params.alt.unwrap_or(ResponseFormat::Json) };
+                (TreeResource::Credential(token), params.hold())
             }
-            Found::Identity => {
+            FoundEntry::Identity => {
                 let (audience, include_email) = (params.audience()?, params.includes_email());
-                (What::Credential(Credential::IdToken { audience, include_email }), params.hold())
+                (
+                    TreeResource::Credential(CredentialQuery::IdToken { audience, include_email }),
+                    params.hold(),
+                )
             }
-            Found::NoIdentity => return Err(NO_IDENTITY),
+            FoundEntry::NoIdentity => return Err(NO_IDENTITY),
         })
     }
 }
@@ -301,50 +308,53 @@ const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 
 /// `/` and `/computeMetadata/` answer without the flavour header (Go probes so), whatever the query: they say no
 /// more than that this is a metadata server.
-fn probe(path: &Path<'_>) -> Option<Known<'static>> {
+fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {
     let body = match path.as_str() {
         "/" => "computeMetadata/\n",
         "/computeMetadata/" => "v1/\n",
         _ => return None,
     };
-    Some(Known { body: body.into(), content_type: TEXT, etag: None, route: "probe" })
+    Some(TreeText { body: body.into(), content_type: TEXT, etag: None, route: "probe" })
 }
 
 fn ask_directory<'t, 'b>(
     directory: &'t Directory,
-    target: Target<'b>,
-    params: &Params<'b>,
-) -> Result<Asked<'t, 'b>, Refusal> {
-    if !params.is_recursive() && (params.alt.is_some() || params.waits()) {
+    target: RequestTarget<'b>,
+    params: &QueryParams<'b>,
+) -> Result<ParsedTreeRequest<'t, 'b>, Refusal> {
+    if !params.is_recursive() && (params.alt.is_some() || params.is_long_poll()) {
         return Err(DIRECTORY_QUERY);
     }
     if !target.path.is_directory() {
         let path = target.path.into_text().into_owned() + "/";
-        return Ok((What::Text(Text::Redirect(Redirect { path, query: target.query })), None));
+        return Ok((
+            TreeResource::Response(TreeResponse::Redirect(DirectoryRedirect { path, query: target.query })),
+            None,
+        ));
     }
     let known = known_directory(directory, Form::of(params));
-    Ok((What::Text(Text::Known(known)), unchanged(directory.etag(), params)))
+    Ok((TreeResource::Response(TreeResponse::Text(known)), unchanged(directory.etag(), params)))
 }
 
-fn known_directory(directory: &Directory, form: Form) -> Known<'_> {
+fn known_directory(directory: &Directory, form: Form) -> TreeText<'_> {
     let (body, content_type, route) = match form.alt {
         _ if !form.is_recursive => (directory.listing(), TEXT, "listing"),
-        Some(Alt::Text) => (directory.to_text(), TEXT, "recursive"),
-        Some(Alt::Json) | None => (directory.to_json(), JSON, "recursive"),
+        Some(ResponseFormat::Text) => (directory.to_text(), TEXT, "recursive"),
+        Some(ResponseFormat::Json) | None => (directory.to_json(), JSON, "recursive"),
     };
-    Known { body: body.into(), content_type, etag: Some(directory.etag()), route }
+    TreeText { body: body.into(), content_type, etag: Some(directory.etag()), route }
 }
 
 /// A leaf is text unless JSON is asked for; `recursive` says nothing about it.
-fn known_leaf(leaf: &Leaf, form: Form) -> Known<'_> {
+fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
     let (body, content_type) = match form.alt {
-        Some(Alt::Json) => (leaf.to_json().into(), JSON),
-        Some(Alt::Text) | None => (leaf.as_text().into(), TEXT),
+        Some(ResponseFormat::Json) => (leaf.to_json().into(), JSON),
+        Some(ResponseFormat::Text) | None => (leaf.as_text().into(), TEXT),
     };
-    Known { body, content_type, etag: Some(leaf.etag()), route: "leaf" }
+    TreeText { body, content_type, etag: Some(leaf.etag()), route: "leaf" }
 }
 
 /// The hold of a client that has this content already; one with other content, or none, is answered at once.
-fn unchanged<'b>(etag: ETag, params: &Params<'b>) -> Option<Hold<'b>> {
+fn unchanged<'b>(etag: ETag, params: &QueryParams<'b>) -> Option<WaitForChange<'b>> {
     params.hold().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
 }

@@ -16,12 +16,12 @@ pub(super) const BINDING: &str = "Metadata is read with GET or HEAD. A POST for 
 
 /// What the rules need of a head, gathered in one pass over its headers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Marks {
+pub(super) struct GuardHeaders {
     relayed: bool,
     flavored: bool,
 }
 
-impl Marks {
+impl GuardHeaders {
     pub(super) fn of(head: &RequestHead<'_, '_>) -> Self {
         let mut marks = Self { relayed: false, flavored: false };
         for header in head.headers {
@@ -33,13 +33,13 @@ impl Marks {
 
     /// # Errors
     /// [`RELAYED`].
-    pub(super) fn direct(self) -> Result<(), Refusal> {
+    pub(super) fn require_direct(self) -> Result<(), Refusal> {
         if self.relayed { Err(RELAYED) } else { Ok(()) }
     }
 
     /// # Errors
     /// [`NO_FLAVOR`].
-    pub(super) fn flavored(self) -> Result<(), Refusal> {
+    pub(super) fn require_flavor(self) -> Result<(), Refusal> {
         if self.flavored { Ok(()) } else { Err(NO_FLAVOR) }
     }
 }
@@ -58,7 +58,7 @@ fn is_flavor(name: &str, value: &[u8]) -> bool {
 ///
 /// # Errors
 /// What is said of another method: `binding` if [`asks_for_binding`], else `method`.
-pub(super) fn only_reads(
+pub(super) fn require_read_method(
     head: &RequestHead<'_, '_>,
     method: Refusal,
     binding: Refusal,

@@ -6,20 +6,23 @@
 pub mod conceal;
 pub mod detection;
 pub mod etag;
-pub mod facts;
 pub mod federate;
 pub mod head;
+pub mod node_metadata;
 pub mod query;
 mod real_server_response;
 pub mod respond;
 pub mod scopes;
 pub mod tree;
 
-pub use conceal::{Forward, admit};
+pub use conceal::{AdmittedRequest, admit};
 pub use detection::Detection;
 pub use etag::ETag;
-pub use facts::{Account, AccountScopes, Node};
-pub use federate::{Credential, Known, Look, Query, Redirect, Text, Tree, What};
-pub use query::{Alt, Hold};
-pub use respond::{AccessToken, Server};
+pub use federate::{
+    CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeQuery, TreeResource, TreeResponse,
+    TreeText,
+};
+pub use node_metadata::{AccountScopes, GoogleAccount, NodeMetadata};
+pub use query::{ResponseFormat, WaitForChange};
+pub use respond::{AccessTokenBody, MetadataServerKind};
 pub use scopes::Scopes;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::scopes::{self, Scopes};
 use seawall_http::Refusal;
-use seawall_http::path::encoded_byte;
+use seawall_http::path::decode_percent;
 
 /// Longest a request is held. The real server holds without end when no `timeout_sec` is given; a bound costs a
 /// watcher one early reply with unchanged content, which the protocol has anyway, every five minutes.
-pub const MAX_HOLD: Duration = Duration::from_secs(300);
+pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// Longest audience of an identity token. Real ones are URLs of services.
 pub const MAX_AUDIENCE: usize = 2048;
@@ -53,7 +53,7 @@ pub const BAD_AUDIENCE: Refusal = Refusal::new(
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alt {
+pub enum ResponseFormat {
     /// JSON.
     Json,
     /// Plain text.
@@ -62,17 +62,17 @@ pub enum Alt {
 
 /// A long poll: answer when the content changes, or with the current content when the time is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold<'b> {
+pub struct WaitForChange<'b> {
     /// The tag of the content that the client has; `None` waits for the next change. May be any word (the guest
     /// agent sends `NONE`), which simply matches nothing.
     pub last_etag: Option<Cow<'b, str>>,
-    /// How long to hold at most; never above [`MAX_HOLD`].
+    /// How long to hold at most; never above [`MAX_WAIT`].
     pub timeout: Duration,
 }
 
 /// What becomes of keys this dialect does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub(super) enum UnknownKeyPolicy {
     /// They are skipped: new SDK releases add some, and nothing here depends on them.
     Ignored,
     /// They are refused, save [`HARMLESS`]: an upstream might act on them in a way nobody checked.
@@ -87,15 +87,15 @@ const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
 
 /// The known keys of one query, decoded and checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Params<'b> {
+pub(super) struct QueryParams<'b> {
     pub(super) recursive: Option<bool>,
-    pub(super) alt: Option<Alt>,
+    pub(super) alt: Option<ResponseFormat>,
     wait_for_change: Option<bool>,
     last_etag: Option<Cow<'b, str>>,
     timeout_sec: Option<u32>,
-    /// Decoded, not yet canonical; see [`Params::scopes`].
+    /// Decoded, not yet canonical; see [`QueryParams::scopes`].
     scopes: Option<Cow<'b, str>>,
-    /// Decoded, not yet checked; see [`Params::audience`].
+    /// Decoded, not yet checked; see [`QueryParams::audience`].
     audience: Option<Cow<'b, str>>,
     /// Whether `format=full`.
     full: Option<bool>,
@@ -104,12 +104,12 @@ pub(super) struct Params<'b> {
     insists_on_binding: bool,
 }
 
-impl<'b> Params<'b> {
+impl<'b> QueryParams<'b> {
     /// Reads a raw query.
     ///
     /// # Errors
     /// [`BAD_QUERY`], [`REPEATED_KEY`], [`BAD_VALUE`], [`UNKNOWN_KEY`].
-    pub(super) fn parse(raw: Option<&'b str>, unknown: Unknown) -> Result<Self, Refusal> {
+    pub(super) fn parse(raw: Option<&'b str>, unknown: UnknownKeyPolicy) -> Result<Self, Refusal> {
         let mut params = Self::default();
         let Some(raw) = raw else { return Ok(params) };
         // The wire promises visible ASCII. It is checked again because a redirect repeats the query in a header.
@@ -123,7 +123,7 @@ impl<'b> Params<'b> {
         Ok(params)
     }
 
-    fn take(&mut self, key: &str, value: &'b str, unknown: Unknown) -> Result<(), Refusal> {
+    fn take(&mut self, key: &str, value: &'b str, unknown: UnknownKeyPolicy) -> Result<(), Refusal> {
         match key {
             "recursive" => once(&mut self.recursive, flag(value)?),
             "alt" => once(&mut self.alt, alt(value)?),
@@ -139,7 +139,7 @@ impl<'b> Params<'b> {
                 self.insists_on_binding |= decode(value)?.eq_ignore_ascii_case("on");
                 Ok(())
             }
-            _ if unknown == Unknown::Ignored || HARMLESS.contains(&key) => Ok(()),
+            _ if unknown == UnknownKeyPolicy::Ignored || HARMLESS.contains(&key) => Ok(()),
             _ => Err(UNKNOWN_KEY),
         }
     }
@@ -150,11 +150,11 @@ impl<'b> Params<'b> {
 
     /// # Errors
     /// [`BOUND_TOKEN`].
-    pub(super) fn wants_no_binding(&self) -> Result<(), Refusal> {
+    pub(super) fn refuse_binding(&self) -> Result<(), Refusal> {
         if self.insists_on_binding { Err(BOUND_TOKEN) } else { Ok(()) }
     }
 
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_long_poll(&self) -> bool {
         self.wait_for_change == Some(true)
     }
 
@@ -164,11 +164,11 @@ impl<'b> Params<'b> {
     }
 
     /// The long poll that is asked for, whatever the content.
-    pub(super) fn hold(&self) -> Option<Hold<'b>> {
+    pub(super) fn hold(&self) -> Option<WaitForChange<'b>> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
-        self.waits().then(|| Hold {
+        self.is_long_poll().then(|| WaitForChange {
             last_etag: self.last_etag.clone(),
-            timeout: asked.unwrap_or(MAX_HOLD).min(MAX_HOLD),
+            timeout: asked.unwrap_or(MAX_WAIT).min(MAX_WAIT),
         })
     }
 
@@ -186,7 +186,7 @@ impl<'b> Params<'b> {
     /// [`scopes::BAD_SCOPES`].
     pub(super) fn scopes_or<'t>(&self, own: &'t std::sync::Arc<str>) -> Result<Scopes<'t>, Refusal> {
         Ok(match self.scopes()? {
-            Some(asked) if *asked != **own => Scopes::Asked(asked),
+            Some(asked) if *asked != **own => Scopes::Requested(asked),
             _ => Scopes::Default(own),
         })
     }
@@ -223,10 +223,10 @@ fn flag(value: &str) -> Result<bool, Refusal> {
     }
 }
 
-fn alt(value: &str) -> Result<Alt, Refusal> {
+fn alt(value: &str) -> Result<ResponseFormat, Refusal> {
     match &*decode(value)? {
-        "json" => Ok(Alt::Json),
-        "text" => Ok(Alt::Text),
+        "json" => Ok(ResponseFormat::Json),
+        "text" => Ok(ResponseFormat::Text),
         _ => Err(BAD_VALUE),
     }
 }
@@ -263,7 +263,7 @@ fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
         let byte = match byte {
-            b'%' => encoded_byte(&mut bytes).ok_or(BAD_QUERY)?,
+            b'%' => decode_percent(&mut bytes).ok_or(BAD_QUERY)?,
             b'+' => b' ',
             byte => byte,
         };
@@ -279,8 +279,8 @@ fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
 mod tests {
     use super::*;
 
-    fn parse(raw: &str) -> Result<Params<'_>, Refusal> {
-        Params::parse(Some(raw), Unknown::Refused)
+    fn parse(raw: &str) -> Result<QueryParams<'_>, Refusal> {
+        QueryParams::parse(Some(raw), UnknownKeyPolicy::Refused)
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn keys_that_newer_sdks_add_are_dropped_everywhere() {
         let raw = "transport=mtls&binding-enforcement=iam-policy&bindCertificateFingerprint=ab%2Bc";
-        assert_eq!(parse(raw), Ok(Params::default()));
+        assert_eq!(parse(raw), Ok(QueryParams::default()));
     }
 
     /// Whoever insisted got a token that anybody could use.
@@ -356,16 +356,19 @@ mod tests {
             "binding%2Denforcement=o%6E",
             "binding-enforcement=on&binding-enforcement=iam-policy",
         ] {
-            assert_eq!(parse(raw).unwrap().wants_no_binding(), Err(BOUND_TOKEN), "{raw}");
+            assert_eq!(parse(raw).unwrap().refuse_binding(), Err(BOUND_TOKEN), "{raw}");
         }
         for raw in ["transport=mtls", "binding-enforcement=iam-policy", "bindCertificateFingerprint=on", ""] {
-            assert_eq!(parse(raw).unwrap().wants_no_binding(), Ok(()), "{raw}");
+            assert_eq!(parse(raw).unwrap().refuse_binding(), Ok(()), "{raw}");
         }
     }
 
     #[test]
     fn a_federated_pod_may_send_keys_nobody_knows() {
-        assert_eq!(Params::parse(Some("new=%C3%A9&x"), Unknown::Ignored), Ok(Params::default()));
+        assert_eq!(
+            QueryParams::parse(Some("new=%C3%A9&x"), UnknownKeyPolicy::Ignored),
+            Ok(QueryParams::default())
+        );
     }
 
     #[test]

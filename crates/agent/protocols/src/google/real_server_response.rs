@@ -1,26 +1,26 @@
 //! What of the real server's response goes on to the pod: its status, six headers, its body.
 
-use seawall_http::{Frame, Length, write};
+use seawall_http::{ResponseContext, ResponseFraming, write};
 
-use super::respond::Server;
+use super::respond::MetadataServerKind;
 
 /// The real server's headers that go on to the client. The coding is the body's: without it a client would take compressed
 /// bytes for text. We ask for none, so an upstream that uses one has decided so itself.
 const PASSED: [&str; 6] =
     ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 
-impl Server {
+impl MetadataServerKind {
     /// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
     /// Everything else, such as hop-by-hop headers, stays behind.
     pub fn forwarded<'h>(
         self,
         out: &mut Vec<u8>,
-        frame: &Frame<'_>,
+        frame: &ResponseContext<'_>,
         status: u16,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
         body: &[u8],
     ) {
-        self.forwarded_head(out, frame, status, headers, Length::Known(body.len() as u64));
+        self.forwarded_head(out, frame, status, headers, ResponseFraming::Known(body.len() as u64));
         if !frame.head_only {
             out.extend_from_slice(body);
         }
@@ -30,10 +30,10 @@ impl Server {
     pub fn forwarded_head<'h>(
         self,
         out: &mut Vec<u8>,
-        frame: &Frame<'_>,
+        frame: &ResponseContext<'_>,
         status: u16,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-        length: Length,
+        length: ResponseFraming,
     ) {
         frame.begin(out, status, self.headers());
         let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
@@ -42,6 +42,6 @@ impl Server {
                 write::header(out, name, value);
             }
         }
-        length.end(out);
+        length.end_head(out);
     }
 }

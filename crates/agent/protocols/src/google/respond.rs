@@ -7,21 +7,21 @@
 use seawall_http::write;
 
 use super::etag::ETag;
-use super::federate::{Known, Redirect};
-use super::query::Alt;
+use super::federate::{DirectoryRedirect, TreeText};
+use super::query::ResponseFormat;
 use crate::hex::hex;
-use seawall_http::{Frame, Refusal};
+use seawall_http::{Refusal, ResponseContext};
 
 /// Which server the response claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
+pub enum MetadataServerKind {
     /// The one of a virtual machine: conceal mode.
     Vm,
     /// The one of a GKE node: federate mode.
     Gke,
 }
 
-impl Server {
+impl MetadataServerKind {
     /// The headers that every response has, as the server of this name writes them (seen on both).
     pub(super) const fn headers(self) -> &'static [u8] {
         match self {
@@ -37,10 +37,10 @@ impl Server {
     }
 
     /// Writes an access token. No cache may keep it.
-    pub fn token(self, out: &mut Vec<u8>, frame: &Frame<'_>, token: &AccessToken<'_>) {
+    pub fn token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, token: &AccessTokenBody<'_>) {
         let [content_type, before, between, after] = match token.alt {
-            Alt::Json => JSON_TOKEN,
-            Alt::Text => TEXT_TOKEN,
+            ResponseFormat::Json => JSON_TOKEN,
+            ResponseFormat::Text => TEXT_TOKEN,
         };
         frame.begin(out, 200, self.headers());
         write_etag(out, token.etag);
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Writes an identity token: the JWT alone, without a line end. No cache may keep it.
-    pub fn id_token(self, out: &mut Vec<u8>, frame: &Frame<'_>, jwt: &str) {
+    pub fn id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
         frame.begin(out, 200, self.headers());
         out.extend_from_slice(NO_STORE);
         out.extend_from_slice(b"Content-Type: text/html\r\n");
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Writes a body that needs no broker.
-    pub fn known(self, out: &mut Vec<u8>, frame: &Frame<'_>, known: &Known<'_>) {
+    pub fn text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
         frame.begin(out, 200, self.headers());
         write_etag(out, known.etag);
         write::header(out, "Content-Type", known.content_type.as_bytes());
@@ -78,7 +78,7 @@ impl Server {
 
     /// Writes 301 to a directory's slash. The location is a path, not a URL: it stays on the host that the client
     /// named, whatever that was, and repeats nothing of the Host header.
-    pub fn redirect(self, out: &mut Vec<u8>, frame: &Frame<'_>, redirect: &Redirect<'_>) {
+    pub fn redirect(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, redirect: &DirectoryRedirect<'_>) {
         frame.begin(out, 301, self.headers());
         out.extend_from_slice(b"Location: ");
         out.extend_from_slice(redirect.path.as_bytes());
@@ -93,7 +93,7 @@ impl Server {
 
     /// Writes a refusal: one line that names who refuses, why, by which code, under which id the agent logged it, and
     /// whether trying again can help. SDKs put this line into their own error.
-    pub fn refusal(self, out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
+    pub fn refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
         frame.begin(out, refusal.status, self.headers());
         match refusal.status {
             405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
@@ -110,13 +110,13 @@ impl Server {
 
 /// An access token about to be written.
 #[derive(Clone, Copy)]
-pub struct AccessToken<'a> {
+pub struct AccessTokenBody<'a> {
     /// The token. It holds no character that JSON escapes and no line end; the broker saw to that when it got it.
     pub text: &'a str,
     /// Whole seconds it still lives; truly so, and above zero, which Go requires.
     pub expires_in: u64,
     /// The form asked for.
-    pub alt: Alt,
+    pub alt: ResponseFormat,
     /// The tag of the lease: `ETag::of` its token, computed once per lease. `None` writes no tag, which is
     /// honest; a tag that does not change with the token would make a watcher sleep through a renewal.
     pub etag: Option<ETag>,

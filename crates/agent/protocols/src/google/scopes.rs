@@ -21,7 +21,7 @@ pub enum Scopes<'t> {
     /// The account's own; nothing else was asked. The agent can use a lease it found when it built its index.
     Default(&'t Arc<str>),
     /// Others, canonical.
-    Asked(String),
+    Requested(String),
 }
 
 impl Scopes<'_> {
@@ -29,7 +29,7 @@ impl Scopes<'_> {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Default(scopes) => scopes,
-            Self::Asked(scopes) => scopes,
+            Self::Requested(scopes) => scopes,
         }
     }
 }

@@ -12,12 +12,12 @@ use crate::json::write_string;
 
 /// A thing with a path. Cheap to clone: what is the node's is in the tree of each of its accounts.
 #[derive(Clone, Debug)]
-pub(super) enum Entry {
+pub(super) enum TreeEntry {
     Directory(Arc<Directory>),
     Leaf(Arc<Leaf>),
     /// The access token: listed, never part of recursion.
     Token,
-    /// The identity token: as [`Entry::Token`].
+    /// The identity token: as [`TreeEntry::Token`].
     Identity,
     /// Where the identity token would be if the account could have one: not listed, so that clients see what works,
     /// but found, so that they are told why not.
@@ -27,14 +27,14 @@ pub(super) enum Entry {
 /// A directory and its children, sorted by name.
 #[derive(Debug)]
 pub(super) struct Directory {
-    children: Vec<(Cow<'static, str>, Entry)>,
-    keys: Keys,
+    children: Vec<(Cow<'static, str>, TreeEntry)>,
+    keys: KeyStyle,
     etag: ETag,
 }
 
 /// How the names of children become keys in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keys {
+pub(super) enum KeyStyle {
     /// `project-id` is `projectId`.
     Camel,
     /// As they are: below `attributes` and `service-accounts`, where names are data.
@@ -44,14 +44,14 @@ pub(super) enum Keys {
 /// A leaf with its text form.
 #[derive(Debug)]
 pub(super) struct Leaf {
-    form: Form,
+    form: LeafType,
     text: String,
     etag: ETag,
 }
 
 /// What a leaf's text is in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum LeafType {
     Text,
     Number,
     /// One item per line, each with its line end; an array in JSON.
@@ -59,21 +59,21 @@ enum Form {
 }
 
 impl Leaf {
-    pub(super) fn text(text: impl Into<String>) -> Entry {
-        Self::entry(Form::Text, text.into())
+    pub(super) fn text(text: impl Into<String>) -> TreeEntry {
+        Self::entry(LeafType::Text, text.into())
     }
 
-    pub(super) fn number(number: u64) -> Entry {
-        Self::entry(Form::Number, number.to_string())
+    pub(super) fn number(number: u64) -> TreeEntry {
+        Self::entry(LeafType::Number, number.to_string())
     }
 
-    pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> Entry {
-        Self::entry(Form::List, items.into_iter().flat_map(|item| [item, "\n"]).collect())
+    pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> TreeEntry {
+        Self::entry(LeafType::List, items.into_iter().flat_map(|item| [item, "\n"]).collect())
     }
 
-    fn entry(form: Form, text: String) -> Entry {
+    fn entry(form: LeafType, text: String) -> TreeEntry {
         let etag = ETag::of(text.as_bytes());
-        Entry::Leaf(Arc::new(Self { form, text, etag }))
+        TreeEntry::Leaf(Arc::new(Self { form, text, etag }))
     }
 
     pub(super) fn as_text(&self) -> &str {
@@ -92,9 +92,9 @@ impl Leaf {
 
     fn write_json(&self, out: &mut String) {
         match self.form {
-            Form::Text => write_string(out, &self.text),
-            Form::Number => out.push_str(&self.text),
-            Form::List => {
+            LeafType::Text => write_string(out, &self.text),
+            LeafType::Number => out.push_str(&self.text),
+            LeafType::List => {
                 out.push('[');
                 write_joined(out, self.text.lines(), write_string);
                 out.push(']');
@@ -104,14 +104,17 @@ impl Leaf {
 
     fn write_text(&self, path: &str, out: &mut String) {
         match self.form {
-            Form::List => self.text.lines().for_each(|item| out.extend([path, " ", item, "\n"])),
-            Form::Text | Form::Number => out.extend([path, " ", &self.text, "\n"]),
+            LeafType::List => self.text.lines().for_each(|item| out.extend([path, " ", item, "\n"])),
+            LeafType::Text | LeafType::Number => out.extend([path, " ", &self.text, "\n"]),
         }
     }
 }
 
 impl Directory {
-    pub(super) fn new(keys: Keys, children: impl IntoIterator<Item = (Cow<'static, str>, Entry)>) -> Self {
+    pub(super) fn new(
+        keys: KeyStyle,
+        children: impl IntoIterator<Item = (Cow<'static, str>, TreeEntry)>,
+    ) -> Self {
         let mut children: Vec<_> = children.into_iter().collect();
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
         // Kept as long as some pod acts as the account, one tree for each.
@@ -122,10 +125,10 @@ impl Directory {
     }
 
     /// The entry at the end of these names, from this directory on.
-    pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<Found<'_>> {
-        let mut found = Found::Directory(self);
+    pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<FoundEntry<'_>> {
+        let mut found = FoundEntry::Directory(self);
         for name in names {
-            let Found::Directory(directory) = found else { return None };
+            let FoundEntry::Directory(directory) = found else { return None };
             found = directory.child(name)?;
         }
         Some(found)
@@ -133,17 +136,17 @@ impl Directory {
 
     /// The real server reads `universe_domain` as `universe-domain` (gcloud and older Go clients ask for the first, newer
     /// ones for the second), so an underscore in a key of ours stands for a dash.
-    fn child(&self, name: &str) -> Option<Found<'_>> {
-        let dashed = |byte| if byte == b'_' && self.keys == Keys::Camel { b'-' } else { byte };
+    fn child(&self, name: &str) -> Option<FoundEntry<'_>> {
+        let dashed = |byte| if byte == b'_' && self.keys == KeyStyle::Camel { b'-' } else { byte };
         let is_meant = |child: &str| {
             child.len() == name.len() && (child == name || child.bytes().eq(name.bytes().map(dashed)))
         };
         self.children.iter().find(|(child, _)| is_meant(child)).map(|(_, entry)| match entry {
-            Entry::Directory(directory) => Found::Directory(directory),
-            Entry::Leaf(leaf) => Found::Leaf(leaf),
-            Entry::Token => Found::Token,
-            Entry::Identity => Found::Identity,
-            Entry::NoIdentity => Found::NoIdentity,
+            TreeEntry::Directory(directory) => FoundEntry::Directory(directory),
+            TreeEntry::Leaf(leaf) => FoundEntry::Leaf(leaf),
+            TreeEntry::Token => FoundEntry::Token,
+            TreeEntry::Identity => FoundEntry::Identity,
+            TreeEntry::NoIdentity => FoundEntry::NoIdentity,
         })
     }
 
@@ -156,9 +159,9 @@ impl Directory {
         let mut out = String::new();
         for (name, entry) in &self.children {
             match entry {
-                Entry::NoIdentity => {}
-                Entry::Directory(_) => out.extend([name, "/\n"]),
-                Entry::Leaf(_) | Entry::Token | Entry::Identity => out.extend([name, "\n"]),
+                TreeEntry::NoIdentity => {}
+                TreeEntry::Directory(_) => out.extend([name, "/\n"]),
+                TreeEntry::Leaf(_) | TreeEntry::Token | TreeEntry::Identity => out.extend([name, "\n"]),
             }
         }
         out
@@ -204,23 +207,23 @@ impl Directory {
     /// The children that recursion writes.
     fn contents(&self) -> impl Iterator<Item = (&str, Content<'_>)> {
         self.children.iter().filter_map(|(name, entry)| match entry {
-            Entry::Directory(directory) => Some((&**name, Content::Directory(directory))),
-            Entry::Leaf(leaf) => Some((&**name, Content::Leaf(leaf))),
-            Entry::Token | Entry::Identity | Entry::NoIdentity => None,
+            TreeEntry::Directory(directory) => Some((&**name, Content::Directory(directory))),
+            TreeEntry::Leaf(leaf) => Some((&**name, Content::Leaf(leaf))),
+            TreeEntry::Token | TreeEntry::Identity | TreeEntry::NoIdentity => None,
         })
     }
 
     fn key<'n>(&self, name: &'n str) -> Cow<'n, str> {
         match self.keys {
-            Keys::Camel if name.contains('-') => camel_case(name).into(),
-            Keys::Camel | Keys::Verbatim => name.into(),
+            KeyStyle::Camel if name.contains('-') => camel_case(name).into(),
+            KeyStyle::Camel | KeyStyle::Verbatim => name.into(),
         }
     }
 }
 
-/// What stands at a path; the variants are those of [`Entry`].
+/// What stands at a path; the variants are those of [`TreeEntry`].
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found<'t> {
+pub(super) enum FoundEntry<'t> {
     Directory(&'t Directory),
     Leaf(&'t Leaf),
     Token,
@@ -260,19 +263,20 @@ mod tests {
 
     fn sample() -> Directory {
         let account = Directory::new(
-            Keys::Camel,
+            KeyStyle::Camel,
             [
-                ("token".into(), Entry::Token),
-                ("identity".into(), Entry::NoIdentity),
+                ("token".into(), TreeEntry::Token),
+                ("identity".into(), TreeEntry::NoIdentity),
                 ("email".into(), Leaf::text("a@b")),
                 ("scopes".into(), Leaf::list(["s1", "s2"])),
             ],
         );
-        let accounts = Directory::new(Keys::Verbatim, [("a-b@c-d".into(), Entry::Directory(account.into()))]);
+        let accounts =
+            Directory::new(KeyStyle::Verbatim, [("a-b@c-d".into(), TreeEntry::Directory(account.into()))]);
         Directory::new(
-            Keys::Camel,
+            KeyStyle::Camel,
             [
-                ("service-accounts".into(), Entry::Directory(accounts.into())),
+                ("service-accounts".into(), TreeEntry::Directory(accounts.into())),
                 ("numeric-project-id".into(), Leaf::number(42)),
                 ("image".into(), Leaf::text("")),
             ],
@@ -298,10 +302,10 @@ mod tests {
     fn tokens_are_listed_and_found_but_never_part_of_recursion() {
         let tree = sample();
         let target = canonicalise("/service-accounts/a-b@c-d/").unwrap();
-        let Some(Found::Directory(account)) = tree.find(target.path.segments()) else { panic!() };
+        let Some(FoundEntry::Directory(account)) = tree.find(target.path.segments()) else { panic!() };
         assert_eq!(account.listing(), "email\nscopes\ntoken\n");
         let token = canonicalise("/service-accounts/a-b@c-d/token").unwrap();
-        assert!(matches!(tree.find(token.path.segments()), Some(Found::Token)));
+        assert!(matches!(tree.find(token.path.segments()), Some(FoundEntry::Token)));
         let below = canonicalise("/service-accounts/a-b@c-d/token/x").unwrap();
         assert!(tree.find(below.path.segments()).is_none());
     }
@@ -309,8 +313,8 @@ mod tests {
     #[test]
     fn a_tag_follows_the_content_of_its_subtree() {
         let with = |name: &str| {
-            let inner = Directory::new(Keys::Verbatim, [("name".into(), Leaf::text(name))]);
-            Directory::new(Keys::Camel, [("attributes".into(), Entry::Directory(inner.into()))])
+            let inner = Directory::new(KeyStyle::Verbatim, [("name".into(), Leaf::text(name))]);
+            Directory::new(KeyStyle::Camel, [("attributes".into(), TreeEntry::Directory(inner.into()))])
         };
         assert_eq!(with("a").etag(), with("a").etag());
         assert_ne!(with("a").etag(), with("b").etag());

@@ -5,7 +5,7 @@ use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::aws::containers::{
     ADDRESSES, BAD_AUTHORIZATION, HOST, MAX_TOKEN, METHOD, NO_AUTHORIZATION, claims,
 };
-use seawall_protocols::aws::{Containers, NOT_FOUND, REPEATED_HEADER};
+use seawall_protocols::aws::{ContainerEndpoint, NOT_FOUND, REPEATED_HEADER};
 use seawall_protocols::head::{BODY, RELAYED};
 
 use crate::support::aws::container;
@@ -25,7 +25,7 @@ fn authorized(line: &str) -> String {
 }
 
 fn refusal(raw: &str) -> Option<Refusal> {
-    with_head(raw, |head| Containers::new(ADDRESSES).query(head).err())
+    with_head(raw, |head| ContainerEndpoint::new(ADDRESSES).query(head).err())
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_query_holds_the_token_as_it_was_sent() {
     {
         let raw = authorized(line);
         let token = with_head(&raw, |head| {
-            let query = Containers::new(ADDRESSES).query(head);
+            let query = ContainerEndpoint::new(ADDRESSES).query(head);
             query.map(|query| query.token.to_owned())
         });
         assert_eq!(token.as_deref(), Ok(TOKEN), "{line}");

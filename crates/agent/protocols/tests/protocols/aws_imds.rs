@@ -3,14 +3,17 @@
 use std::borrow::Cow;
 
 use seawall_http::path::{BAD_PATH, canonicalise_in};
-use seawall_http::{Frame, Limits, Refusal, RequestError, Version, parse_request, request::header_room};
+use seawall_http::{
+    HeadLimits, HttpVersion, Refusal, RequestError, ResponseContext, parse_request, request::header_buffer,
+};
 use seawall_protocols::aws::imds::{
-    BAD_TTL, METHOD, NO_ROLE, NO_TOKEN, TOKEN_METHOD, TOKEN_VERSION, WRONG_ROLE, claims, goes_on_after,
+    BAD_TTL, METHOD, NO_ROLE, NO_TOKEN, TOKEN_METHOD, TOKEN_VERSION, WRONG_ROLE, claims, keeps_alive_after,
     respond,
 };
 use seawall_protocols::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, FOREIGN_TOKEN, SHORT_TTL};
 use seawall_protocols::aws::{
-    ALPHABET, Asked, NOT_FOUND, REPEATED_HEADER, RoleName, Shape, UnixTime, Visitor, What,
+    ALPHABET, DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, REPEATED_HEADER, RoleName, TokenClient,
+    UnixTime,
 };
 use seawall_protocols::head::{BODY, RELAYED};
 
@@ -37,8 +40,8 @@ fn refusal(scene: &Scene, raw: &str) -> Option<Refusal> {
 /// What a request reads, as text; a look at its kind.
 fn what(scene: &Scene, raw: &str) -> Result<String, Refusal> {
     scene.ask(raw, |asked| match asked {
-        Asked::Token(_) => "a token".to_owned(),
-        Asked::Read(query) => format!("{:?}", query.what),
+        ImdsRequest::Token(_) => "a token".to_owned(),
+        ImdsRequest::Read(query) => format!("{:?}", query.resource),
     })
 }
 
@@ -67,7 +70,7 @@ fn responses_are_these_byte_for_byte() {
 
 #[test]
 fn a_token_is_given_to_everybody_at_once_and_the_connection_goes_on() {
-    for visitor in [pod("cart"), Visitor::unsettled(POD_ADDRESS)] {
+    for visitor in [pod("cart"), TokenClient::unknown(POD_ADDRESS)] {
         let scene = Scene { visitor, role: None, ..Scene::strict() };
         let response = scene.exchange(&put(300));
         assert_eq!((status(&response), header(&response, TTL)), ("200", Some("300")));
@@ -76,7 +79,7 @@ fn a_token_is_given_to_everybody_at_once_and_the_connection_goes_on() {
         assert!(token.len() == 76 && !token.contains(|c: char| c.is_whitespace()), "{token:?}");
         assert_eq!(refusal(&scene, &with_token(LISTING, token)), None);
     }
-    assert!(["PUT", "GET", "HEAD"].into_iter().all(goes_on_after) && !goes_on_after("POST"));
+    assert!(["PUT", "GET", "HEAD"].into_iter().all(keeps_alive_after) && !keeps_alive_after("POST"));
 }
 
 /// Java, C++, CRT, Rust and object_store announce no length at all; JavaScript and Go announce none of zero.
@@ -143,7 +146,7 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
     let scene = Scene::new();
     let good = scene.token(60);
     let foreign = Scene { visitor: pod("shop"), ..Scene::new() }.token(60);
-    let early = Scene { visitor: Visitor::unsettled(POD_ADDRESS), ..Scene::new() }.token(60);
+    let early = Scene { visitor: TokenClient::unknown(POD_ADDRESS), ..Scene::new() }.token(60);
     let mut forged = good.clone();
     forged.replace_range(40..41, if &good[40..41] == "A" { "B" } else { "A" });
     let later = UnixTime(NOW.0 + 61);
@@ -180,17 +183,20 @@ fn what_clients_send_is_read_and_answered_without_a_copy() {
     let token = scene.token(21_600);
     for raw in [get(OWN), with_token(OWN, &token)] {
         let is_borrowed = scene.ask(&raw, |asked| match asked {
-            Asked::Read(query) => matches!(query.what, What::Role { name: Cow::Borrowed("cart"), .. }),
-            Asked::Token(_) => false,
+            ImdsRequest::Read(query) => {
+                matches!(query.resource, ImdsResource::Role { name: Cow::Borrowed("cart"), .. })
+            }
+            ImdsRequest::Token(_) => false,
         });
         assert_eq!(is_borrowed, Ok(true));
     }
-    let frame = Frame { date: DATE, version: Version::Http11, keep_alive: true, head_only: false };
+    let frame =
+        ResponseContext { date: DATE, version: HttpVersion::Http11, keep_alive: true, head_only: false };
     let mut first = Vec::new();
-    respond::document(&mut first, &frame, &credentials(), Shape::Plain);
+    respond::document(&mut first, &frame, &credentials(), DocumentFormat::Plain);
     let mut second = Vec::with_capacity(first.len());
     let place = second.as_ptr();
-    respond::document(&mut second, &frame, &credentials(), Shape::Plain);
+    respond::document(&mut second, &frame, &credentials(), DocumentFormat::Plain);
     assert!(second == first && second.as_ptr() == place);
 }
 
@@ -200,8 +206,8 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
     let scene = Scene::new();
     let session = |raw: &str| {
         let asked = scene.ask(raw, |asked| match asked {
-            Asked::Token(_) => None,
-            Asked::Read(query) => Some(query.session),
+            ImdsRequest::Token(_) => None,
+            ImdsRequest::Read(query) => Some(query.session),
         });
         asked.ok().flatten()
     };
@@ -211,7 +217,7 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
 
 #[test]
 fn a_token_of_a_pod_that_is_not_known_is_short() {
-    let scene = Scene { visitor: Visitor::unsettled(POD_ADDRESS), ..Scene::new() };
+    let scene = Scene { visitor: TokenClient::unknown(POD_ADDRESS), ..Scene::new() };
     let response = scene.exchange(&put(21_600));
     assert_eq!(header(&response, TTL), Some(&*SHORT_TTL.as_secs().to_string()));
 }
@@ -294,8 +300,10 @@ fn a_role_is_found_in_every_spelling_of_its_name() {
         }
     }
     let asked = scene.ask(&get("/latest/meta-data/iam/security-credentials/x%2By"), |asked| match asked {
-        Asked::Read(query) => query.what == What::Role { name: "x+y".into(), shape: Shape::Plain },
-        Asked::Token(_) => false,
+        ImdsRequest::Read(query) => {
+            query.resource == ImdsResource::Role { name: "x+y".into(), shape: DocumentFormat::Plain }
+        }
+        ImdsRequest::Token(_) => false,
     });
     assert_eq!(asked, Ok(true));
 }
@@ -464,8 +472,8 @@ fn what_concerns_the_request_is_refused_before_its_session_and_that_before_its_p
 #[test]
 fn a_header_of_64_kib_is_no_request() {
     let raw = with_token(LISTING, &"A".repeat(64 * 1024));
-    let mut room = header_room();
-    let parsed = parse_request(raw.as_bytes(), &mut room, &Limits::default());
+    let mut room = header_buffer();
+    let parsed = parse_request(raw.as_bytes(), &mut room, &HeadLimits::default());
     assert_eq!(parsed.map(drop), Err(RequestError::TooLarge));
 }
 
@@ -473,7 +481,7 @@ fn a_header_of_64_kib_is_no_request() {
 fn a_refusal_says_why_in_a_form_that_sdks_show() {
     let refused = Refusal::new(503, "not_yet", "A \"word\".");
     let mut out = Vec::new();
-    respond::refusal(&mut out, &Frame::closing(DATE), &refused, 0x5ea);
+    respond::refusal(&mut out, &ResponseContext::closing(DATE), &refused, 0x5ea);
     let response = String::from_utf8(out).unwrap();
     assert_eq!(header(&response, "Content-Type"), Some("application/json"));
     assert_eq!(header(&response, "Retry-After"), None);

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use seawall_http::{Framing, Header, Refusal, RequestHead, Version};
+use seawall_http::{Framing, Header, HttpVersion, Refusal, RequestHead};
 use seawall_invariants::protocols::aws as invariants;
 use seawall_protocols::aws::session::BAD_TOKEN;
-use seawall_protocols::aws::{Asked, What};
+use seawall_protocols::aws::{ImdsRequest, ImdsResource};
 
 use crate::support::aws::{Scene, request};
 use crate::support::spelling::{honest, scrambled, spelled};
@@ -50,14 +50,14 @@ fn forbidden() -> impl Strategy<Value = String> {
 
 /// What is asked for with a target that the wire would not let through.
 fn read(scene: &Scene, target: &str) -> Result<String, Refusal> {
-    let (version, framing, headers) = (Version::Http11, Framing::None, &[] as &[Header<'_>]);
+    let (version, framing, headers) = (HttpVersion::Http11, Framing::None, &[] as &[Header<'_>]);
     let head = RequestHead { method: "GET", target, version, headers, framing, keep_alive: true };
     scene.ask_head(&head).map(|asked| match asked {
-        Asked::Read(query) => match query.what {
-            What::Role { name, .. } if name != "cart" => "another's role".to_owned(),
+        ImdsRequest::Read(query) => match query.resource {
+            ImdsResource::Role { name, .. } if name != "cart" => "another's role".to_owned(),
             what => format!("{what:?}"),
         },
-        Asked::Token(_) => "a token".to_owned(),
+        ImdsRequest::Token(_) => "a token".to_owned(),
     })
 }
 
@@ -98,7 +98,7 @@ proptest! {
         let at = at.index(shown.len());
         shown[at] = byte;
         let headers = [Header { name: "X-aws-ec2-metadata-token", value: &shown }];
-        let (version, framing) = (Version::Http11, Framing::None);
+        let (version, framing) = (HttpVersion::Http11, Framing::None);
         let head =
             RequestHead { method: "GET", target: OWN, version, headers: &headers, framing, keep_alive: true };
         let refused = scene.ask_head(&head).map(drop).err();

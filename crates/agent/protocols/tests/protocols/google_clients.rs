@@ -1,7 +1,7 @@
 //! What real clients send, in their order, and what they check in the answers. Read in the sources named at each
 //! test, at the releases of 2026; the end-to-end suite runs the clients themselves.
 
-use seawall_protocols::google::Tree;
+use seawall_protocols::google::MetadataTree;
 
 use crate::support::{admit, body, direct, exchange, header, impersonating, status};
 
@@ -13,7 +13,7 @@ fn request(line: &str, headers: &[&str]) -> String {
 }
 
 /// A 200 whose flavour header is right, as all probes demand; its body.
-fn accepted(tree: &Tree, raw: &str) -> String {
+fn accepted(tree: &MetadataTree, raw: &str) -> String {
     let response = exchange(tree, raw);
     assert_eq!((status(&response), header(&response, "Metadata-Flavor")), ("200", Some("Google")), "{raw}");
     body(&response).to_owned()
@@ -132,11 +132,11 @@ fn who_watches_with_the_tag_of_its_first_answer_is_held() {
     let tree = impersonating();
     let query = "timeout_sec=60&alt=json&recursive=true&wait_for_change=true&last_etag=NONE";
     let first = request(&format!("GET /computeMetadata/v1/?{query}"), &headers);
-    assert_eq!(crate::support::ask(&tree, &first, |query| query.hold.is_some()), Ok(false));
+    assert_eq!(crate::support::ask(&tree, &first, |query| query.wait_for_change.is_some()), Ok(false));
     let response = exchange(&tree, &first);
     let again = first.replace("NONE", header(&response, "ETag").expect("a tag"));
     assert_eq!(
-        crate::support::ask(&tree, &again, |query| query.hold.map(|hold| hold.timeout.as_secs())),
+        crate::support::ask(&tree, &again, |query| query.wait_for_change.map(|hold| hold.timeout.as_secs())),
         Ok(Some(60))
     );
 }

@@ -343,7 +343,7 @@ fn a_long_poll_is_marked_and_bounded() {
     let zone = "/computeMetadata/v1/instance/zone";
     let hold = |query: &str| {
         forward(&get(&format!("{zone}?{query}")), |forward| {
-            (forward.target.into_owned(), forward.hold.map(|hold| hold.timeout.as_secs()))
+            (forward.target.into_owned(), forward.wait_for_change.map(|hold| hold.timeout.as_secs()))
         })
     };
     assert_eq!(hold("alt=text"), Ok((format!("{zone}?alt=text"), None)));
@@ -356,7 +356,7 @@ fn a_long_poll_is_marked_and_bounded() {
         Ok((format!("{zone}?wait_for_change=true&last_etag=NONE&timeout_sec=60"), Some(60)))
     );
     let probe = forward(&get("/?wait_for_change=true"), |forward| {
-        (forward.target.into_owned(), forward.hold.is_some())
+        (forward.target.into_owned(), forward.wait_for_change.is_some())
     });
     assert_eq!(probe, Ok(("/".into(), false)));
 }

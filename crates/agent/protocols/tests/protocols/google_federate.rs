@@ -4,30 +4,33 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use seawall_http::path::BAD_PATH;
-use seawall_http::{Frame, Refusal};
+use seawall_http::{Refusal, ResponseContext};
 use seawall_protocols::google::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
 use seawall_protocols::google::head::NO_FLAVOR;
 use seawall_protocols::google::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
 use seawall_protocols::google::scopes::BAD_SCOPES;
-use seawall_protocols::google::{Alt, Credential, Node, Query, Scopes, Server, Text, Tree, What};
+use seawall_protocols::google::{
+    CredentialQuery, MetadataServerKind, MetadataTree, NodeMetadata, ResponseFormat, Scopes, TreeQuery,
+    TreeResource, TreeResponse,
+};
 use seawall_protocols::head::{BODY, RELAYED};
 
 use crate::support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 
-fn v1(tree: &Tree, path: &str) -> String {
+fn v1(tree: &MetadataTree, path: &str) -> String {
     exchange(tree, &get(&format!("{V1}/{path}")))
 }
 
-fn refused(tree: &Tree, path: &str) -> Option<Refusal> {
+fn refused(tree: &MetadataTree, path: &str) -> Option<Refusal> {
     ask(tree, &get(&format!("{V1}/{path}")), |_| ()).err()
 }
 
 /// What is asked at this path must be a known body; its tag and whether to wait.
-fn tag(tree: &Tree, path: &str) -> (String, bool) {
-    let look = |query: Query<'_, '_>| match query.what {
-        What::Text(Text::Known(known)) => {
+fn tag(tree: &MetadataTree, path: &str) -> (String, bool) {
+    let look = |query: TreeQuery<'_, '_>| match query.resource {
+        TreeResource::Response(TreeResponse::Text(known)) => {
             let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.digits()).into_owned());
-            (tag.unwrap_or_default(), query.hold.is_some())
+            (tag.unwrap_or_default(), query.wait_for_change.is_some())
         }
         other => panic!("{other:?}"),
     };
@@ -35,7 +38,7 @@ fn tag(tree: &Tree, path: &str) -> (String, bool) {
 }
 
 /// Every path, in every form that it has.
-fn walk(tree: &Tree) -> String {
+fn walk(tree: &MetadataTree) -> String {
     let account = "instance/service-accounts/default/";
     let mut out = String::new();
     for path in [
@@ -116,13 +119,13 @@ fn responses_are_these_byte_for_byte() {
 
 #[test]
 fn refusals_of_others_are_written_as_our_own() {
-    let closing = Frame::closing(DATE);
+    let closing = ResponseContext::closing(DATE);
     let mut out = Vec::new();
     for refusal in [
         Refusal::new(503, "unknown_pod", "No pod is known at this address yet."),
         seawall_http::RequestError::TooLarge.into(),
     ] {
-        Server::Vm.refusal(&mut out, &closing, &refusal, u64::MAX);
+        MetadataServerKind::Vm.refusal(&mut out, &closing, &refusal, u64::MAX);
     }
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }
@@ -211,8 +214,12 @@ fn paths_are_found_in_any_spelling_and_others_are_not_found() {
 
 #[test]
 fn facts_nobody_knows_are_absent() {
-    let node = Node { project_id: "p".into(), universe_domain: "googleapis.com".into(), ..Node::default() };
-    let tree = Tree::new(&node, None);
+    let node = NodeMetadata {
+        project_id: "p".into(),
+        universe_domain: "googleapis.com".into(),
+        ..NodeMetadata::default()
+    };
+    let tree = MetadataTree::new(&node, None);
     assert_eq!(body(&v1(&tree, "instance/")), "attributes/\nservice-accounts/\n");
     assert_eq!(body(&v1(&tree, "instance/attributes/")), "");
     assert_eq!(refused(&tree, "instance/zone"), Some(NOT_FOUND));
@@ -220,7 +227,7 @@ fn facts_nobody_knows_are_absent() {
 
 #[test]
 fn a_workload_without_an_account_is_told_so() {
-    let tree = Tree::new(&node(), None);
+    let tree = MetadataTree::new(&node(), None);
     for path in ["default/token", "default/", "default/email", "a@b/token"] {
         assert_eq!(refused(&tree, &format!("instance/service-accounts/{path}")), Some(NO_ACCOUNT), "{path}");
     }
@@ -286,27 +293,27 @@ fn token_requests_carry_canonical_scopes() {
     assert_eq!(&**tree.default_scopes(), own);
     let asked = |query: &str| {
         let raw = get(&format!("{V1}/instance/service-accounts/default/token{query}"));
-        ask(&tree, &raw, |query| match query.what {
-            What::Credential(Credential::AccessToken { scopes, alt }) => {
+        ask(&tree, &raw, |query| match query.resource {
+            TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
                 (scopes.as_str().to_owned(), matches!(scopes, Scopes::Default(_)), alt)
             }
             other => panic!("{other:?}"),
         })
         .unwrap()
     };
-    assert_eq!(asked(""), (own.into(), true, Alt::Json));
-    assert_eq!(asked("?scopes="), (own.into(), true, Alt::Json));
+    assert_eq!(asked(""), (own.into(), true, ResponseFormat::Json));
+    assert_eq!(asked("?scopes="), (own.into(), true, ResponseFormat::Json));
     let swapped = "?scopes=https://www.googleapis.com/auth/userinfo.email,https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fcloud-platform";
-    assert_eq!(asked(swapped), (own.into(), true, Alt::Json));
-    assert_eq!(asked("?scopes=b%2Ca,+b&alt=text"), ("a b".into(), false, Alt::Text));
+    assert_eq!(asked(swapped), (own.into(), true, ResponseFormat::Json));
+    assert_eq!(asked("?scopes=b%2Ca,+b&alt=text"), ("a b".into(), false, ResponseFormat::Text));
 }
 
 #[test]
 fn identity_requests_carry_their_audience() {
     let asked = |query: &str| {
         let raw = get(&format!("{V1}/instance/service-accounts/default/identity?{query}"));
-        ask(&impersonating(), &raw, |query| match query.what {
-            What::Credential(Credential::IdToken { audience, include_email }) => {
+        ask(&impersonating(), &raw, |query| match query.resource {
+            TreeResource::Credential(CredentialQuery::IdToken { audience, include_email }) => {
                 (audience.into_owned(), include_email)
             }
             other => panic!("{other:?}"),
@@ -343,8 +350,8 @@ fn a_watcher_waits_only_while_it_has_the_content() {
 #[test]
 fn tags_follow_the_content_of_what_is_asked_for() {
     let (before, same) = (impersonating(), impersonating());
-    let other = Node { cluster_name: Some("bakery".into()), ..node() };
-    let after = Tree::new(&other, None);
+    let other = NodeMetadata { cluster_name: Some("bakery".into()), ..node() };
+    let after = MetadataTree::new(&other, None);
     let changes = |path: &str| tag(&before, path).0 != tag(&after, path).0;
     for path in ["?recursive=true", "instance/", "instance/attributes/", "instance/attributes/cluster-name"] {
         assert!(changes(path), "{path}");
@@ -360,8 +367,9 @@ fn tags_follow_the_content_of_what_is_asked_for() {
 fn a_token_watcher_is_left_to_whoever_knows_the_lease() {
     let raw =
         get(&format!("{V1}/instance/service-accounts/default/token?wait_for_change=true&last_etag=abc"));
-    let hold =
-        ask(&impersonating(), &raw, |query| query.hold.map(|hold| hold.last_etag.map(Cow::into_owned)));
+    let hold = ask(&impersonating(), &raw, |query| {
+        query.wait_for_change.map(|hold| hold.last_etag.map(Cow::into_owned))
+    });
     assert_eq!(hold, Ok(Some(Some("abc".into()))));
 }
 
@@ -369,9 +377,11 @@ fn a_token_watcher_is_left_to_whoever_knows_the_lease() {
 fn warm_requests_borrow_everything() {
     let tree = impersonating();
     let is_borrowed = |path: &str| {
-        ask(&tree, &get(&format!("{V1}/{path}")), |query| match query.what {
-            What::Credential(Credential::AccessToken { scopes, .. }) => matches!(scopes, Scopes::Default(_)),
-            What::Text(Text::Known(known)) => matches!(known.body, Cow::Borrowed(_)),
+        ask(&tree, &get(&format!("{V1}/{path}")), |query| match query.resource {
+            TreeResource::Credential(CredentialQuery::AccessToken { scopes, .. }) => {
+                matches!(scopes, Scopes::Default(_))
+            }
+            TreeResource::Response(TreeResponse::Text(known)) => matches!(known.body, Cow::Borrowed(_)),
             other => panic!("{other:?}"),
         })
     };
@@ -390,7 +400,7 @@ fn a_reused_buffer_does_not_grow() {
     let tree = impersonating();
     let mut out = Vec::with_capacity(1024);
     crate::support::with_head(&get(&format!("{V1}/instance/service-accounts/default/token")), |head| {
-        let frame = Frame::of(head, DATE);
+        let frame = ResponseContext::of(head, DATE);
         for _ in 0..3 {
             out.clear();
             crate::support::answer(&mut out, &frame, &tree.query(head).unwrap());
@@ -413,6 +423,6 @@ fn an_upstream_answer_keeps_what_clients_read_and_loses_the_rest() {
         ("set-cookie", b"a=b"),
     ];
     let mut out = Vec::new();
-    Server::Vm.forwarded(&mut out, &Frame::closing(DATE), 200, headers, b"{}");
+    MetadataServerKind::Vm.forwarded(&mut out, &ResponseContext::closing(DATE), 200, headers, b"{}");
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }

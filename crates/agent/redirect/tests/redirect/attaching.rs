@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use seawall_redirect::attach::Outcome;
-use seawall_redirect::{Attachment, Counts, Hook, Standing, remove, status};
+use seawall_redirect::attach::AttachOutcome;
+use seawall_redirect::{AttachmentState, Hook, RedirectAttachment, RedirectCounts, remove, status};
 
 use crate::support::*;
 
@@ -12,10 +12,10 @@ use crate::support::*;
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn attaching_twice_changes_nothing() {
     let lab = Arc::new(Lab::new());
-    assert_eq!(lab.attach(), Outcome::Attached);
+    assert_eq!(lab.attach(), AttachOutcome::Attached);
     let _agent = Agent::start(&lab);
     let before = (lab.pin_names(), programs(&lab));
-    assert_eq!(lab.attach(), Outcome::AlreadyThere);
+    assert_eq!(lab.attach(), AttachOutcome::AlreadyAttached);
     assert_eq!((lab.pin_names(), programs(&lab)), before);
     assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
     assert_eq!(lab.pod(ONE).get("169.254.169.254"), "agent:one");
@@ -25,17 +25,17 @@ fn attaching_twice_changes_nothing() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn who_opened_what_is_attached_learns_that_it_is_gone_or_another_and_not_that_a_version_was_replaced() {
     let lab = Arc::new(Lab::new());
-    assert!(Attachment::of(&lab.pins).is_err(), "nothing is attached");
+    assert!(RedirectAttachment::of(&lab.pins).is_err(), "nothing is attached");
     lab.attach();
-    let opened = Attachment::of(&lab.pins).unwrap();
+    let opened = RedirectAttachment::of(&lab.pins).unwrap();
     pretend_another_version(&lab, Hook::Connect4);
-    assert_eq!(lab.attach(), Outcome::Replaced);
-    assert_eq!(opened.standing().unwrap(), Standing::Same, "the maps are the same");
+    assert_eq!(lab.attach(), AttachOutcome::Replaced);
+    assert_eq!(opened.state().unwrap(), AttachmentState::Unchanged, "the maps are the same");
     remove(&lab.pins).unwrap();
-    assert_eq!(opened.standing().unwrap(), Standing::Gone);
+    assert_eq!(opened.state().unwrap(), AttachmentState::Removed);
     lab.attach();
-    assert_eq!(opened.standing().unwrap(), Standing::Another);
-    assert_eq!(Attachment::of(&lab.pins).unwrap().standing().unwrap(), Standing::Same);
+    assert_eq!(opened.state().unwrap(), AttachmentState::Replaced);
+    assert_eq!(RedirectAttachment::of(&lab.pins).unwrap().state().unwrap(), AttachmentState::Unchanged);
 }
 
 fn programs(lab: &Lab) -> Vec<u32> {
@@ -53,7 +53,7 @@ fn a_link_that_was_lost_is_attached_again() {
     fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
     until(|| one.get("169.254.169.254") == "real");
     assert!(!status(&lab.pins, &lab.site).unwrap().is_complete());
-    assert_eq!(lab.attach(), Outcome::Attached);
+    assert_eq!(lab.attach(), AttachOutcome::Attached);
     assert_eq!(one.get("169.254.169.254"), "agent:one");
     assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
 }
@@ -74,7 +74,7 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         for hook in Hook::ALL {
             pretend_another_version(&lab, hook);
         }
-        assert_eq!(lab.attach(), Outcome::Replaced);
+        assert_eq!(lab.attach(), AttachOutcome::Replaced);
         assert_eq!(one.answer(), format!("agent:one={TIMES}"));
         assert_eq!(host.answer(), format!("agent:host={TIMES}"));
     }
@@ -83,7 +83,7 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
 }
 
 fn captured(lab: &Lab) -> u64 {
-    Counts::read(&lab.pins).unwrap().connect4.captured
+    RedirectCounts::read(&lab.pins).unwrap().connect4.captured
 }
 
 /// The pin of an attached link gets the name that another version's has.
@@ -102,7 +102,7 @@ fn another_layout_goes_once_this_one_is_attached() {
     fs::rename(lab.pins.directory(), &others).unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.get("169.254.169.254"), "EPERM");
-    assert_eq!(lab.attach(), Outcome::Replaced);
+    assert_eq!(lab.attach(), AttachOutcome::Replaced);
     assert!(!others.exists());
     let _agent = Agent::start(&lab);
     assert_eq!(one.get("169.254.169.254"), "agent:one");
@@ -138,7 +138,7 @@ fn status_tells_what_was_captured_and_refused() {
     assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));
     assert_eq!((counts.connect6.captured, counts.connect6.refused()), (1, 0));
     // The agent met itself once.
-    assert_eq!((counts.noted, counts.ended, counts.lost, told.waiting), (3, 0, 0, 0));
+    assert_eq!((counts.recorded, counts.ended, counts.lost, told.waiting), (3, 0, 0, 0));
     let text = told.to_string();
     for part in
         ["connect4: attached to the pods' group", "this version", "1 captured", "1 refused", NODE6, "known"]

@@ -43,7 +43,7 @@ fn each_address_of_an_endpoint_leads_to_the_endpoints_port() {
     let lab = Arc::new(Lab::attached());
     let metadata = Agent::saying(&lab, "metadata");
     let containers = Agent::saying(&lab, "containers");
-    gate(&lab).point(at_node(Some(metadata.port), Some(containers.port))).unwrap();
+    gate(&lab).set_target(at_node(Some(metadata.port), Some(containers.port))).unwrap();
     let mut one = lab.pod(ONE);
     for at in seawall_core::endpoint::METADATA {
         assert_eq!(one.get(&at.to_string()), "metadata:one", "{at}");
@@ -118,7 +118,9 @@ fn a_systemd_nodes_pods_are_known() {
 fn on_a_node_without_ipv6_who_asks_ipv6_is_sent_to_ipv4_if_its_socket_can() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::beside(&lab);
-    gate(&lab).point(seawall_redirect::Agent { v6: None, ..at_node(Some(agent.port), None) }).unwrap();
+    gate(&lab)
+        .set_target(seawall_redirect::AgentAddress { v6: None, ..at_node(Some(agent.port), None) })
+        .unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.get("fd20:ce::254"), "agent:one");
     assert_eq!(one.ask("ask v6only fd20:ce::254 80"), "ENETUNREACH");
@@ -140,12 +142,13 @@ fn who_dials_the_agents_own_address_is_known_too() {
 fn an_agent_succeeds_only_the_one_it_found_dead_and_not_who_came_meanwhile() {
     let lab = Arc::new(Lab::attached());
     let (next, other) = (Agent::saying(&lab, "next"), Agent::saying(&lab, "other"));
-    let dead = seawall_redirect::Agent { seat: 15, ..at_node(std::num::NonZeroU16::new(1), None) };
-    gate(&lab).point(dead).unwrap();
+    let dead =
+        seawall_redirect::AgentAddress { listener_slot: 15, ..at_node(std::num::NonZeroU16::new(1), None) };
+    gate(&lab).set_target(dead).unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.get("169.254.169.254"), "EPERM");
-    assert!(gate(&lab).succeed(dead, next.at()).unwrap());
-    assert!(!gate(&lab).succeed(dead, other.at()).unwrap());
+    assert!(gate(&lab).take_over_from(dead, next.at()).unwrap());
+    assert!(!gate(&lab).take_over_from(dead, other.at()).unwrap());
     assert_eq!(one.get("169.254.169.254"), "next:one");
 }
 

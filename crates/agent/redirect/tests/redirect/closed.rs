@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use seawall_redirect::{Counts, Error, remove};
+use seawall_redirect::{Error, RedirectCounts, remove};
 
 use crate::support::agent::{at_node, gate, listen};
 use crate::support::*;
@@ -20,7 +20,7 @@ fn before_the_first_agent_every_pod_is_refused() {
         assert_eq!(host.get(to), "EPERM", "{to}");
     }
     assert_eq!(outside.get("169.254.169.254"), "real");
-    let counts = Counts::read(&lab.pins).unwrap();
+    let counts = RedirectCounts::read(&lab.pins).unwrap();
     assert_eq!((counts.connect4.no_agent, counts.connect6.no_agent), (4, 8));
 }
 
@@ -49,9 +49,9 @@ fn nobody_is_sent_to_who_listens_where_an_agent_died() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
     let (dead, mut one, mut host) = (agent.at(), lab.pod(ONE), lab.pod(HOST));
-    assert!(gate(&lab).lives(dead).unwrap());
+    assert!(gate(&lab).is_listening(dead).unwrap());
     drop(agent);
-    assert!(!gate(&lab).lives(dead).unwrap());
+    assert!(!gate(&lab).is_listening(dead).unwrap());
     let port = dead.metadata.unwrap();
     assert_eq!(host.ask(&format!("squat {NODE} {port}")), "listening");
     for to in ADDRESSES.into_iter().chain([NODE]) {
@@ -61,9 +61,9 @@ fn nobody_is_sent_to_who_listens_where_an_agent_died() {
     }
     // Nor while the next agent listens already and is not ready.
     let next = Agent::beside(&lab);
-    assert!(!gate(&lab).lives(dead).unwrap());
+    assert!(!gate(&lab).is_listening(dead).unwrap());
     assert_eq!(one.get("169.254.169.254"), "EPERM");
-    assert!(gate(&lab).succeed(dead, next.at()).unwrap());
+    assert!(gate(&lab).take_over_from(dead, next.at()).unwrap());
     assert_eq!(one.get("169.254.169.254"), "agent:one");
 }
 
@@ -73,12 +73,12 @@ fn as_many_agents_are_known_as_live_and_no_more_than_there_is_room_for() {
     let lab = Arc::new(Lab::attached());
     let mut gate = gate(&lab);
     let mut living: Vec<_> = (0..16).map(|_| listen()).collect();
-    let seats: Vec<_> = living.iter().map(|listener| gate.admit(listener).unwrap()).collect();
+    let seats: Vec<_> = living.iter().map(|listener| gate.register_listener(listener).unwrap()).collect();
     assert_eq!(seats, (0..16).collect::<Vec<_>>());
     let one_more = listen();
-    assert!(matches!(gate.admit(&one_more), Err(Error::Crowded { .. })));
+    assert!(matches!(gate.register_listener(&one_more), Err(Error::TooManyAgents { .. })));
     drop(living.remove(5));
-    assert_eq!(gate.admit(&one_more).unwrap(), 5);
+    assert_eq!(gate.register_listener(&one_more).unwrap(), 5);
 }
 
 #[test]
@@ -89,13 +89,13 @@ fn a_closed_gate_and_an_endpoint_that_no_agent_answers_refuse() {
     let mut one = lab.pod(ONE);
     assert_eq!(one.get("169.254.170.23"), "EPERM");
     assert_eq!(one.get("169.254.169.254"), "agent:one");
-    gate(&lab).close().unwrap();
+    gate(&lab).clear_target().unwrap();
     assert_eq!(one.get("169.254.169.254"), "EPERM");
-    gate(&lab).close().unwrap();
-    gate(&lab).point(at_node(None, Some(agent.port))).unwrap();
+    gate(&lab).clear_target().unwrap();
+    gate(&lab).set_target(at_node(None, Some(agent.port))).unwrap();
     assert_eq!(one.get("169.254.169.254"), "EPERM");
     assert_eq!(one.get("169.254.170.23"), "agent:one");
-    assert!(gate(&lab).point(at_node(None, None)).is_err());
+    assert!(gate(&lab).set_target(at_node(None, None)).is_err());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
         // A class of service is no pod; nor is the pods' group itself.
         assert_eq!(got, "EPERM", "{group}");
     }
-    assert_eq!(Counts::read(&lab.pins).unwrap().connect4.no_pod, 2);
+    assert_eq!(RedirectCounts::read(&lab.pins).unwrap().connect4.no_pod, 2);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_pods_socket_in_the_hands_of_a_task_outside_is_refused() {
     outside.ask("expect /run/given");
     assert_eq!(one.ask("give /run/given"), "given");
     assert_eq!(outside.ask("use 169.254.169.254 80"), "EPERM");
-    assert_eq!(Counts::read(&lab.pins).unwrap().connect4.no_pod, 1);
+    assert_eq!(RedirectCounts::read(&lab.pins).unwrap().connect4.no_pod, 1);
     fs::remove_file("/run/given").unwrap();
 }
 

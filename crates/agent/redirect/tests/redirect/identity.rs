@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData};
 use rustix::thread::{CapabilitySet, CpuSet, sched_getaffinity, sched_setaffinity};
-use seawall_redirect::{Agent as Listens, Callers, Error};
+use seawall_redirect::{AgentAddress as Listens, ConnectionMap, Error};
 
 use crate::support::agent::{at_node, captured, gate, learn, listen, point, port, who};
 use crate::support::*;
@@ -15,7 +15,7 @@ fn poisoned(lab: &Lab, victim: &str, victims_address: &str, first: Turn) -> Stri
     let listener = listen();
     learn(lab);
     point(lab, &listener);
-    let mut callers = Callers::open(&lab.pins).unwrap();
+    let mut callers = ConnectionMap::open(&lab.pins).unwrap();
     let (mut victim, mut attacker) = (lab.pod(victim), lab.pod(TWO));
     let attack = format!("attack {victims_address} 40000 {NODE} {}", port(&listener));
     let told = format!("connected to {NODE} {}", port(&listener));
@@ -68,7 +68,7 @@ fn where_the_victims_own_entry_is_gone_it_is_nobody_and_not_the_attacker() {
         let listener = listen();
         learn(&lab);
         point(&lab, &listener);
-        let mut callers = Callers::open(&lab.pins).unwrap();
+        let mut callers = ConnectionMap::open(&lab.pins).unwrap();
         let (mut victim, mut attacker) = (lab.pod(uid), lab.pod(TWO));
         victim.ask(&format!("hold 169.254.169.254 80 {address} 40000"));
         let (stream, peer) = listener.accept().unwrap();
@@ -161,9 +161,9 @@ fn an_agent_needs_no_capability_once_the_programs_are_attached() {
     let listener = listen();
     let mut one = lab.pod(ONE);
     let known = without(CapabilitySet::all(), || {
-        let (mut gate, mut callers) = (gate(&lab), Callers::open(&lab.pins).unwrap());
-        let seat = gate.admit(&listener).unwrap();
-        gate.point(Listens { seat, ..at_node(Some(port(&listener)), None) }).unwrap();
+        let (mut gate, mut callers) = (gate(&lab), ConnectionMap::open(&lab.pins).unwrap());
+        let seat = gate.register_listener(&listener).unwrap();
+        gate.set_target(Listens { listener_slot: seat, ..at_node(Some(port(&listener)), None) }).unwrap();
         one.ask("hold 169.254.169.254 80");
         let (stream, peer) = listener.accept().unwrap();
         who(&lab, &mut callers, peer, stream.local_addr().unwrap())
@@ -176,16 +176,16 @@ fn an_agent_needs_no_capability_once_the_programs_are_attached() {
 fn as_long_as_the_node_is_not_known_who_comes_from_it_is_nobody() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::beside(&lab);
-    gate(&lab).point(at_node(Some(agent.port), None)).unwrap();
+    gate(&lab).set_target(at_node(Some(agent.port), None)).unwrap();
     assert_eq!(lab.pod(ONE).get("169.254.169.254"), "agent:one");
     let mut host = lab.pod(HOST);
     assert_eq!(host.get("169.254.169.254"), "agent:nobody");
     learn(&lab);
     assert_eq!(host.get("169.254.169.254"), "agent:host");
     // The next agent finds it known, and learns the same.
-    let known = gate(&lab).target().unwrap().unwrap().node;
+    let known = gate(&lab).target().unwrap().unwrap().node_netns;
     learn(&lab);
-    assert_eq!(gate(&lab).target().unwrap().unwrap().node, known);
+    assert_eq!(gate(&lab).target().unwrap().unwrap().node_netns, known);
     assert_eq!(host.get("169.254.169.254"), "agent:host");
 }
 
@@ -193,8 +193,8 @@ fn as_long_as_the_node_is_not_known_who_comes_from_it_is_nobody() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn an_agent_in_no_pod_cannot_learn_the_node() {
     let lab = Lab::attached();
-    let mut callers = Callers::open(&lab.pins).unwrap();
-    let learned = within("node", || gate(&lab).learn_node(&mut callers, lab.id(AGENT), address(NODE)));
+    let mut callers = ConnectionMap::open(&lab.pins).unwrap();
+    let learned = within("node", || gate(&lab).detect_node_netns(&mut callers, lab.id(AGENT), address(NODE)));
     assert!(matches!(learned, Err(Error::NotInPod)), "{learned:?}");
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::thread::CapabilitySet;
-use seawall_redirect::{Error, Pins, Site, attach};
+use seawall_redirect::{CgroupTree, Error, Pins, attach};
 
 use crate::support::*;
 
@@ -46,7 +46,7 @@ fn a_program_around_the_pods_that_ours_would_switch_off_or_that_keeps_ours_out_i
         let lab = Lab::new();
         attach_others(&lab.base, flags);
         let refused = attach(&lab.pins, &lab.site).unwrap_err();
-        let Error::Excluded { group, hook } = &refused else { panic!("{refused}") };
+        let Error::ConflictingProgram { group, hook } = &refused else { panic!("{refused}") };
         assert_eq!((group, hook.name()), (&lab.base, "connect4"));
         // Nothing was attached, not for another hook either, and nothing is left of the attempt.
         assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
@@ -70,7 +70,10 @@ fn a_program_at_the_pods_own_group_that_permits_no_other_is_named() {
     let lab = Lab::new();
     attach_others(lab.site.directory(), 0);
     let refused = attach(&lab.pins, &lab.site).unwrap_err();
-    assert!(matches!(&refused, Error::Excluded { group, .. } if group == lab.site.directory()), "{refused}");
+    assert!(
+        matches!(&refused, Error::ConflictingProgram { group, .. } if group == lab.site.directory()),
+        "{refused}"
+    );
     assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
 }
 
@@ -95,10 +98,10 @@ fn what_a_process_lacks_is_named() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_place_without_pods_or_with_a_part_of_the_tree_is_refused_by_name() {
     let lab = Lab::new();
-    let refused = Site::find(lab.base.parent().unwrap(), None).unwrap_err();
-    assert!(matches!(refused, Error::PartOfTree { inode: 2.., .. }), "{refused}");
+    let refused = CgroupTree::find(lab.base.parent().unwrap(), None).unwrap_err();
+    assert!(matches!(refused, Error::NotTreeRoot { inode: 2.., .. }), "{refused}");
     let tree = lab.base.parent().unwrap().parent().unwrap();
-    let refused = Site::find(tree, Some(Path::new("seawall-test-nowhere/kubepods"))).unwrap_err();
+    let refused = CgroupTree::find(tree, Some(Path::new("seawall-test-nowhere/kubepods"))).unwrap_err();
     assert!(refused.to_string().contains("tried seawall-test-nowhere/kubepods"), "{refused}");
     let refused = Pins::at(&lab.base).unwrap_err();
     assert!(matches!(refused, Error::NoBpffs { .. }), "{refused}");
@@ -112,5 +115,5 @@ fn a_pinned_map_of_another_layout_is_refused() {
     std::fs::remove_file(directory.join("target")).unwrap();
     std::fs::rename(directory.join("counts"), directory.join("target")).unwrap();
     let refused = attach(&lab.pins, &lab.site).unwrap_err();
-    assert!(matches!(refused, Error::Layout { map: "target", .. }), "{refused}");
+    assert!(matches!(refused, Error::MapLayout { map: "target", .. }), "{refused}");
 }

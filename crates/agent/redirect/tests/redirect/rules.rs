@@ -34,8 +34,8 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
     assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
     assert_eq!(lab.outside().get("169.254.169.254"), "real");
-    load(&nft_rules::removal());
-    load(&nft_rules::removal());
+    load(&nft_rules::cleanup_rules());
+    load(&nft_rules::cleanup_rules());
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
 }
 
@@ -46,14 +46,14 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     // Programs for the maps that the agent opens; the pods' are detached.
     let agent = Agent::beside(&lab);
     let other = Agent::saying(&lab, "containers");
-    gate(&lab).close().unwrap();
+    gate(&lab).clear_target().unwrap();
     for name in lab.pin_names().iter().filter(|name| name.contains('-')) {
         std::fs::remove_file(lab.pins.directory().join(name)).unwrap();
     }
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
     load(
-        &nft_rules::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+        &nft_rules::dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
     );
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
         assert_eq!(one.get(to), "agent:nobody", "{to}");
@@ -64,23 +64,19 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(host.get("fd00:ec2::23"), "containers:nobody");
     // The agent's own pod asks the real server for what it passes on.
     load(
-        &nft_rules::translation(
-            &at_node(Some(agent.port), None),
-            Some(&lab.site),
-            Some(&PodUid(HOST.into())),
-        )
-        .unwrap(),
+        &nft_rules::dnat_rules(&at_node(Some(agent.port), None), Some(&lab.site), Some(&PodUid(HOST.into())))
+            .unwrap(),
     );
     assert_eq!(host.get("169.254.169.254"), "real");
     assert_eq!(one.get("169.254.169.254"), "agent:nobody");
-    let of_nobody = nft_rules::translation(
+    let of_nobody = nft_rules::dnat_rules(
         &at_node(Some(agent.port), None),
         Some(&lab.site),
         Some(&PodUid("gone".into())),
     );
     assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
     load(
-        &nft_rules::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+        &nft_rules::dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
     );
     // What is not translated does not pass either.
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
@@ -89,7 +85,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(host.get("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(outside.get("169.254.169.254"), "real");
-    load(&nft_rules::removal());
+    load(&nft_rules::cleanup_rules());
     assert_eq!(one.get("169.254.169.254"), "real");
 }
 

@@ -19,46 +19,46 @@ const FEW: usize = 40 * 1024;
 
 /// All bytes held on one thread.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct BufferBudget {
     most: usize,
     used: Cell<usize>,
 }
 
 /// The bytes of one caller.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct BufferShare {
     own: Cell<usize>,
-    all: Rc<Budget>,
+    all: Rc<BufferBudget>,
 }
 
 /// What one connection holds; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct BufferedBytes {
     bytes: Vec<u8>,
     /// Bytes that the kernel holds because these are held.
     beside: usize,
-    share: Rc<Share>,
+    share: Rc<BufferShare>,
 }
 
-impl Budget {
+impl BufferBudget {
     pub(crate) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, used: Cell::new(0) })
     }
 }
 
-impl Share {
+impl BufferShare {
     /// A caller that holds nothing yet.
-    pub(crate) fn of(all: &Rc<Budget>) -> Rc<Self> {
+    pub(crate) fn of(all: &Rc<BufferBudget>) -> Rc<Self> {
         Rc::new(Self { own: Cell::new(0), all: all.clone() })
     }
 
     /// Holds nothing yet, and no buffer.
-    pub(crate) fn nothing(self: &Rc<Self>) -> Held {
-        Held { bytes: Vec::new(), beside: 0, share: self.clone() }
+    pub(crate) fn new_empty_buffer(self: &Rc<Self>) -> BufferedBytes {
+        BufferedBytes { bytes: Vec::new(), beside: 0, share: self.clone() }
     }
 
     fn fits(&self, more: usize) -> bool {
-        let Budget { most, used } = &*self.all;
+        let BufferBudget { most, used } = &*self.all;
         let (own, used) = (self.own.get() + more, used.get() + more);
         let free = fair_share::free_for_many(*most as u64, used as u64);
         own as u64 <= free || (own <= FEW && used <= *most)
@@ -75,7 +75,7 @@ impl Share {
     }
 }
 
-impl Held {
+impl BufferedBytes {
     /// Holds these bytes instead. False, and nothing is held, if that is too much for the caller.
     ///
     /// Nothing is held without a buffer, not even an empty one that once was large.
@@ -89,7 +89,7 @@ impl Held {
     }
 
     /// From now on they are this caller's. False, and nothing is held, if that is too much for it.
-    pub(crate) fn pass_to(&mut self, share: &Rc<Share>) -> bool {
+    pub(crate) fn transfer_to(&mut self, share: &Rc<BufferShare>) -> bool {
         let bytes = self.release();
         self.share = share.clone();
         self.hold(bytes, 0)
@@ -113,7 +113,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for BufferedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -121,7 +121,7 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BufferedBytes {
     fn drop(&mut self) {
         self.release();
     }
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn what_is_given_back_can_be_held_again() {
-        let share = Share::of(&Budget::new(MOST));
-        let (mut one, mut two) = (share.nothing(), share.nothing());
+        let share = BufferShare::of(&BufferBudget::new(MOST));
+        let (mut one, mut two) = (share.new_empty_buffer(), share.new_empty_buffer());
         // Half of what is not set aside for callers with a few.
         const HALF: usize = MOST / 8 * 3;
         assert!(one.replace(&[1; HALF - 10]));
@@ -152,13 +152,13 @@ mod tests {
     /// Slow readers and half heads of one pod used to leave no room for another pod's head in two segments.
     #[test]
     fn callers_that_hoard_leave_room_for_one_that_does_not() {
-        let all = Budget::new(MOST);
-        let hoarders: Vec<Vec<Held>> = (0..9)
+        let all = BufferBudget::new(MOST);
+        let hoarders: Vec<Vec<BufferedBytes>> = (0..9)
             .map(|_| {
-                let share = Share::of(&all);
-                let mut held: Vec<Held> = Vec::new();
+                let share = BufferShare::of(&all);
+                let mut held: Vec<BufferedBytes> = Vec::new();
                 loop {
-                    let mut next = share.nothing();
+                    let mut next = share.new_empty_buffer();
                     if !next.replace(&[0; 4096]) {
                         return held;
                     }
@@ -167,13 +167,13 @@ mod tests {
             })
             .collect();
         assert!(hoarders.iter().filter(|held| held.len() >= 8).count() >= 6, "the first have something");
-        assert!(Share::of(&all).nothing().replace(&[0; 16 * 1024]));
+        assert!(BufferShare::of(&all).new_empty_buffer().replace(&[0; 16 * 1024]));
     }
 
     #[test]
     fn a_full_socket_counts_as_long_as_its_answer_waits() {
-        let share = Share::of(&Budget::new(MOST));
-        let mut held = share.nothing();
+        let share = BufferShare::of(&BufferBudget::new(MOST));
+        let mut held = share.new_empty_buffer();
         assert!(held.replace_unsent(&[1; 100], 16_384));
         assert_eq!(share.own.get(), 16_484);
         assert!(held.replace_unsent(&[], 16_384));
@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn bytes_that_change_hands_count_for_their_new_owner() {
-        let all = Budget::new(MOST);
-        let (stranger, pod) = (Share::of(&all), Share::of(&all));
-        let mut held = stranger.nothing();
-        assert!(held.replace(&[1; 1000]) && held.pass_to(&pod));
+        let all = BufferBudget::new(MOST);
+        let (stranger, pod) = (BufferShare::of(&all), BufferShare::of(&all));
+        let mut held = stranger.new_empty_buffer();
+        assert!(held.replace(&[1; 1000]) && held.transfer_to(&pod));
         assert_eq!((stranger.own.get(), pod.own.get(), all.used.get()), (0, 1000, 1000));
         assert_eq!(held.len(), 1000);
     }

@@ -13,27 +13,27 @@ use std::sync::Arc;
 
 use super::{buffer_budget, scheduler};
 use crate::client::{Client, ClientId, ClientShares, ServedPod};
-use crate::connection_counter::Cap;
-use crate::replay_cache::Memory;
+use crate::permit_counter::PermitCounter;
+use crate::replay_cache::ReplayCache;
 
 /// One caller's shares of a thread.
 #[derive(Debug)]
 pub(crate) struct Tenant<P> {
     pub(crate) id: ClientId,
     /// How many connections it has, on all threads.
-    pub(crate) connections: Arc<Cap>,
+    pub(crate) connections: Arc<PermitCounter>,
     /// How many of its requests wait for a change, on all threads.
-    pub(crate) long_polls: Arc<Cap>,
-    pub(crate) turns: Rc<scheduler::Share>,
-    pub(crate) held: Rc<buffer_budget::Share>,
+    pub(crate) long_polls: Arc<PermitCounter>,
+    pub(crate) turns: Rc<scheduler::ClientTurns>,
+    pub(crate) buffers: Rc<buffer_budget::BufferShare>,
     /// What it asked last.
-    pub(crate) memory: Memory<P>,
+    pub(crate) replay_cache: ReplayCache<P>,
 }
 
 /// A thread's tenants.
 #[derive(Debug)]
 pub(crate) struct Tenants<P> {
-    budget: Rc<buffer_budget::Budget>,
+    budget: Rc<buffer_budget::BufferBudget>,
     strangers: Rc<Tenant<P>>,
     pods: BTreeMap<ClientId, Rc<Tenant<P>>>,
     addresses: HashMap<IpAddr, Rc<Tenant<P>>>,
@@ -42,12 +42,19 @@ pub(crate) struct Tenants<P> {
 impl<P> Tenant<P> {
     fn new(
         id: ClientId,
-        connections: Arc<Cap>,
-        long_polls: Arc<Cap>,
-        budget: &Rc<buffer_budget::Budget>,
+        connections: Arc<PermitCounter>,
+        long_polls: Arc<PermitCounter>,
+        budget: &Rc<buffer_budget::BufferBudget>,
     ) -> Rc<Self> {
-        let (held, memory) = (buffer_budget::Share::of(budget), Memory::default());
-        Rc::new(Self { id, connections, long_polls, turns: Rc::default(), held, memory })
+        let (held, memory) = (buffer_budget::BufferShare::of(budget), ReplayCache::default());
+        Rc::new(Self {
+            id,
+            connections,
+            long_polls,
+            turns: Rc::default(),
+            buffers: held,
+            replay_cache: memory,
+        })
     }
 
     /// Its shares of what the threads share.
@@ -58,21 +65,21 @@ impl<P> Tenant<P> {
 
 impl<P: ServedPod> Tenants<P> {
     /// Who may hold `held` bytes together; `strangers` counts the connections of those whom nothing is given to, on all threads.
-    pub(crate) fn new(held: usize, strangers: Arc<Cap>) -> Self {
-        let budget = buffer_budget::Budget::new(held);
-        let strangers = Tenant::new(ClientId::STRANGERS, strangers, Arc::default(), &budget);
+    pub(crate) fn new(held: usize, strangers: Arc<PermitCounter>) -> Self {
+        let budget = buffer_budget::BufferBudget::new(held);
+        let strangers = Tenant::new(ClientId::UNKNOWN, strangers, Arc::default(), &budget);
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
     /// The tenant of a caller. `likely` is the pod that an address is thought to be of while that is not certain.
     pub(crate) fn of(&mut self, caller: &Client<P>, likely: Option<&Arc<P>>, ip: IpAddr) -> Rc<Tenant<P>> {
         match (caller, likely) {
-            (Client::Pod(pod), _) | (Client::Unsettled, Some(pod)) => self.pod(pod),
+            (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.pod(pod),
             (Client::Anyone | Client::Probe, _) => {
                 let new = || Tenant::new(ClientId::unique(), Arc::default(), Arc::default(), &self.budget);
                 self.addresses.entry(ip.to_canonical()).or_insert_with(new).clone()
             }
-            (Client::Unsettled | Client::Nobody(_), _) => self.strangers.clone(),
+            (Client::Unidentified | Client::Refused(_), _) => self.strangers.clone(),
         }
     }
 

@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 
 /// The pace of one thread's rounds.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CpuPacer {
     /// CPU seconds a second.
     rate: f64,
     /// CPU seconds that may still be used; below zero is owed.
@@ -28,7 +28,7 @@ pub(crate) struct Pace {
     last: Option<(Moment, Duration)>,
 }
 
-impl Pace {
+impl CpuPacer {
     /// For a quota of so many cores.
     pub(crate) fn new(cores: f64) -> Self {
         Self { rate: (cores * PART).max(0.001), credit: 0.0, last: None }
@@ -52,7 +52,7 @@ mod tests {
 
     /// A thread that computes whenever it may, in rounds of 2 ms: the CPU time it used in a second.
     fn used_in_a_second(cores: f64) -> Vec<f64> {
-        let mut pace = Pace::new(cores);
+        let mut pace = CpuPacer::new(cores);
         let (mut now, mut cpu) = (Duration::ZERO, Duration::ZERO);
         let mut in_period = vec![0.0; 11];
         while now < Duration::from_secs(1) {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_round_within_the_quota_begins_at_once() {
-        let mut pace = Pace::new(0.5);
+        let mut pace = CpuPacer::new(0.5);
         for step in 1..100 {
             let now = Moment::from_nanos(step * 10_000_000);
             assert_eq!(pace.rest(now, Duration::from_millis(step)), Duration::ZERO);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_rest_is_bounded_whoever_used_the_quota_up() {
-        let mut pace = Pace::new(0.03);
+        let mut pace = CpuPacer::new(0.03);
         pace.rest(Moment::from_nanos(0), Duration::ZERO);
         assert!(pace.rest(Moment::from_nanos(1), Duration::from_secs(9)) <= LONGEST);
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use crate::connection_table::Key;
+use crate::connection_table::ConnectionKey;
 
 /// Turns in a round while others are there. A turn is a request that is read and answered, some 10 µs, most of them the
 /// kernel's; the thread charges a pipeline as more. Ten callers' round is then below 1 ms.
@@ -26,12 +26,12 @@ const ALONE: u32 = 256;
 
 /// A thread's rounds.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct FairScheduler {
     round: Cell<u32>,
     /// Turns of each caller in a round.
     share: Cell<u32>,
     /// Callers that wait, in turn.
-    waiting: RefCell<VecDeque<Rc<Share>>>,
+    waiting: RefCell<VecDeque<Rc<ClientTurns>>>,
     /// Somebody waits for the next round.
     wanted: Notify,
     /// A round has begun.
@@ -43,15 +43,15 @@ pub(crate) struct Turns {
 
 /// One caller's share.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct ClientTurns {
     round: Cell<u32>,
     taken: Cell<u32>,
     lately: Cell<u32>,
-    waiting: RefCell<VecDeque<Key>>,
+    waiting: RefCell<VecDeque<ConnectionKey>>,
     is_listed: Cell<bool>,
 }
 
-impl Default for Turns {
+impl Default for FairScheduler {
     fn default() -> Self {
         Self {
             round: Cell::new(1),
@@ -65,9 +65,9 @@ impl Default for Turns {
     }
 }
 
-impl Turns {
+impl FairScheduler {
     /// Whether this caller has had all its turns of the round.
-    pub(crate) fn is_spent(&self, share: &Share) -> bool {
+    pub(crate) fn is_spent(&self, share: &ClientTurns) -> bool {
         let rounds = self.round.get().wrapping_sub(share.round.get());
         if rounds != 0 {
             share.round.set(self.round.get());
@@ -78,12 +78,12 @@ impl Turns {
     }
 
     /// Counts what cost as much as so many turns. The caller owes what is beyond its share to the rounds that come.
-    pub(crate) fn charge(&self, share: &Share, turns: u32) {
+    pub(crate) fn charge(&self, share: &ClientTurns, turns: u32) {
         share.taken.set(share.taken.get().saturating_add(turns));
     }
 
     /// Counts a caller's turn.
-    pub(crate) fn take(&self, share: &Share) {
+    pub(crate) fn record_turn(&self, share: &ClientTurns) {
         share.taken.set(share.taken.get() + 1);
         if share.lately.get() != self.lately.get() {
             share.lately.set(self.lately.get());
@@ -93,31 +93,31 @@ impl Turns {
     }
 
     /// The connection is to be woken in a later round. Once at a time.
-    pub(crate) fn wait(&self, share: &Rc<Share>, key: Key) {
+    pub(crate) fn wait(&self, share: &Rc<ClientTurns>, key: ConnectionKey) {
         share.waiting.borrow_mut().push_back(key);
         if !share.is_listed.replace(true) {
             self.waiting.borrow_mut().push_back(share.clone());
         }
-        self.want();
+        self.request_round();
     }
 
     /// Asks for another round.
-    pub(crate) fn want(&self) {
+    pub(crate) fn request_round(&self) {
         self.wanted.notify_one();
     }
 
     /// Returns when another round is wanted.
-    pub(crate) async fn wanted(&self) {
+    pub(crate) async fn wait_for_round_request(&self) {
         self.wanted.notified().await;
     }
 
     /// Returns when the next round has begun.
-    pub(crate) async fn next(&self) {
+    pub(crate) async fn wait_for_round(&self) {
         self.begun.notified().await;
     }
 
     /// Begins a round: each caller that waits has a share of its connections woken. `wake` says whether the connection was there.
-    pub(crate) fn begin(&self, wake: impl Fn(Key, &Rc<Share>) -> bool) {
+    pub(crate) fn begin_round(&self, wake: impl Fn(ConnectionKey, &Rc<ClientTurns>) -> bool) {
         self.round.set(self.round.get().wrapping_add(1));
         let callers = self.waiting.borrow().len();
         for _ in 0..callers {
@@ -129,18 +129,18 @@ impl Turns {
             }
         }
         if !self.waiting.borrow().is_empty() {
-            self.want();
+            self.request_round();
         }
         self.begun.notify_waiters();
     }
 
     /// Whether more than one caller had turns lately: only then is there somebody to be protected.
-    pub(crate) fn are_shared(&self) -> bool {
+    pub(crate) fn is_contended(&self) -> bool {
         self.share.get() == AMONG_OTHERS
     }
 
     /// Forgets who had turns before; to be called a few times a second.
-    pub(crate) fn look_anew(&self) {
+    pub(crate) fn reset_activity(&self) {
         self.divide(self.callers.replace(0));
         self.lately.set(self.lately.get().wrapping_add(1));
         self.round.set(self.round.get().wrapping_add(1));
@@ -155,9 +155,9 @@ impl Turns {
     }
 }
 
-impl Share {
+impl ClientTurns {
     /// This connection is gone and waits no longer: its key may be another's soon, which would wait twice.
-    pub(crate) fn forget(&self, key: Key) {
+    pub(crate) fn remove(&self, key: ConnectionKey) {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(place) = waiting.iter().position(|one| *one == key) {
             waiting.remove(place);
@@ -165,7 +165,7 @@ impl Share {
     }
 
     /// Wakes so many of its connections; whether more wait.
-    fn admit(self: &Rc<Self>, most: u32, wake: &impl Fn(Key, &Rc<Self>) -> bool) -> bool {
+    fn admit(self: &Rc<Self>, most: u32, wake: &impl Fn(ConnectionKey, &Rc<Self>) -> bool) -> bool {
         let mut woken = 0;
         while woken < most {
             let Some(key) = self.waiting.borrow_mut().pop_front() else { return false };
@@ -181,20 +181,21 @@ mod tests {
     use super::*;
 
     /// Everybody's connections are there, and whose turn it was is written down.
-    fn begin(turns: &Turns) -> Vec<Key> {
+    fn begin(turns: &FairScheduler) -> Vec<ConnectionKey> {
         let woken = RefCell::new(Vec::new());
-        turns.begin(|key, _| {
+        turns.begin_round(|key, _| {
             woken.borrow_mut().push(key);
             true
         });
         woken.into_inner()
     }
 
-    fn two_callers() -> (Turns, Rc<Share>, Rc<Share>) {
-        let (turns, one, two) = (Turns::default(), Rc::<Share>::default(), Rc::<Share>::default());
+    fn two_callers() -> (FairScheduler, Rc<ClientTurns>, Rc<ClientTurns>) {
+        let (turns, one, two) =
+            (FairScheduler::default(), Rc::<ClientTurns>::default(), Rc::<ClientTurns>::default());
         for share in [&one, &two] {
             assert!(!turns.is_spent(share));
-            turns.take(share);
+            turns.record_turn(share);
         }
         (turns, one, two)
     }
@@ -215,7 +216,7 @@ mod tests {
     fn a_share_is_spent_for_the_round_and_whole_in_the_next() {
         let (turns, hostile, quiet) = two_callers();
         while !turns.is_spent(&hostile) {
-            turns.take(&hostile);
+            turns.record_turn(&hostile);
         }
         assert!(!turns.is_spent(&quiet));
         begin(&turns);
@@ -237,22 +238,22 @@ mod tests {
 
     #[test]
     fn who_is_alone_has_more_turns_until_another_comes() {
-        let (turns, share) = (Turns::default(), Rc::<Share>::default());
+        let (turns, share) = (FairScheduler::default(), Rc::<ClientTurns>::default());
         let mut had = 0;
         while !turns.is_spent(&share) {
-            turns.take(&share);
+            turns.record_turn(&share);
             had += 1;
         }
         assert_eq!(had, ALONE);
-        assert!(!turns.are_shared());
-        let other = Share::default();
+        assert!(!turns.is_contended());
+        let other = ClientTurns::default();
         assert!(!turns.is_spent(&other));
-        turns.take(&other);
-        assert!(turns.are_shared());
-        turns.look_anew();
-        assert!(turns.are_shared(), "both were there a moment ago");
-        turns.look_anew();
-        assert!(!turns.are_shared());
+        turns.record_turn(&other);
+        assert!(turns.is_contended());
+        turns.reset_activity();
+        assert!(turns.is_contended(), "both were there a moment ago");
+        turns.reset_activity();
+        assert!(!turns.is_contended());
     }
 
     #[test]
@@ -260,7 +261,7 @@ mod tests {
         let (turns, share, _) = two_callers();
         for _ in 0..1000 {
             turns.wait(&share, 7);
-            share.forget(7);
+            share.remove(7);
         }
         turns.wait(&share, 7);
         assert_eq!(begin(&turns), [7]);
@@ -272,7 +273,7 @@ mod tests {
         let (turns, share, _) = two_callers();
         (0..100).for_each(|key| turns.wait(&share, key));
         let woken = RefCell::new(Vec::new());
-        turns.begin(|key, _| {
+        turns.begin_round(|key, _| {
             let is_there = key >= 90;
             woken.borrow_mut().extend(is_there.then_some(key));
             is_there

@@ -20,7 +20,7 @@ use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::port_guard::Seal;
+use self::port_guard::PortGuard;
 
 /// Connections that may wait in a lane to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
 const BACKLOG: i32 = 256;
@@ -36,32 +36,32 @@ const RECEIVE_BUFFER: usize = 4 * 1024;
 const SEND_BUFFER: usize = 8 * 1024;
 
 /// What a connection's unread answers take in the kernel at most.
-pub const UNREAD: usize = 2 * SEND_BUFFER;
+pub const MAX_UNREAD_BYTES: usize = 2 * SEND_BUFFER;
 
 /// One of a listener's sockets.
 #[derive(Debug)]
-pub struct Lane {
+pub struct ListenerShard {
     /// The socket, which listens.
     pub(crate) socket: TcpListener,
     /// The number of the address that it is bound to.
     pub(crate) listener: usize,
     /// Keeps other processes out, for as long as the last lane of the address.
-    _seal: Option<Arc<Seal>>,
+    _seal: Option<Arc<PortGuard>>,
 }
 
 /// The lanes of each thread, and the addresses they are bound to.
 #[derive(Debug)]
 pub struct Listeners {
     /// By thread.
-    pub of_thread: Vec<Vec<Lane>>,
+    pub by_thread: Vec<Vec<ListenerShard>>,
     /// By the number of the listener, with ports as they are bound.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Listeners {
     /// A socket of the first listener with this port.
-    pub fn at(&self, port: u16) -> Option<&TcpListener> {
-        let lanes = || self.of_thread.iter().flatten();
+    pub fn socket_on_port(&self, port: u16) -> Option<&TcpListener> {
+        let lanes = || self.by_thread.iter().flatten();
         let listener = self.addresses.iter().position(|address| address.port() == port)?;
         lanes().find(|lane| lane.listener == listener).map(|lane| &lane.socket)
     }
@@ -72,7 +72,7 @@ impl Listeners {
 /// # Errors
 /// The first address that cannot be bound, with the reason: in use, not this machine's, not permitted.
 pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::Result<Listeners> {
-    let mut of_thread: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut of_thread: Vec<Vec<ListenerShard>> = (0..threads).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
     for (listener, address) in addresses.iter().enumerate() {
         let failed = || format!("cannot listen on {address}");
@@ -85,11 +85,11 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
         }
         let seal = (lanes > 1).then(|| sealed(address)).flatten();
         for (lane, socket) in sockets.into_iter().enumerate() {
-            of_thread[lane % threads].push(Lane { socket, listener, _seal: seal.clone() });
+            of_thread[lane % threads].push(ListenerShard { socket, listener, _seal: seal.clone() });
         }
         bound.push(address);
     }
-    Ok(Listeners { of_thread, addresses: bound })
+    Ok(Listeners { by_thread: of_thread, addresses: bound })
 }
 
 /// Makes room for so many descriptors: raises the soft limit as far as the hard one allows, and gives what it is then. The
@@ -98,7 +98,7 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
 ///
 /// # Errors
 /// The kernel refuses what it should allow.
-pub fn make_room(wanted: u64) -> anyhow::Result<u64> {
+pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     // None is no limit.
     let Some(current) = limit.current.filter(|current| *current < wanted) else { return Ok(wanted) };
@@ -116,8 +116,8 @@ fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 /// Nobody else may share what the lanes share. Where that cannot be had, everybody is served, and it is said.
-fn sealed(address: SocketAddr) -> Option<Arc<Seal>> {
-    let seal = Seal::of(address).inspect_err(|error| {
+fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
+    let seal = PortGuard::of(address).inspect_err(|error| {
         tracing::warn!(%address, %error, "another process of this user could listen here, too, and take connections");
     });
     seal.ok().map(Arc::new)
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn every_thread_listens_on_the_same_port() {
         let listeners = bind(&[any()], 2, 8).unwrap();
-        let ports = listeners.of_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
+        let ports = listeners.by_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
         assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 8]);
     }
 
@@ -214,7 +214,7 @@ mod tests {
                 let error = open(joined, true).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{address} {joined}");
             }
-            let mut of_thread = listeners.of_thread;
+            let mut of_thread = listeners.by_thread;
             of_thread[0].clear();
             assert!(open(at, true).is_err(), "{address}: the other thread's lanes are there");
             drop(of_thread);
@@ -235,7 +235,7 @@ mod tests {
                 socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
                 socket.connect(&SocketAddr::new(to.parse().unwrap(), port).into()).unwrap();
                 // Lane n is the thread n % 2's n / 2th.
-                let lane = &listeners.of_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
+                let lane = &listeners.by_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
                 assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
         }
@@ -243,6 +243,6 @@ mod tests {
 
     #[test]
     fn a_limit_on_open_files_that_is_high_enough_is_left_alone() {
-        assert_eq!(make_room(1).unwrap(), 1);
+        assert_eq!(raise_open_files_limit(1).unwrap(), 1);
     }
 }

@@ -22,11 +22,11 @@ const TRIES: usize = 8;
 
 /// What keeps others out of an address for as long as it lives, beside the lanes.
 #[derive(Debug)]
-pub(super) struct Seal {
+pub(super) struct PortGuard {
     _bound: Socket,
 }
 
-impl Seal {
+impl PortGuard {
     /// After the last lane has begun to listen.
     ///
     /// # Errors

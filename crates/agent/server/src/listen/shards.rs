@@ -9,33 +9,33 @@ use std::net::{SocketAddr, TcpStream};
 use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
-use super::Lane;
-use crate::epoll::{AT_ONCE, Poller};
+use super::ListenerShard;
+use crate::epoll::{EpollPoller, MAX_EVENTS};
 
 /// A thread's lanes.
 #[derive(Debug)]
-pub struct Lanes {
-    poller: Poller,
-    lanes: Vec<Lane>,
+pub struct ListenerShards {
+    poller: EpollPoller,
+    lanes: Vec<ListenerShard>,
     /// Connections may wait of which the poller does not tell: more lanes had some than it tells of at once, or not all
     /// of a lane's were accepted.
     may_have_more: bool,
 }
 
-impl Lanes {
+impl ListenerShards {
     /// Takes the sockets over. Must be called inside the thread's runtime.
     ///
     /// # Errors
     /// The kernel gives no poller, or does not take a socket into it.
-    pub fn new(lanes: Vec<Lane>) -> io::Result<Self> {
-        let poller = Poller::new()?;
+    pub fn new(lanes: Vec<ListenerShard>) -> io::Result<Self> {
+        let poller = EpollPoller::new()?;
         for (number, lane) in lanes.iter().enumerate() {
             poller.add(&lane.socket, number as u64, EventFlags::IN)?;
         }
         Ok(Self { poller, lanes, may_have_more: false })
     }
 
-    /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::leave_some`] said.
+    /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::mark_unfinished`] said.
     ///
     /// # Errors
     /// The poller failed.
@@ -43,10 +43,10 @@ impl Lanes {
         found.clear();
         while found.is_empty() {
             if !self.may_have_more {
-                poll_fn(|context| self.poller.poll_told(context)).await?;
+                poll_fn(|context| self.poller.poll_ready(context)).await?;
             }
-            let ready = self.poller.look(|lane, _| found.extend(usize::try_from(lane).ok()))?;
-            self.may_have_more = ready == AT_ONCE;
+            let ready = self.poller.collect_events(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+            self.may_have_more = ready == MAX_EVENTS;
         }
         Ok(())
     }
@@ -57,12 +57,12 @@ impl Lanes {
     /// The poller failed.
     pub fn ready_now(&self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
-        self.poller.look(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+        self.poller.collect_events(|lane, _| found.extend(usize::try_from(lane).ok()))?;
         Ok(())
     }
 
     /// Not all were accepted of the lanes that were ready.
-    pub fn leave_some(&mut self) {
+    pub fn mark_unfinished(&mut self) {
         self.may_have_more = true;
     }
 
@@ -90,18 +90,18 @@ impl Lanes {
 /// The lanes in which somebody known was accepted lately. Time is counted in sweeps: a look at the clock for each connection would
 /// cost more than the whole list.
 #[derive(Debug, Default)]
-pub struct KnownLanes {
+pub struct RecentShards {
     /// For each lane the sweep after which that was; zero is never.
     last: Vec<u32>,
     sweeps: u32,
 }
 
-impl KnownLanes {
+impl RecentShards {
     /// A minute of sweeps (`connections::SWEEP`).
     const LATELY: u32 = 240;
 
     /// Somebody known was accepted in it just now.
-    pub fn note(&mut self, lane: usize) {
+    pub fn record(&mut self, lane: usize) {
         if self.last.len() <= lane {
             self.last.resize(lane + 1, 0);
         }
@@ -109,7 +109,7 @@ impl KnownLanes {
     }
 
     /// Whether that was lately.
-    pub fn is_known(&self, lane: usize) -> bool {
+    pub fn is_recent(&self, lane: usize) -> bool {
         self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
     }
 
@@ -127,15 +127,16 @@ mod tests {
 
     use super::*;
 
-    fn lanes(count: usize) -> (Lanes, Vec<SocketAddr>) {
+    fn lanes(count: usize) -> (ListenerShards, Vec<SocketAddr>) {
         let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
         let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
-        let lanes = listeners.into_iter().map(|socket| Lane { socket, listener: 0, _seal: None }).collect();
-        (Lanes::new(lanes).unwrap(), addresses)
+        let lanes =
+            listeners.into_iter().map(|socket| ListenerShard { socket, listener: 0, _seal: None }).collect();
+        (ListenerShards::new(lanes).unwrap(), addresses)
     }
 
-    async fn ready(lanes: &mut Lanes) -> Vec<usize> {
+    async fn ready(lanes: &mut ListenerShards) -> Vec<usize> {
         let mut found = Vec::new();
         lanes.ready(&mut found).await.unwrap();
         found.sort_unstable();
@@ -148,7 +149,7 @@ mod tests {
         let _clients = [0, 0, 2].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
         assert_eq!(ready(&mut lanes).await, [0, 2]);
         assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(2).unwrap().is_some());
-        lanes.leave_some();
+        lanes.mark_unfinished();
         assert_eq!(ready(&mut lanes).await, [0]);
         assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(0).unwrap().is_none());
         let mut found = Vec::new();
@@ -157,21 +158,21 @@ mod tests {
 
     #[test]
     fn a_lane_is_known_for_a_minute_from_when_somebody_known_was_last_accepted_in_it() {
-        let mut known = KnownLanes::default();
-        known.note(3);
-        assert!(known.is_known(3) && !known.is_known(2) && !known.is_known(1000));
-        for _ in 1..KnownLanes::LATELY {
+        let mut known = RecentShards::default();
+        known.record(3);
+        assert!(known.is_recent(3) && !known.is_recent(2) && !known.is_recent(1000));
+        for _ in 1..RecentShards::LATELY {
             known.sweep();
         }
-        assert!(known.is_known(3));
-        known.note(5);
+        assert!(known.is_recent(3));
+        known.record(5);
         known.sweep();
-        assert!(!known.is_known(3) && known.is_known(5));
+        assert!(!known.is_recent(3) && known.is_recent(5));
     }
 
     #[tokio::test]
     async fn more_lanes_than_fit_one_look_are_all_told() {
-        let (mut lanes, addresses) = lanes(AT_ONCE * 2 + 5);
+        let (mut lanes, addresses) = lanes(MAX_EVENTS * 2 + 5);
         let clients: Vec<_> = addresses.iter().map(|at| TcpStream::connect(at).unwrap()).collect();
         let mut accepted = 0;
         while accepted < clients.len() {

@@ -7,18 +7,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use seawall_core::attestation::Ends;
+use seawall_core::attestation::ConnectionEnds;
 
-use super::connection_state::{Connection, Who};
-use super::request::Asker;
-use super::socket::Socket;
-use super::{FULL, Thread};
+use super::connection_state::{ConnectionClient, ConnectionData};
+use super::request::RequestOrigin;
+use super::socket::ClientSocket;
+use super::{FULL, TrafficThread};
 use crate::client::{Client, ClientId, ServedPod};
-use crate::connection_counter::{Cap, Permit};
-use crate::connection_table::Permits;
+use crate::connection_table::ConnectionPermits;
 use crate::fairness::clients::Tenant;
-use crate::handler::Dialects;
-use crate::listen::shards::Lanes;
+use crate::handler::ListenerDialects;
+use crate::listen::shards::ListenerShards;
+use crate::permit_counter::{Permit, PermitCounter};
 
 /// Connections accepted in one round, and of lanes in which nobody known was accepted for a while.
 const ACCEPTED: usize = 32;
@@ -27,13 +27,13 @@ const ACCEPTED_OF_STRANGERS: usize = 8;
 /// Rounds of those who are accepted when the stop has begun: some 2,000 connections.
 const LAST_LOOKS: usize = 64;
 
-impl<P: ServedPod> Thread<P> {
+impl<P: ServedPod> TrafficThread<P> {
     /// Accepts until the stop has begun and nobody waits: in each round a few connections of each lane that has some. An error never ends it:
     /// most (a reset client, no more descriptors) pass.
-    pub(super) async fn accept(self: Rc<Self>, mut lanes: Lanes) {
+    pub(super) async fn accept(self: Rc<Self>, mut lanes: ListenerShards) {
         let mut ready = Vec::new();
         let mut stop = self.stop.clone();
-        let mut stopped = pin!(stop.begun());
+        let mut stopped = pin!(stop.wait());
         loop {
             let found = tokio::select! {
                 biased;
@@ -49,20 +49,20 @@ impl<P: ServedPod> Thread<P> {
                         tracing::warn!(%error, "connections cannot be accepted");
                     }
                     // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
-                    self.connections.borrow_mut().end_least_of_the_largest(0);
+                    self.connections.borrow_mut().evict_from_largest(0);
                     self.is_accept_failing.set(true);
                 }
             }
-            lanes.leave_some();
+            lanes.mark_unfinished();
             // Asked for and waited for without a pause between, or the round would begin unheard.
-            self.turns.want();
-            self.turns.next().await;
+            self.scheduler.request_round();
+            self.scheduler.wait_for_round().await;
         }
     }
 
     /// Lets in who waits when the stop has begun, of which the runtime may not have heard yet: they have connected, and their
     /// requests are most often here, too. Nobody can keep it going.
-    fn accept_the_last(self: &Rc<Self>, lanes: &Lanes) {
+    fn accept_the_last(self: &Rc<Self>, lanes: &ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..LAST_LOOKS {
             let looked = lanes.ready_now(&mut ready);
@@ -78,14 +78,14 @@ impl<P: ServedPod> Thread<P> {
     ///
     /// Bounded in all, and not only for each lane: what makes room for a new connection is closed only when this thread turns to
     /// it, so without a bound a burst from hundreds of addresses would open several times as many as may be open.
-    fn accept_some(self: &Rc<Self>, lanes: &Lanes, ready: &mut [usize]) -> std::io::Result<bool> {
+    fn accept_some(self: &Rc<Self>, lanes: &ListenerShards, ready: &mut [usize]) -> std::io::Result<bool> {
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
         }
         // Not always the same strangers first.
-        self.looks.set(self.looks.get().wrapping_add(1));
-        ready.rotate_left(self.looks.get() % ready.len().max(1));
-        let is_known = |lane: &usize| self.known.borrow().is_known(*lane);
+        self.accept_round.set(self.accept_round.get().wrapping_add(1));
+        ready.rotate_left(self.accept_round.get() % ready.len().max(1));
+        let is_known = |lane: &usize| self.known.borrow().is_recent(*lane);
         let (known, strangers): (Vec<usize>, Vec<usize>) = ready.iter().partition(|lane| is_known(lane));
         let share = |lanes: &[usize], most: usize| (most / lanes.len().max(1)).max(1);
         let mut is_all = true;
@@ -100,12 +100,12 @@ impl<P: ServedPod> Thread<P> {
         Ok(is_all)
     }
 
-    fn accept_of(self: &Rc<Self>, lanes: &Lanes, lane: usize, most: usize) -> std::io::Result<bool> {
+    fn accept_of(self: &Rc<Self>, lanes: &ListenerShards, lane: usize, most: usize) -> std::io::Result<bool> {
         for _ in 0..most {
             match lanes.accept(lane) {
                 Ok(Some((stream, peer))) => {
                     if self.admit(stream, peer, lanes.listener(lane)) {
-                        self.known.borrow_mut().note(lane);
+                        self.known.borrow_mut().record(lane);
                     }
                 }
                 Ok(None) => return Ok(true),
@@ -120,56 +120,64 @@ impl<P: ServedPod> Thread<P> {
     /// Decides who this is and whether there is room, and enters the connection. Whether it is somebody known.
     fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr, listener: usize) -> bool {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
-        let ends = Ends { peer, local: &|| stream.local_addr().ok() };
-        let caller = self.shared.callers.at(&ends);
+        let ends = ConnectionEnds { peer, local: &|| stream.local_addr().ok() };
+        let caller = self.shared.resolver.resolve(&ends);
         let tenant = self.tenant(&caller, &ends);
-        let is_known = !self.is_stranger(&tenant);
+        let is_known = !self.is_unknown_client(&tenant);
         let Some(spoken) = self.listeners.get(listener).cloned() else { return is_known };
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
-            self.refuse_at_cap(&mut stream, peer, &spoken.now(), &tenant);
+            self.refuse_at_cap(&mut stream, peer, &spoken.current(), &tenant);
             return is_known;
         };
-        let who = Who { caller, tenant };
-        let key = self.connections.borrow_mut().enter(permits, |key| {
-            Rc::new(Connection::new(self.shared.clock.now(), key, Socket::new(stream), peer, spoken, who))
+        let who = ConnectionClient { identity: caller, tenant };
+        let key = self.connections.borrow_mut().insert(permits, |key| {
+            Rc::new(ConnectionData::new(
+                self.shared.clock.now(),
+                key,
+                ClientSocket::new(stream),
+                peer,
+                spoken,
+                who,
+            ))
         });
         // Its first request has most often come with it.
-        self.work.push(key);
+        self.ready_queue.push(key);
         is_known
     }
 
     /// Whose shares a connection takes. While a pod is not proven to be at its address, it is that pod's all the same: shares
     /// are no credentials, and a known pod must not wait among strangers each time that the proof is renewed.
-    fn tenant(&self, caller: &Client<P>, ends: &Ends<'_>) -> Rc<Tenant<P>> {
+    fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
-            matches!(caller, Client::Unsettled).then(|| self.shared.callers.likely_at(ends)).flatten();
+            matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
         self.tenants.borrow_mut().of(caller, likely.as_ref(), ends.peer.ip())
     }
 
     /// Room in both caps. A caller that has its share makes room by its own connections; where the process has no room, the caller
     /// that has most makes it. Of those that this thread accepted: the other's table is not this one's to touch, and all
     /// connections of an address are one thread's (`listen`).
-    fn permits(&self, tenant: &Tenant<P>) -> Option<Permits> {
-        let (bounds, open, own) = (&self.shared.bounds, &self.shared.open, &tenant.connections);
+    fn permits(&self, tenant: &Tenant<P>) -> Option<ConnectionPermits> {
+        let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
         let had = own.open();
-        let caller = self.permit(tenant.id, own)?;
+        let caller = self.client_permit(tenant.id, own)?;
         let process = open.take(bounds.connections).or_else(|| {
             let mut connections = self.connections.borrow_mut();
             self.count_evicted(
-                connections.end_least_of_the_largest(had) || connections.end_least_of(tenant.id),
+                connections.evict_from_largest(had) || connections.evict_from_client(tenant.id),
             );
             open.take(bounds.connections)
         })?;
-        Some(Permits { process, caller, client: tenant.id })
+        Some(ConnectionPermits { process, caller, client: tenant.id })
     }
 
     /// Room in a client's own cap.
-    pub(super) fn permit(&self, client: ClientId, own: &Arc<Cap>) -> Option<Permit> {
-        let (bounds, open, most) = (&self.shared.bounds, &self.shared.open, self.allowance.get().connections);
-        let take = || own.may_take(open, bounds.connections).then(|| own.take(most));
+    pub(super) fn client_permit(&self, client: ClientId, own: &Arc<PermitCounter>) -> Option<Permit> {
+        let (bounds, open, most) =
+            (&self.shared.limits, &self.shared.open_connections, self.client_limits.get().connections);
+        let take = || own.is_within_share(open, bounds.connections).then(|| own.take(most));
         take().flatten().or_else(|| {
-            let made_room = self.connections.borrow_mut().end_least_of(client);
+            let made_room = self.connections.borrow_mut().evict_from_client(client);
             self.count_evicted(made_room);
             // Its own place that it just gave up is its own to take, whatever others have by now.
             if made_room { own.take(most) } else { None }
@@ -186,12 +194,18 @@ impl<P: ServedPod> Thread<P> {
         &self,
         stream: &mut std::net::TcpStream,
         peer: SocketAddr,
-        dialects: &Rc<Dialects<P>>,
+        dialects: &Rc<ListenerDialects<P>>,
         tenant: &Tenant<P>,
     ) {
         let mut out = Vec::with_capacity(512);
         let now = self.shared.clock.now();
-        let asker = Asker { dialects, caller: &Client::Nobody(FULL), tenant, peer: peer.ip(), came: now };
+        let asker = RequestOrigin {
+            dialects,
+            client: &Client::Refused(FULL),
+            tenant,
+            peer: peer.ip(),
+            received_at: now,
+        };
         {
             let read = &mut self.scratch.borrow_mut().read;
             let sent = stream.read(read).unwrap_or_default();

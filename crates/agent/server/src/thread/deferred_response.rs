@@ -3,30 +3,31 @@
 use std::future::poll_fn;
 use std::task::Context;
 
-use seawall_http::Frame;
+use seawall_http::ResponseContext;
 
 use super::connection_task::ActiveConnection;
-use super::request::Pending;
-use super::socket::Found;
+use super::request::UnsentResponse;
+use super::socket::ReadOutcome;
 use crate::client::ServedPod;
-use crate::connection_table::State;
-use crate::response::{Writing, Written};
+use crate::connection_table::ConnectionState;
+use crate::response::{WriteContext, WriteOutcome};
 
 impl<P: ServedPod> ActiveConnection<P> {
     /// Waits for a slow answer and writes it. False when the connection is over.
-    pub(super) async fn answer_later(&self, pending: Pending) -> bool {
-        let Pending { later, version, keep_alive, head_only, since, request } = pending;
-        self.waits.note(State::Busy, since);
-        let (route, is_poll) = (later.route, later.is_poll);
+    pub(super) async fn send_deferred(&self, pending: UnsentResponse) -> bool {
+        let UnsentResponse { response: later, version, keep_alive, head_only, since, request_id: request } =
+            pending;
+        self.state.set(ConnectionState::Busy, since);
+        let (route, is_poll) = (later.route, later.is_long_poll);
         let reply = tokio::select! {
             reply = later.reply => reply,
-            () = self.client_gone(), if later.is_poll => return false,
+            () = self.client_gone(), if later.is_long_poll => return false,
         };
         if is_poll {
-            self.socket.look_again();
+            self.socket.mark_readable();
         }
         // Its pod may have gone meanwhile, and another have its address: the sweep that ends its connections comes a moment later.
-        if self.is_gone() {
+        if self.is_pod_gone() {
             return false;
         }
         let thread = &*self.thread;
@@ -34,15 +35,16 @@ impl<P: ServedPod> ActiveConnection<P> {
         let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = self.now();
         let mut out = Vec::new();
-        let Written { status, rest } = {
+        let WriteOutcome { status, rest } = {
             let mut date = thread.date.borrow_mut();
-            let frame = Frame { date: date.at(&thread.shared.clock, now), version, keep_alive, head_only };
-            reply.write(&Writing { frame: &frame, request, now }, &mut out)
+            let frame =
+                ResponseContext { date: date.at(&thread.shared.clock, now), version, keep_alive, head_only };
+            reply.write(&WriteContext { frame: &frame, request_id: request, now }, &mut out)
         };
-        thread.metrics.answered(route, status, now.since(since));
+        thread.metrics.record_response(route, status, now.since(since));
         // Who waits for a change is given each credential once.
         if status == 200 && route.is_credential() && !is_poll {
-            thread.fetched(&self.who.borrow().caller, route, None);
+            thread.record_fetch(&self.client.borrow().identity, route, None);
         }
         let is_written = self.write(out).await;
         let goes_on = match rest {
@@ -52,7 +54,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             }
             _ => is_written && keep_alive,
         };
-        self.waits.note(State::Idle, self.now());
+        self.state.set(ConnectionState::Idle, self.now());
         goes_on
     }
 
@@ -60,11 +62,11 @@ impl<P: ServedPod> ActiveConnection<P> {
     async fn client_gone(&self) {
         loop {
             let poll = |context: &mut Context<'_>| {
-                self.socket.poll_readable(context, &self.thread.work.poller, self.key)
+                self.socket.poll_readable(context, &self.thread.ready_queue.poller, self.key)
             };
             match poll_fn(poll).await.map(|()| self.socket.peek()) {
-                Ok(Found::Nothing) => {}
-                Ok(Found::Bytes(_)) if !self.socket.has_ended() => self.socket.look_past(),
+                Ok(ReadOutcome::WouldBlock) => {}
+                Ok(ReadOutcome::Bytes(_)) if !self.socket.has_ended() => self.socket.ignore_unread(),
                 Ok(_) | Err(_) => return,
             }
         }

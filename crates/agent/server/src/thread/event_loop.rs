@@ -10,48 +10,51 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 
 use super::connection_task::ActiveConnection;
-use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, Thread};
+use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, TrafficThread};
 use crate::client::ServedPod;
-use crate::connection_table::Key;
-use crate::epoll::AT_ONCE;
+use crate::connection_table::ConnectionKey;
+use crate::epoll::MAX_EVENTS;
 
-impl<P: ServedPod> Thread<P> {
+impl<P: ServedPod> TrafficThread<P> {
     /// Does what there is to do; between two looks everything else on this thread has its turn. Ends only if the poller fails.
-    pub(super) async fn work(self: Rc<Self>) -> io::Result<()> {
+    pub(super) async fn serve_ready(self: Rc<Self>) -> io::Result<()> {
         loop {
-            poll_fn(|context| self.work.poll_some(context)).await?;
+            poll_fn(|context| self.ready_queue.poll_pending(context)).await?;
             self.do_what_there_is()?;
             // A look costs, even if nobody it tells of has a turn left.
             self.rest();
-            if self.work.is_left() {
+            if self.ready_queue.has_pending() {
                 tokio::task::yield_now().await;
             }
         }
     }
 
     fn do_what_there_is(self: &Rc<Self>) -> io::Result<()> {
-        let waiting = self.work.queue.borrow().len();
+        let waiting = self.ready_queue.queue.borrow().len();
         for _ in 0..waiting {
-            let next = self.work.queue.borrow_mut().pop_front();
+            let next = self.ready_queue.queue.borrow_mut().pop_front();
             self.go_on(next, None);
         }
-        let told = self.work.poller.look(|key, flags| self.go_on(usize::try_from(key).ok(), Some(flags)))?;
-        self.work.may_have_more.set(told == AT_ONCE);
+        let told = self
+            .ready_queue
+            .poller
+            .collect_events(|key, flags| self.go_on(usize::try_from(key).ok(), Some(flags)))?;
+        self.ready_queue.may_have_more.set(told == MAX_EVENTS);
         Ok(())
     }
 
-    fn go_on(self: &Rc<Self>, key: Option<Key>, told: Option<EventFlags>) {
+    fn go_on(self: &Rc<Self>, key: Option<ConnectionKey>, told: Option<EventFlags>) {
         let find = |key| self.connections.borrow().get(key).cloned();
         if let Some(connection) = key.and_then(find) {
-            ActiveConnection { thread: self.clone(), connection }.go_on(told);
+            ActiveConnection { thread: self.clone(), connection }.proceed(told);
         }
     }
 
     /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
     /// the CPU quota allows while others are there.
-    pub(super) async fn keep_rounds(self: Rc<Self>) {
+    pub(super) async fn run_rounds(self: Rc<Self>) {
         loop {
-            self.turns.wanted().await;
+            self.scheduler.wait_for_round_request().await;
             tokio::task::yield_now().await;
             if self.is_accept_failing.take() {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -61,7 +64,7 @@ impl<P: ServedPod> Thread<P> {
                 tokio::time::sleep(rest).await;
             }
             let find = |key| self.connections.borrow().get(key).cloned();
-            self.turns.begin(|key, of| {
+            self.scheduler.begin_round(|key, of| {
                 find(key).is_some_and(|connection| {
                     ActiveConnection { thread: self.clone(), connection }.unpark(of)
                 })
@@ -80,7 +83,7 @@ impl<P: ServedPod> Thread<P> {
         let idle = self.connections.borrow().idle();
         // Used up here: whoever holds one keeps its socket open.
         idle.into_iter()
-            .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.end_or_go_on());
+            .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.poll_or_close());
         if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {
             tracing::warn!(open = self.connections.borrow().len(), "cutting connections that did not finish");
         }

@@ -12,6 +12,7 @@
 //! Why not hyper here: a kept connection takes 11 KiB of it and 0.3 KiB here (docs/decisions/http-server.md). What a request means its dialect decides; this module knows bytes, states and limits.
 
 mod accept;
+mod config_update;
 mod connection_state;
 mod connection_task;
 mod deferred_response;
@@ -25,7 +26,6 @@ mod streamed_body;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod unidentified_wait_limit;
-mod update;
 mod waits;
 
 use std::cell::{Cell, RefCell};
@@ -35,68 +35,68 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_core::shutdown::Stop;
+use seawall_core::shutdown::StopSignal;
 use seawall_core::{Clock, Gcra, clock};
-use seawall_http::{Frame, Refusal};
+use seawall_http::{Refusal, ResponseContext};
 use tokio::task::{JoinError, LocalSet};
 
-use self::connection_state::Connection;
-use self::ready_queue::Work;
-use self::unidentified_wait_limit::Unsettled;
+use self::connection_state::ConnectionData;
+use self::ready_queue::ReadyQueue;
+use self::unidentified_wait_limit::UnidentifiedWaitLimit;
 use crate::client::{ClientResolver, ServedPod};
-use crate::connection_counter::Cap;
-use crate::connection_table::{Connections, SWEEP};
-use crate::date_header::Date;
+use crate::connection_table::{ConnectionTable, SWEEP};
+use crate::date_header::DateHeader;
 use crate::fairness::clients::Tenants;
-use crate::fairness::cpu_pacer::Pace;
-use crate::fairness::scheduler::Turns;
-use crate::handler::{Dialects, Spoken};
-use crate::listen::shards::{KnownLanes, Lanes};
-use crate::thread_metrics::Traffic;
+use crate::fairness::cpu_pacer::CpuPacer;
+use crate::fairness::scheduler::FairScheduler;
+use crate::handler::{ActiveDialects, ListenerDialects};
+use crate::listen::shards::{ListenerShards, RecentShards};
+use crate::permit_counter::PermitCounter;
+use crate::thread_metrics::ThreadMetrics;
 
-pub use self::limits::Allowance;
+pub use self::config_update::{BuildDialectsFn, ThreadUpdate, UpdateReceiver};
+pub use self::limits::ClientLimits;
 #[cfg(any(test, feature = "testing"))]
-pub use self::testing::{Answers, Next};
-pub use self::update::{Change, Changes, Speak};
+pub use self::testing::{TestNextAction, TestTurn};
 
 /// What every traffic thread has in common.
 #[derive(Debug)]
-pub struct Shared<P> {
+pub struct ServerContext<P> {
     /// The process's clock.
     pub clock: Clock,
     /// Tells which pod is at the other end of a connection.
-    pub callers: Arc<dyn ClientResolver<P>>,
+    pub resolver: Arc<dyn ClientResolver<P>>,
     /// All open connections.
-    pub open: Arc<Cap>,
+    pub open_connections: Arc<PermitCounter>,
     /// Connections of those whom nothing is given to.
-    pub strangers: Arc<Cap>,
+    pub strangers: Arc<PermitCounter>,
     /// What clients may hold open.
-    pub bounds: Bounds,
+    pub limits: ThreadLimits,
 }
 
-impl<P> Clone for Shared<P> {
+impl<P> Clone for ServerContext<P> {
     fn clone(&self) -> Self {
         Self {
             clock: self.clock.clone(),
-            callers: self.callers.clone(),
-            open: self.open.clone(),
+            resolver: self.resolver.clone(),
+            open_connections: self.open_connections.clone(),
             strangers: self.strangers.clone(),
-            bounds: self.bounds,
+            limits: self.limits,
         }
     }
 }
 
 /// What clients may hold open.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ThreadLimits {
     /// Connections, all threads together.
     pub connections: u32,
     /// Bytes that this thread's connections may hold together.
-    pub held: usize,
+    pub buffered_bytes: usize,
     /// Cores of CPU quota.
     pub cores: Option<f64>,
     /// Sizes of requests' heads.
-    pub wire: seawall_http::Limits,
+    pub wire: seawall_http::HeadLimits,
 }
 
 /// How long requests under way may take once stopping has begun: listeners close, idle connections close (where another agent has taken
@@ -130,26 +130,26 @@ const REST: Duration = Duration::from_millis(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
 /// One traffic thread.
-pub struct Thread<P: ServedPod> {
-    shared: Shared<P>,
+pub struct TrafficThread<P: ServedPod> {
+    shared: ServerContext<P>,
     /// What each listener speaks.
-    listeners: Vec<Rc<Spoken<P>>>,
-    allowance: Cell<Allowance>,
-    metrics: Arc<Traffic>,
-    stop: Stop,
-    connections: RefCell<Connections<Rc<Connection<P>>>>,
-    work: Work,
+    listeners: Vec<Rc<ActiveDialects<P>>>,
+    client_limits: Cell<ClientLimits>,
+    metrics: Arc<ThreadMetrics>,
+    stop: StopSignal,
+    connections: RefCell<ConnectionTable<Rc<ConnectionData<P>>>>,
+    ready_queue: ReadyQueue,
     scratch: RefCell<Scratch>,
-    date: RefCell<Date>,
-    turns: Turns,
+    date: RefCell<DateHeader>,
+    scheduler: FairScheduler,
     /// Where there is a CPU quota.
-    pace: RefCell<Option<Pace>>,
+    pace: RefCell<Option<CpuPacer>>,
     tenants: RefCell<Tenants<P>>,
-    known: RefCell<KnownLanes>,
+    known: RefCell<RecentShards>,
     /// Where strangers wait until they are known.
-    unsettled: Rc<Unsettled>,
+    unidentified_waits: Rc<UnidentifiedWaitLimit>,
     /// Looks at the lanes, for their order.
-    looks: Cell<usize>,
+    accept_round: Cell<usize>,
     /// An `accept` has failed since the last round.
     is_accept_failing: Cell<bool>,
     /// Lines of that in the log.
@@ -172,48 +172,48 @@ fn died(ended: Result<(), JoinError>) -> io::Error {
     ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended by itself"))
 }
 
-impl<P: ServedPod> Thread<P> {
+impl<P: ServedPod> TrafficThread<P> {
     /// A thread that has not begun. `number` makes its request ids distinct from those of other threads. Must be called inside its
     /// runtime.
     ///
     /// # Errors
     /// The kernel gives no poller.
     pub fn new(
-        shared: Shared<P>,
-        listeners: Vec<Dialects<P>>,
-        allowance: Allowance,
-        metrics: Arc<Traffic>,
-        stop: Stop,
+        shared: ServerContext<P>,
+        listeners: Vec<ListenerDialects<P>>,
+        allowance: ClientLimits,
+        metrics: Arc<ThreadMetrics>,
+        stop: StopSignal,
         number: u64,
     ) -> io::Result<Self> {
         // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
         // of which the parser still wants more, or reading into no room would look like the client's end.
-        let read = vec![0; shared.bounds.wire.head + 2];
-        let tenants = RefCell::new(Tenants::new(shared.bounds.held, shared.strangers.clone()));
-        let pace = shared.bounds.cores.map(Pace::new);
-        let unsettled = Unsettled::new(shared.bounds.connections);
+        let read = vec![0; shared.limits.wire.head + 2];
+        let tenants = RefCell::new(Tenants::new(shared.limits.buffered_bytes, shared.strangers.clone()));
+        let pace = shared.limits.cores.map(CpuPacer::new);
+        let unsettled = UnidentifiedWaitLimit::new(shared.limits.connections);
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Ok(Self {
             shared,
-            listeners: listeners.into_iter().map(|dialects| Rc::new(Spoken::new(dialects))).collect(),
-            allowance: Cell::new(allowance),
+            listeners: listeners.into_iter().map(|dialects| Rc::new(ActiveDialects::new(dialects))).collect(),
+            client_limits: Cell::new(allowance),
             metrics,
             stop,
             connections: RefCell::default(),
             scratch: RefCell::new(scratch),
             date: RefCell::default(),
-            turns: Turns::default(),
+            scheduler: FairScheduler::default(),
             pace: RefCell::new(pace),
             tenants,
             known: RefCell::default(),
-            unsettled,
-            looks: Cell::new(0),
+            unidentified_waits: unsettled,
+            accept_round: Cell::new(0),
             is_accept_failing: Cell::new(false),
             accept_failures: Gcra::new(1, 1),
             draining: Cell::new(false),
             is_patient: Cell::new(false),
             requests: Cell::new(number << 48),
-            work: Work::new()?,
+            ready_queue: ReadyQueue::new()?,
         })
     }
 
@@ -221,18 +221,18 @@ impl<P: ServedPod> Thread<P> {
     ///
     /// # Errors
     /// The poller failed, or a change could not be made: nobody can be served.
-    pub async fn run(self, lanes: Lanes, changes: Changes<P>) -> io::Result<()> {
+    pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         let mut accepting = local.spawn_local(thread.clone().accept(lanes));
-        let rounds = local.spawn_local(thread.clone().keep_rounds());
+        let rounds = local.spawn_local(thread.clone().run_rounds());
         let sweeping = local.spawn_local(thread.clone().sweep());
-        let working = local.spawn_local(thread.clone().work());
-        let changing = local.spawn_local(thread.clone().make(changes));
+        let working = local.spawn_local(thread.clone().serve_ready());
+        let changing = local.spawn_local(thread.clone().apply_updates(changes));
         let until_stopped = async {
             let accepted = tokio::select! {
-                () = stop.begun() => None,
+                () = stop.wait() => None,
                 accepted = &mut accepting => Some(accepted),
             };
             let is_stop = thread.stop.has_begun();
@@ -240,7 +240,7 @@ impl<P: ServedPod> Thread<P> {
                 return Err(died(accepted));
             }
             thread.draining.set(true);
-            thread.is_patient.set(thread.stop.is_succeeded());
+            thread.is_patient.set(thread.stop.is_replaced());
             // It ends once nobody waits to be accepted. Its listeners close with it.
             if !accepting.is_finished() && tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
                 accepting.abort();
@@ -267,10 +267,10 @@ impl<P: ServedPod> Thread<P> {
 
     /// How long to rest, by the CPU quota, while others are there.
     fn owed_rest(&self) -> Duration {
-        if !self.turns.are_shared() {
+        if !self.scheduler.is_contended() {
             return Duration::ZERO;
         }
-        let rest = |pace: &mut Pace| pace.rest(self.shared.clock.now(), clock::cpu_time());
+        let rest = |pace: &mut CpuPacer| pace.rest(self.shared.clock.now(), clock::cpu_time());
         self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
     }
 
@@ -284,16 +284,16 @@ impl<P: ServedPod> Thread<P> {
     )]
     fn rest(&self) {
         let rest = self.owed_rest();
-        if let Some(cores) = self.shared.bounds.cores.filter(|_| !rest.is_zero()) {
+        if let Some(cores) = self.shared.limits.cores.filter(|_| !rest.is_zero()) {
             std::thread::sleep(rest.min(REST.div_f64(cores.max(0.01))));
         }
     }
 
     /// Refuses what is no request.
-    fn write_refusal(&self, dialects: &Dialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
+    fn write_refusal(&self, dialects: &ListenerDialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, self.shared.clock.now());
-        dialects.first().refuse(refusal, &Frame::closing(date), self.next_request(), out);
+        dialects.first().refuse(refusal, &ResponseContext::closing(date), self.next_request(), out);
     }
 
     fn next_request(&self) -> u64 {
@@ -309,18 +309,18 @@ impl<P: ServedPod> Thread<P> {
             let gone = self.connections.borrow_mut().end_closed();
             self.metrics.connections.ended_with_pod.fetch_add(gone as u64, Ordering::Relaxed);
             while self.end_overdue() == ENDED_AT_ONCE {
-                self.turns.want();
-                self.turns.next().await;
+                self.scheduler.request_round();
+                self.scheduler.wait_for_round().await;
             }
             self.tenants.borrow_mut().sweep();
-            self.turns.look_anew();
+            self.scheduler.reset_activity();
         }
     }
 
     /// Ends a few of those that waited longer than they may; how many.
     fn end_overdue(&self) -> usize {
         let now = self.shared.clock.now();
-        let timeouts = self.allowance.get().timeouts;
+        let timeouts = self.client_limits.get().timeouts;
         let ended = self.connections.borrow_mut().end_overdue(&timeouts, now, ENDED_AT_ONCE);
         self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
         ended
@@ -334,12 +334,14 @@ impl<P: ServedPod> Thread<P> {
     }
 
     /// Makes each change as it comes. Ends only if one cannot be made: the thread must not go on by a configuration that is not in force.
-    async fn make(self: Rc<Self>, mut changes: Changes<P>) -> io::Result<()> {
-        while let Some(Change { speak, allowance, made }) = changes.recv().await {
+    async fn apply_updates(self: Rc<Self>, mut changes: UpdateReceiver<P>) -> io::Result<()> {
+        while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
+            changes.recv().await
+        {
             let spoken = speak().filter(|spoken| spoken.len() == self.listeners.len());
             let spoken = spoken.ok_or_else(|| io::Error::other("a listener has nothing to speak"))?;
             self.listeners.iter().zip(spoken).for_each(|(listener, dialects)| listener.replace(dialects));
-            self.allowance.set(allowance);
+            self.client_limits.set(allowance);
             // Who ordered it may not wait any more.
             let _ = made.send(());
         }

@@ -10,28 +10,28 @@ use std::collections::VecDeque;
 use std::io;
 use std::task::{Context, Poll, Waker};
 
-use crate::connection_table::Key;
-use crate::epoll::Poller;
+use crate::connection_table::ConnectionKey;
+use crate::epoll::EpollPoller;
 
 /// What there is to do on a thread.
-pub(super) struct Work {
-    pub(super) poller: Poller,
+pub(super) struct ReadyQueue {
+    pub(super) poller: EpollPoller,
     /// Connections that go on. One may stand here twice, or be gone: it is looked at, and that is all.
-    pub(super) queue: RefCell<VecDeque<Key>>,
+    pub(super) queue: RefCell<VecDeque<ConnectionKey>>,
     /// There may be more than the last look told of.
     pub(super) may_have_more: Cell<bool>,
     /// The loop, while it waits.
     pub(super) waker: Cell<Option<Waker>>,
 }
 
-impl Work {
+impl ReadyQueue {
     /// None yet. Must be called inside the thread's runtime.
     ///
     /// # Errors
     /// The kernel gives no poller.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
-            poller: Poller::new()?,
+            poller: EpollPoller::new()?,
             queue: RefCell::default(),
             may_have_more: Cell::new(false),
             waker: Cell::default(),
@@ -39,7 +39,7 @@ impl Work {
     }
 
     /// This connection goes on.
-    pub(super) fn push(&self, key: Key) {
+    pub(super) fn push(&self, key: ConnectionKey) {
         self.queue.borrow_mut().push_back(key);
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -47,15 +47,15 @@ impl Work {
     }
 
     /// Whether there is something that nobody will tell of.
-    pub(super) fn is_left(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         self.may_have_more.get() || !self.queue.borrow().is_empty()
     }
 
-    pub(super) fn poll_some(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_left() {
+    pub(super) fn poll_pending(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_pending() {
             return Poll::Ready(Ok(()));
         }
         self.waker.set(Some(context.waker().clone()));
-        self.poller.poll_told(context)
+        self.poller.poll_ready(context)
     }
 }

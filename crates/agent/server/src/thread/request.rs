@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
-use seawall_http::request::header_room;
-use seawall_http::{Frame, Framing, Parsed, Refusal, RequestHead, Version, parse_request};
+use seawall_http::request::header_buffer;
+use seawall_http::{Framing, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request};
 
-use super::{BATCH, REQUESTS, Thread};
+use super::{BATCH, REQUESTS, TrafficThread};
 use crate::client::{Client, ClientId, ServedPod};
-use crate::connection_table::State;
+use crate::connection_table::ConnectionState;
 use crate::fairness::clients::Tenant;
-use crate::handler::{Asked, Dialect, Dialects, Step};
-use crate::replay_cache::Request;
-use crate::response::Later;
+use crate::handler::{HandlerOutcome, ListenerDialects, MetadataDialect, RequestContext};
+use crate::replay_cache::CachedRequest;
+use crate::response::DeferredResponse;
 use crate::route;
-use crate::route::Route;
+use crate::route::MetadataRoute;
 
 /// What happens once the answers collected so far are written.
-pub(super) enum After {
+pub(super) enum NextAction {
     /// Wait for more bytes.
     Read,
     /// Look at the bytes that were kept: whole requests may stand there.
-    Look,
+    ReadBuffered,
     /// A request takes time.
-    Later(Box<Pending>),
+    Deferred(Box<UnsentResponse>),
     /// It is not known yet who asks, or what it may have of this cloud: wait this long at most, then look at the request, which
     /// was kept.
-    Settle(CloudName, Duration),
+    AwaitIdentity(CloudName, Duration),
     /// Close; everything the client sent was understood.
     Close,
     /// Close, but let the client read why: bytes of its are left unread, and closing on them would reset
@@ -38,10 +38,10 @@ pub(super) enum After {
 }
 
 /// The answers to a buffer: how many of its bytes are dealt with, how many requests that were, and what comes next.
-pub(super) struct Batch {
-    pub(super) taken: usize,
+pub(super) struct BatchOutcome {
+    pub(super) consumed: usize,
     pub(super) requests: u32,
-    pub(super) after: After,
+    pub(super) next: NextAction,
 }
 
 /// Between the end of a pod and the end of its connections.
@@ -49,147 +49,150 @@ const GONE: Refusal =
     Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on another one.");
 
 /// Who asks from where, whose shares that takes, and since when it waits.
-pub(super) struct Asker<'a, P> {
-    pub(super) dialects: &'a Rc<Dialects<P>>,
-    pub(super) caller: &'a Client<P>,
+pub(super) struct RequestOrigin<'a, P> {
+    pub(super) dialects: &'a Rc<ListenerDialects<P>>,
+    pub(super) client: &'a Client<P>,
     pub(super) tenant: &'a Tenant<P>,
     pub(super) peer: IpAddr,
     /// When the first request came.
-    pub(super) came: Moment,
+    pub(super) received_at: Moment,
 }
 
-impl<P> Clone for Asker<'_, P> {
+impl<P> Clone for RequestOrigin<'_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P> Copy for Asker<'_, P> {}
+impl<P> Copy for RequestOrigin<'_, P> {}
 
 /// A request that takes time, and what its answer needs to know.
-pub(super) struct Pending {
-    pub(super) later: Later,
-    pub(super) version: Version,
+pub(super) struct UnsentResponse {
+    pub(super) response: DeferredResponse,
+    pub(super) version: HttpVersion,
     pub(super) keep_alive: bool,
     pub(super) head_only: bool,
     pub(super) since: Moment,
-    pub(super) request: u64,
+    pub(super) request_id: u64,
 }
 
-impl After {
+impl NextAction {
     /// What the connection waits for. Whole requests that wait for a turn are under way: nobody may take them for idle.
-    pub(super) fn state(&self, kept: bool) -> State {
+    pub(super) fn state(&self, kept: bool) -> ConnectionState {
         match self {
-            Self::Later(_) | Self::Settle(..) => State::Busy,
-            Self::Look if kept => State::Busy,
-            Self::Linger => State::Head,
-            _ if kept => State::Head,
-            _ => State::Idle,
+            Self::Deferred(_) | Self::AwaitIdentity(..) => ConnectionState::Busy,
+            Self::ReadBuffered if kept => ConnectionState::Busy,
+            Self::Linger => ConnectionState::Head,
+            _ if kept => ConnectionState::Head,
+            _ => ConnectionState::Idle,
         }
     }
 }
 
-impl<P: ServedPod> Thread<P> {
+impl<P: ServedPod> TrafficThread<P> {
     /// Answers the whole requests at the start of `bytes`, as many as a turn has room for.
     pub(super) fn answer_all(
         &self,
-        asker: Asker<'_, P>,
+        asker: RequestOrigin<'_, P>,
         bytes: &[u8],
         now: Moment,
         out: &mut Vec<u8>,
-    ) -> Batch {
-        let mut batch = Batch { taken: 0, requests: 0, after: After::Look };
-        while batch.taken < bytes.len() {
+    ) -> BatchOutcome {
+        let mut batch = BatchOutcome { consumed: 0, requests: 0, next: NextAction::ReadBuffered };
+        while batch.consumed < bytes.len() {
             if batch.requests == REQUESTS || out.len() > BATCH {
                 return batch;
             }
             if let Some(after) = self.answer_again(asker, bytes, &mut batch, now, out) {
-                return Batch { after, ..batch };
+                return BatchOutcome { next: after, ..batch };
             }
         }
-        Batch { after: After::Read, ..batch }
+        BatchOutcome { next: NextAction::Read, ..batch }
     }
 
     /// Answers the next request, without reading it if it is the one that came before; says what comes next unless it is simply
     /// the next one.
     fn answer_again(
         &self,
-        asker: Asker<'_, P>,
+        asker: RequestOrigin<'_, P>,
         bytes: &[u8],
-        batch: &mut Batch,
+        batch: &mut BatchOutcome,
         now: Moment,
         out: &mut Vec<u8>,
-    ) -> Option<After> {
-        let rest = &bytes[batch.taken..];
-        let again =
-            |before: &Request<P>| Some((before.bytes().len(), self.lend_again(asker, before, now, out)?));
-        let Some((used, keep_alive)) = asker.tenant.memory.if_again(rest, asker.dialects.id, again) else {
+    ) -> Option<NextAction> {
+        let rest = &bytes[batch.consumed..];
+        let again = |before: &CachedRequest<P>| {
+            Some((before.bytes().len(), self.lend_again(asker, before, now, out)?))
+        };
+        let Some((used, keep_alive)) = asker.tenant.replay_cache.replay(rest, asker.dialects.id, again)
+        else {
             return self.answer_next(asker, bytes, batch, now, out);
         };
-        batch.taken += used;
+        batch.consumed += used;
         batch.requests += 1;
-        (!keep_alive).then_some(After::Close)
+        (!keep_alive).then_some(NextAction::Close)
     }
 
     /// Whether the connection goes on after it; nothing where the request has to be read.
     fn lend_again(
         &self,
-        asker: Asker<'_, P>,
-        before: &Request<P>,
+        asker: RequestOrigin<'_, P>,
+        before: &CachedRequest<P>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<bool> {
-        let caller = asker.caller;
-        if caller.is_gone() || !owns(caller, asker.tenant) {
+        let caller = asker.client;
+        if caller.is_pod_gone() || !owns(caller, asker.tenant) {
             return None;
         }
-        let keep_alive = before.goes_on && self.goes_on(caller);
+        let keep_alive = before.keep_alive && self.goes_on(caller);
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, now);
-        let frame = Frame { date, version: before.version, keep_alive, head_only: before.head_only };
-        let route = before.question.answer(caller, &frame, now, out)?;
+        let frame =
+            ResponseContext { date, version: before.version, keep_alive, head_only: before.head_only };
+        let route = before.query.answer(caller, &frame, now, out)?;
         self.lent(caller, route, before.bytes(), now);
         Some(keep_alive)
     }
 
-    fn lent(&self, caller: &Client<P>, route: &'static Route, head: &[u8], since: Moment) {
-        self.metrics.answered(route, 200, self.shared.clock.now().since(since));
-        self.metrics.warm();
-        self.fetched(caller, route, Some(head));
+    fn lent(&self, caller: &Client<P>, route: &'static MetadataRoute, head: &[u8], since: Moment) {
+        self.metrics.record_response(route, 200, self.shared.clock.now().since(since));
+        self.metrics.record_cache_hit();
+        self.record_fetch(caller, route, Some(head));
     }
 
-    pub(super) fn fetched(&self, caller: &Client<P>, route: &Route, head: Option<&[u8]>) {
+    pub(super) fn record_fetch(&self, caller: &Client<P>, route: &MetadataRoute, head: Option<&[u8]>) {
         if let Client::Pod(pod) = caller {
-            pod.fetched(route, head);
+            pod.record_fetch(route, head);
         }
     }
 
     /// Whether it is that of those whom nobody knows.
-    pub(super) fn is_stranger(&self, tenant: &Tenant<P>) -> bool {
-        tenant.id == ClientId::STRANGERS
+    pub(super) fn is_unknown_client(&self, tenant: &Tenant<P>) -> bool {
+        tenant.id == ClientId::UNKNOWN
     }
 
     /// Whether connections of this caller go on as far as it and this thread are concerned.
     fn goes_on(&self, caller: &Client<P>) -> bool {
-        !self.draining.get() && !caller.is_passing()
+        !self.draining.get() && !caller.is_transient()
     }
 
     /// Answers the next request; says what comes next unless it is simply the next one.
     fn answer_next(
         &self,
-        asker: Asker<'_, P>,
+        asker: RequestOrigin<'_, P>,
         bytes: &[u8],
-        batch: &mut Batch,
+        batch: &mut BatchOutcome,
         now: Moment,
         out: &mut Vec<u8>,
-    ) -> Option<After> {
-        let mut room = header_room();
-        match parse_request(&bytes[batch.taken..], &mut room, &self.shared.bounds.wire) {
-            Ok(Parsed::Partial) => Some(After::Read),
+    ) -> Option<NextAction> {
+        let mut room = header_buffer();
+        match parse_request(&bytes[batch.consumed..], &mut room, &self.shared.limits.wire) {
+            Ok(Parsed::Partial) => Some(NextAction::Read),
             Ok(Parsed::Complete(head, used)) => {
-                let after = self.answer_one(asker, &head, &bytes[batch.taken..][..used], now, out);
-                if !matches!(after, Some(After::Settle(..))) {
-                    batch.taken += used;
+                let after = self.answer_one(asker, &head, &bytes[batch.consumed..][..used], now, out);
+                if !matches!(after, Some(NextAction::AwaitIdentity(..))) {
+                    batch.consumed += used;
                     batch.requests += 1;
                 }
                 after
@@ -197,101 +200,103 @@ impl<P: ServedPod> Thread<P> {
             Err(error) => {
                 let refusal = Refusal::from(error);
                 self.write_refusal(asker.dialects, &refusal, out);
-                self.metrics.answered(&route::REFUSED, refusal.status, Duration::ZERO);
-                batch.taken = bytes.len();
-                Some(After::Linger)
+                self.metrics.record_response(&route::REFUSED, refusal.status, Duration::ZERO);
+                batch.consumed = bytes.len();
+                Some(NextAction::Linger)
             }
         }
     }
 
     /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
     /// answered yet cannot be, so its connection ends.
-    pub(super) fn refuse_to_hold(
+    pub(super) fn refuse_if_buffer_full(
         &self,
-        dialects: &Dialects<P>,
-        after: &After,
+        dialects: &ListenerDialects<P>,
+        after: &NextAction,
         out: &mut Vec<u8>,
-    ) -> Option<After> {
+    ) -> Option<NextAction> {
         const FULL: Refusal = Refusal::new(
             503,
             "half_requests",
             "Too many requests have arrived in part; send each in one piece, or try again shortly.",
         );
-        if !matches!(after, After::Read) {
+        if !matches!(after, NextAction::Read) {
             return None;
         }
         self.write_refusal(dialects, &FULL, out);
-        self.metrics.answered(&route::REFUSED, FULL.status, Duration::ZERO);
-        Some(After::Linger)
+        self.metrics.record_response(&route::REFUSED, FULL.status, Duration::ZERO);
+        Some(NextAction::Linger)
     }
 
     /// Answers one request; says what comes next unless it is simply the next request.
     fn answer_one(
         &self,
-        asker: Asker<'_, P>,
+        asker: RequestOrigin<'_, P>,
         head: &RequestHead<'_, '_>,
         bytes: &[u8],
         now: Moment,
         out: &mut Vec<u8>,
-    ) -> Option<After> {
-        let Asker { dialects, caller, tenant, peer, came } = asker;
-        let dialect = dialects.of(head.target);
+    ) -> Option<NextAction> {
+        let RequestOrigin { dialects, client: caller, tenant, peer, received_at: came } = asker;
+        let dialect = dialects.for_target(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
         // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
-        let goes_on = head.keep_alive && bodiless && dialect.goes_on_after(head.method);
+        let goes_on = head.keep_alive && bodiless && dialect.keeps_alive_after(head.method);
         let keep_alive = goes_on && self.goes_on(caller);
         let date = date.at(&self.shared.clock, now);
-        let frame = Frame { keep_alive, ..Frame::of(head, date) };
-        let end = || (!keep_alive).then_some(if bodiless { After::Close } else { After::Linger });
-        let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.memory.wants_another();
-        let is_expected = matches!(caller, Client::Unsettled) && !self.is_stranger(tenant);
-        let asked = Asked {
+        let frame = ResponseContext { keep_alive, ..ResponseContext::of(head, date) };
+        let end = || (!keep_alive).then_some(if bodiless { NextAction::Close } else { NextAction::Linger });
+        let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.replay_cache.should_record();
+        let is_expected = matches!(caller, Client::Unidentified) && !self.is_unknown_client(tenant);
+        let asked = RequestContext {
             head,
             frame: &frame,
             shares: tenant.shares(),
             peer,
-            request,
-            came,
+            request_id: request,
+            received_at: came,
             now,
-            is_expected,
-            is_to_be_remembered,
+            has_likely_pod: is_expected,
+            should_record: is_to_be_remembered,
         };
         match answer(dialect, caller, asked, out) {
-            Step::Answered { route, status } => {
-                self.metrics.answered(route, status, self.shared.clock.now().since(now));
+            HandlerOutcome::Answered { route, status } => {
+                self.metrics.record_response(route, status, self.shared.clock.now().since(now));
                 if status == 200 && route.is_credential() {
-                    self.metrics.warm();
-                    self.fetched(caller, route, Some(bytes));
+                    self.metrics.record_cache_hit();
+                    self.record_fetch(caller, route, Some(bytes));
                 }
                 end()
             }
-            Step::Lent { route, question } => {
+            HandlerOutcome::CacheHit { route, question } => {
                 self.lent(caller, route, bytes, now);
-                let request = |question| Request::new(bytes, dialects.id, &frame, goes_on, question);
+                let request = |question| CachedRequest::new(bytes, dialects.id, &frame, goes_on, question);
                 if let Some(request) = question.and_then(request) {
-                    tenant.memory.remember(request);
+                    tenant.replay_cache.record(request);
                 }
                 end()
             }
-            Step::NotYet => Some(After::Settle(dialect.cloud(), dialect.patience(head))),
-            Step::Later(later) => {
+            HandlerOutcome::AwaitIdentity => {
+                Some(NextAction::AwaitIdentity(dialect.cloud(), dialect.identity_timeout(head)))
+            }
+            HandlerOutcome::Deferred(later) => {
                 if let Client::Pod(pod) = caller
                     && later.route.is_credential()
-                    && !later.is_poll
+                    && !later.is_long_poll
                 {
-                    pod.noted(later.route, bytes);
+                    pod.record_pending_fetch(later.route, bytes);
                 }
-                let Frame { version, head_only, .. } = frame;
-                Some(After::Later(Box::new(Pending {
-                    later,
+                let ResponseContext { version, head_only, .. } = frame;
+                Some(NextAction::Deferred(Box::new(UnsentResponse {
+                    response: later,
                     version,
                     keep_alive,
                     head_only,
                     since: now,
-                    request,
+                    request_id: request,
                 })))
             }
         }
@@ -307,17 +312,17 @@ fn owns<P: ServedPod>(caller: &Client<P>, tenant: &Tenant<P>) -> bool {
 /// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked but for what is
 /// anybody's.
 fn answer<P: ServedPod>(
-    dialect: &dyn Dialect<P>,
+    dialect: &dyn MetadataDialect<P>,
     caller: &Client<P>,
-    asked: Asked<'_, '_, '_>,
+    asked: RequestContext<'_, '_, '_>,
     out: &mut Vec<u8>,
-) -> Step<P> {
-    if caller.is_gone() {
-        if dialect.is_anybodys(asked.head.method) {
-            return dialect.answer(&Client::Nobody(GONE), asked, out);
+) -> HandlerOutcome<P> {
+    if caller.is_pod_gone() {
+        if dialect.is_public(asked.head.method) {
+            return dialect.answer(&Client::Refused(GONE), asked, out);
         }
-        dialect.refuse(&GONE, asked.frame, asked.request, out);
-        return Step::Answered { route: &route::REFUSED, status: GONE.status };
+        dialect.refuse(&GONE, asked.frame, asked.request_id, out);
+        return HandlerOutcome::Answered { route: &route::REFUSED, status: GONE.status };
     }
     dialect.answer(caller, asked, out)
 }
@@ -331,7 +336,7 @@ mod tests {
 
     use super::*;
     use crate::fairness::clients::Tenants;
-    use crate::replay_cache::Again;
+    use crate::replay_cache::ReplayableQuery;
     use crate::testing::{FakePod, thread};
 
     /// A pod, and its shares of a thread.
@@ -355,10 +360,14 @@ mod tests {
     }
 
     /// What comes of some bytes of the world's pod.
-    fn ask_of(world: &World, dialects: &Rc<Dialects<FakePod>>, bytes: &str) -> (String, Batch) {
+    fn ask_of(
+        world: &World,
+        dialects: &Rc<ListenerDialects<FakePod>>,
+        bytes: &str,
+    ) -> (String, BatchOutcome) {
         let World { caller, tenant, clock, .. } = world;
         let peer = IpAddr::from([127, 0, 0, 1]);
-        let asker = Asker { dialects, caller, tenant, peer, came: clock.now() };
+        let asker = RequestOrigin { dialects, client: caller, tenant, peer, received_at: clock.now() };
         let mut out = Vec::new();
         let batch = thread(clock, &[&LOAN]).answer_all(asker, bytes.as_bytes(), clock.now(), &mut out);
         (String::from_utf8(out).unwrap(), batch)
@@ -374,27 +383,27 @@ mod tests {
     #[derive(Debug)]
     struct Question(String, Rc<Cell<bool>>);
 
-    impl Again<FakePod> for Question {
+    impl ReplayableQuery<FakePod> for Question {
         fn answer(
             &self,
             _: &Client<FakePod>,
-            frame: &Frame<'_>,
+            frame: &ResponseContext<'_>,
             _: Moment,
             out: &mut Vec<u8>,
-        ) -> Option<&'static Route> {
+        ) -> Option<&'static MetadataRoute> {
             (!self.1.get()).then(|| say(&self.0, frame, out))
         }
     }
 
-    fn say(target: &str, frame: &Frame<'_>, out: &mut Vec<u8>) -> &'static Route {
-        let Frame { version, keep_alive, head_only, .. } = frame;
+    fn say(target: &str, frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> &'static MetadataRoute {
+        let ResponseContext { version, keep_alive, head_only, .. } = frame;
         out.extend(format!("{target} {version:?} {keep_alive} {head_only}\n").into_bytes());
         &LOAN
     }
 
-    static LOAN: Route = Route::credential(CloudName::Google, "loan");
+    static LOAN: MetadataRoute = MetadataRoute::credential(CloudName::Google, "loan");
 
-    impl Dialect<FakePod> for Lender {
+    impl MetadataDialect<FakePod> for Lender {
         fn cloud(&self) -> CloudName {
             CloudName::Google
         }
@@ -403,32 +412,38 @@ mod tests {
             true
         }
 
-        fn goes_on_after(&self, method: &str) -> bool {
+        fn keeps_alive_after(&self, method: &str) -> bool {
             method != "POST"
         }
 
-        fn patience(&self, _: &RequestHead<'_, '_>) -> Duration {
+        fn identity_timeout(&self, _: &RequestHead<'_, '_>) -> Duration {
             Duration::ZERO
         }
 
-        fn answer(&self, _: &Client<FakePod>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step<FakePod> {
+        fn answer(
+            &self,
+            _: &Client<FakePod>,
+            asked: RequestContext<'_, '_, '_>,
+            out: &mut Vec<u8>,
+        ) -> HandlerOutcome<FakePod> {
             self.reads.set(self.reads.get() + 1);
             let target = asked.head.target;
             let question = || {
-                Box::new(Question(target.to_owned(), self.is_forgetful.clone())) as Box<dyn Again<FakePod>>
+                Box::new(Question(target.to_owned(), self.is_forgetful.clone()))
+                    as Box<dyn ReplayableQuery<FakePod>>
             };
             let route = say(target, asked.frame, out);
-            Step::Lent { route, question: asked.is_to_be_remembered.then(question) }
+            HandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
         }
 
-        fn refuse(&self, refusal: &Refusal, _: &Frame<'_>, _: u64, out: &mut Vec<u8>) {
+        fn refuse(&self, refusal: &Refusal, _: &ResponseContext<'_>, _: u64, out: &mut Vec<u8>) {
             out.extend_from_slice(refusal.code.as_bytes());
         }
     }
 
-    fn lender() -> (Rc<Lender>, Rc<Dialects<FakePod>>) {
+    fn lender() -> (Rc<Lender>, Rc<ListenerDialects<FakePod>>) {
         let lender = Rc::new(Lender::default());
-        let dialects = Dialects::new([lender.clone() as Rc<dyn Dialect<FakePod>>]).unwrap();
+        let dialects = ListenerDialects::new([lender.clone() as Rc<dyn MetadataDialect<FakePod>>]).unwrap();
         (lender, Rc::new(dialects))
     }
 
@@ -448,10 +463,10 @@ mod tests {
             let (again, second) = ask_of(&world, &dialects, &head);
             assert_eq!((lender.reads.get(), &again), (1, &read), "{head}");
             assert_eq!(
-                (first.taken, first.requests, matches!(first.after, After::Close)),
-                (second.taken, second.requests, matches!(second.after, After::Close))
+                (first.consumed, first.requests, matches!(first.next, NextAction::Close)),
+                (second.consumed, second.requests, matches!(second.next, NextAction::Close))
             );
-            world.tenant.memory.forget();
+            world.tenant.replay_cache.forget();
         }
     }
 
@@ -469,7 +484,7 @@ mod tests {
         assert_eq!(other.reads.get(), 1);
         let part = bytes("GET /a");
         let (answer, batch) = ask_of(&world, &dialects, &part[..part.len() - 1]);
-        assert!(answer.is_empty() && batch.taken == 0, "a head in part is nothing yet");
+        assert!(answer.is_empty() && batch.consumed == 0, "a head in part is nothing yet");
     }
 
     #[tokio::test]
@@ -495,12 +510,12 @@ mod tests {
         lender.is_forgetful.set(false);
         world.pod.connections().close();
         let (answer, batch) = ask_of(&world, &dialects, &head);
-        assert!(answer.contains("pod_gone") && matches!(batch.after, After::Close), "{answer}");
+        assert!(answer.contains("pod_gone") && matches!(batch.next, NextAction::Close), "{answer}");
     }
 
     #[tokio::test]
     async fn nothing_is_remembered_among_strangers_or_of_whom_a_pod_may_be() {
-        for caller in [Client::Anyone, Client::Unsettled] {
+        for caller in [Client::Anyone, Client::Unidentified] {
             let mut world = World::new();
             world.caller = caller;
             let (lender, dialects) = lender();

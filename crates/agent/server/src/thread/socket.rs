@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
-use crate::connection_table::Key;
-use crate::epoll::Poller;
+use crate::connection_table::ConnectionKey;
+use crate::epoll::EpollPoller;
 
 /// What tells that there is something to read, be it the end.
 const READABLE: EventFlags =
@@ -28,7 +28,7 @@ const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFla
 
 /// A socket that does not block, of one thread.
 #[repr(C)]
-pub(super) struct Socket {
+pub(super) struct ClientSocket {
     stream: TcpStream,
     /// There may be something to read.
     may_read: Cell<bool>,
@@ -45,15 +45,15 @@ pub(super) struct Socket {
 
 /// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ReadOutcome {
     Bytes(usize),
     /// Nothing yet.
-    Nothing,
+    WouldBlock,
     /// The client's end, or a connection that failed.
-    End,
+    Closed,
 }
 
-impl Socket {
+impl ClientSocket {
     /// Nothing is known of it yet, so it may be read.
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Socket {
     }
 
     /// Something may have come of which nothing was told yet.
-    pub(super) fn look_again(&self) {
+    pub(super) fn mark_readable(&self) {
         self.may_read.set(true);
     }
 
@@ -77,8 +77,8 @@ impl Socket {
         self.may_read.get()
     }
 
-    /// What is there is left there: the next thing that comes is waited for, and [`Self::look_again`] comes back to this.
-    pub(super) fn look_past(&self) {
+    /// What is there is left there: the next thing that comes is waited for, and [`Self::mark_readable`] comes back to this.
+    pub(super) fn ignore_unread(&self) {
         self.may_read.set(false);
     }
 
@@ -93,7 +93,7 @@ impl Socket {
     }
 
     /// The poller tells this of it.
-    pub(super) fn tell(&self, flags: EventFlags) {
+    pub(super) fn on_event(&self, flags: EventFlags) {
         if flags.intersects(READABLE) {
             self.may_read.set(true);
         }
@@ -120,7 +120,7 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel does not take it.
-    pub(super) fn watch(&self, poller: &Poller, key: Key) -> io::Result<()> {
+    pub(super) fn watch(&self, poller: &EpollPoller, key: ConnectionKey) -> io::Result<()> {
         if self.watched.get().is_empty() {
             self.watch_for(poller, key, EventFlags::IN)?;
         }
@@ -134,8 +134,8 @@ impl Socket {
     pub(super) fn poll_readable(
         &self,
         context: &mut Context<'_>,
-        poller: &Poller,
-        key: Key,
+        poller: &EpollPoller,
+        key: ConnectionKey,
     ) -> Poll<io::Result<()>> {
         self.poll_one(&self.may_read, context, || self.watch(poller, key))
     }
@@ -147,8 +147,8 @@ impl Socket {
     pub(super) fn poll_writable(
         &self,
         context: &mut Context<'_>,
-        poller: &Poller,
-        key: Key,
+        poller: &EpollPoller,
+        key: ConnectionKey,
     ) -> Poll<io::Result<()>> {
         self.poll_one(&self.may_write, context, || {
             if self.watched.get().contains(EventFlags::OUT) {
@@ -175,7 +175,7 @@ impl Socket {
     }
 
     /// An edge that came before is told by this again (epoll_ctl(2)).
-    fn watch_for(&self, poller: &Poller, key: Key, flags: EventFlags) -> io::Result<()> {
+    fn watch_for(&self, poller: &EpollPoller, key: ConnectionKey, flags: EventFlags) -> io::Result<()> {
         let all = flags | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         if self.watched.replace(all).is_empty() {
             poller.add(&self.stream, key as u64, all)
@@ -185,34 +185,34 @@ impl Socket {
     }
 
     /// Reads once.
-    pub(super) fn read(&self, room: &mut [u8]) -> Found {
+    pub(super) fn read(&self, room: &mut [u8]) -> ReadOutcome {
         let most = room.len();
         match recv(&self.stream, room, RecvFlags::empty()) {
-            Ok((0, _)) => Found::End,
+            Ok((0, _)) => ReadOutcome::Closed,
             Ok((n, _)) => {
                 self.may_read.set(n == most || self.is_doubted.get());
-                Found::Bytes(n)
+                ReadOutcome::Bytes(n)
             }
             Err(Errno::AGAIN) => {
                 self.may_read.set(false);
-                Found::Nothing
+                ReadOutcome::WouldBlock
             }
             // It stays readable, and is read again.
-            Err(Errno::INTR) => Found::Nothing,
-            Err(_) => Found::End,
+            Err(Errno::INTR) => ReadOutcome::WouldBlock,
+            Err(_) => ReadOutcome::Closed,
         }
     }
 
     /// Looks whether there is something to read, and leaves it there.
-    pub(super) fn peek(&self) -> Found {
+    pub(super) fn peek(&self) -> ReadOutcome {
         match self.stream.peek(&mut [0]) {
-            Ok(0) => Found::End,
-            Ok(n) => Found::Bytes(n),
+            Ok(0) => ReadOutcome::Closed,
+            Ok(n) => ReadOutcome::Bytes(n),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.may_read.set(false);
-                Found::Nothing
+                ReadOutcome::WouldBlock
             }
-            Err(_) => Found::End,
+            Err(_) => ReadOutcome::Closed,
         }
     }
 
@@ -257,31 +257,31 @@ mod tests {
 
     use super::*;
 
-    const KEY: Key = 7;
+    const KEY: ConnectionKey = 7;
 
-    fn pair() -> (Socket, TcpStream) {
+    fn pair() -> (ClientSocket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        (Socket::new(stream), client)
+        (ClientSocket::new(stream), client)
     }
 
     /// Waits until the poller tells something of the socket.
-    async fn told(poller: &Poller, socket: &Socket) {
+    async fn told(poller: &EpollPoller, socket: &ClientSocket) {
         let mut told = 0;
         while told == 0 {
-            poll_fn(|context| poller.poll_told(context)).await.unwrap();
+            poll_fn(|context| poller.poll_ready(context)).await.unwrap();
             let tell = |key, flags| {
                 assert_eq!(key, KEY as u64);
-                socket.tell(flags);
+                socket.on_event(flags);
             };
-            told = poller.look(tell).unwrap();
+            told = poller.collect_events(tell).unwrap();
         }
     }
 
     /// Reads as soon as the poller tells of something.
-    async fn read(poller: &Poller, socket: &Socket, room: &mut [u8]) -> Found {
+    async fn read(poller: &EpollPoller, socket: &ClientSocket, room: &mut [u8]) -> ReadOutcome {
         while !socket.may_read() {
             told(poller, socket).await;
         }
@@ -290,58 +290,58 @@ mod tests {
 
     #[tokio::test]
     async fn what_came_before_the_watch_is_told_as_what_comes_after_it() {
-        let (poller, (socket, mut client)) = (Poller::new().unwrap(), pair());
+        let (poller, (socket, mut client)) = (EpollPoller::new().unwrap(), pair());
         let mut room = [0; 16];
-        assert_eq!(socket.read(&mut room), Found::Nothing);
+        assert_eq!(socket.read(&mut room), ReadOutcome::WouldBlock);
         client.write_all(b"before").unwrap();
         socket.watch(&poller, KEY).unwrap();
-        assert_eq!(read(&poller, &socket, &mut room).await, Found::Bytes(6));
+        assert_eq!(read(&poller, &socket, &mut room).await, ReadOutcome::Bytes(6));
         assert!(!socket.may_read(), "a short read empties it");
         client.write_all(b"after").unwrap();
-        assert_eq!(read(&poller, &socket, &mut room).await, Found::Bytes(5));
+        assert_eq!(read(&poller, &socket, &mut room).await, ReadOutcome::Bytes(5));
     }
 
     #[tokio::test]
     async fn an_end_that_is_told_with_the_last_bytes_is_not_missed() {
-        let (poller, (socket, mut client)) = (Poller::new().unwrap(), pair());
+        let (poller, (socket, mut client)) = (EpollPoller::new().unwrap(), pair());
         let mut room = [0; 16];
-        assert_eq!(socket.read(&mut room), Found::Nothing);
+        assert_eq!(socket.read(&mut room), ReadOutcome::WouldBlock);
         client.write_all(b"last").unwrap();
         drop(client);
         // Both have arrived before anybody is told.
         while socket.stream.peek(&mut [0; 16]).is_err() {}
         socket.watch(&poller, KEY).unwrap();
         told(&poller, &socket).await;
-        assert_eq!(socket.read(&mut room), Found::Bytes(4));
-        assert_eq!(read(&poller, &socket, &mut room).await, Found::End);
+        assert_eq!(socket.read(&mut room), ReadOutcome::Bytes(4));
+        assert_eq!(read(&poller, &socket, &mut room).await, ReadOutcome::Closed);
     }
 
     #[tokio::test]
     async fn an_end_is_told_behind_bytes_that_nobody_reads() {
-        let (poller, (socket, mut client)) = (Poller::new().unwrap(), pair());
+        let (poller, (socket, mut client)) = (EpollPoller::new().unwrap(), pair());
         client.write_all(b"next").unwrap();
-        while socket.peek() == Found::Nothing {}
-        socket.look_past();
+        while socket.peek() == ReadOutcome::WouldBlock {}
+        socket.ignore_unread();
         socket.watch(&poller, KEY).unwrap();
         drop(client);
         while !socket.has_ended() {
             told(&poller, &socket).await;
         }
-        assert_eq!(socket.read(&mut [0; 16]), Found::Bytes(4));
+        assert_eq!(socket.read(&mut [0; 16]), ReadOutcome::Bytes(4));
     }
 
     #[tokio::test]
     async fn a_read_that_fills_its_room_leaves_it_readable() {
-        let (_poller, (socket, mut client)) = (Poller::new().unwrap(), pair());
+        let (_poller, (socket, mut client)) = (EpollPoller::new().unwrap(), pair());
         client.write_all(b"12345678").unwrap();
-        while socket.peek() != Found::Bytes(1) {}
-        assert_eq!(socket.read(&mut [0; 4]), Found::Bytes(4));
+        while socket.peek() != ReadOutcome::Bytes(1) {}
+        assert_eq!(socket.read(&mut [0; 4]), ReadOutcome::Bytes(4));
         assert!(socket.may_read());
     }
 
     #[tokio::test]
     async fn a_full_socket_is_told_once_it_takes_more() {
-        let (poller, (socket, mut client)) = (Poller::new().unwrap(), pair());
+        let (poller, (socket, mut client)) = (EpollPoller::new().unwrap(), pair());
         let part = vec![0; 1 << 16];
         let mut written = 0;
         while let Some(n @ 1..) = socket.send(&part) {

@@ -3,12 +3,12 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use seawall_http::Length;
+use seawall_http::ResponseFraming;
 
 use super::connection_task::ActiveConnection;
 use crate::client::ServedPod;
-use crate::connection_table::State;
-use crate::upstream::Rest;
+use crate::connection_table::ConnectionState;
+use crate::upstream::BodyStream;
 
 /// How long a client may take for one part of a long answer, at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const PIECES: u32 = 32;
 
 impl<P: ServedPod> ActiveConnection<P> {
     /// Passes on the rest of a body. Whether the connection can serve another request after it.
-    pub(super) async fn stream_body(&self, rest: Rest, length: Length) -> bool {
+    pub(super) async fn stream_body(&self, rest: BodyStream, length: ResponseFraming) -> bool {
         let goes_on = self.pass_parts_on(rest, length).await;
         if goes_on.is_none() {
             // Where the end of the connection is the body's, only a reset tells that it is not.
@@ -29,24 +29,24 @@ impl<P: ServedPod> ActiveConnection<P> {
 
     /// Passes the rest of an answer on, part by part, as the client reads it. Each part is a turn of the caller's, and more where it
     /// came in many pieces. Whether the connection goes on after it; nothing if the answer broke off.
-    async fn pass_parts_on(&self, mut rest: Rest, length: Length) -> Option<bool> {
+    async fn pass_parts_on(&self, mut rest: BodyStream, length: ResponseFraming) -> Option<bool> {
         let mut out = Vec::new();
         loop {
-            self.waits.note(State::Busy, self.now());
+            self.state.set(ConnectionState::Busy, self.now());
             poll_fn(|context| self.poll_admitted(context)).await;
             let part = rest.next().await?;
-            self.thread.turns.charge(&self.who.borrow().tenant.turns, 1 + part.pieces / PIECES);
+            self.thread.scheduler.charge(&self.client.borrow().tenant.turns, 1 + part.pieces / PIECES);
             out.clear();
-            length.part(&mut out, &part.bytes);
+            length.write_part(&mut out, &part.bytes);
             if part.is_last {
-                length.last(&mut out);
+                length.end_body(&mut out);
             }
             // A place at the real server is held meanwhile, so the whole part has its time, and not each byte of it.
             if !tokio::time::timeout(PART, self.flush(&out)).await.unwrap_or(false) {
                 return None;
             }
             if part.is_last {
-                return Some(length != Length::UntilClose);
+                return Some(length != ResponseFraming::UntilClose);
             }
         }
     }

@@ -6,62 +6,62 @@ use std::time::Duration;
 
 use seawall_core::cloud::CloudName;
 
-use super::Thread;
-use super::request::{After, Asker};
+use super::TrafficThread;
+use super::request::{NextAction, RequestOrigin};
 use crate::client::{Client, ServedPod};
-use crate::handler::Dialects;
+use crate::handler::ListenerDialects;
 
 /// What came of some bytes.
 #[derive(Debug)]
-pub struct Answers {
+pub struct TestTurn {
     /// The answers.
     pub text: String,
     /// How many of the bytes are dealt with.
     pub taken: usize,
     /// What the connection does next.
-    pub next: Next,
+    pub next: TestNextAction,
 }
 
 /// What a connection does next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum TestNextAction {
     /// It waits for more bytes.
     Read,
     /// It looks at the bytes that are left.
-    Look,
+    ReadBuffered,
     /// It waits for an answer that takes time.
-    Later,
+    Deferred,
     /// It waits until it is known who asks, or what the pod may have of this cloud: for so long at most.
-    Settle(CloudName, Duration),
+    AwaitIdentity(CloudName, Duration),
     /// It closes.
     Close,
     /// It closes once the client has read why.
     Linger,
 }
 
-impl<P: ServedPod> Thread<P> {
+impl<P: ServedPod> TrafficThread<P> {
     /// Answers these bytes of a client, which takes the shares of this pod.
     pub(crate) fn answers(
         &self,
-        dialects: &Rc<Dialects<P>>,
+        dialects: &Rc<ListenerDialects<P>>,
         client: &Client<P>,
         pod: &P,
         peer: IpAddr,
         bytes: &[u8],
-    ) -> Answers {
+    ) -> TestTurn {
         let (now, mut out) = (self.shared.clock.now(), Vec::new());
         let tenant = self.tenants.borrow_mut().pod(pod);
-        let asker = Asker { dialects, caller: client, tenant: &tenant, peer, came: now };
+        let asker = RequestOrigin { dialects, client, tenant: &tenant, peer, received_at: now };
         let batch = self.answer_all(asker, bytes, now, &mut out);
-        let next = match batch.after {
-            After::Read => Next::Read,
-            After::Look => Next::Look,
-            After::Later(_) => Next::Later,
-            After::Settle(cloud, patience) => Next::Settle(cloud, patience),
-            After::Close => Next::Close,
-            After::Linger => Next::Linger,
+        let next = match batch.next {
+            NextAction::Read => TestNextAction::Read,
+            NextAction::ReadBuffered => TestNextAction::ReadBuffered,
+            NextAction::Deferred(_) => TestNextAction::Deferred,
+            NextAction::AwaitIdentity(cloud, patience) => TestNextAction::AwaitIdentity(cloud, patience),
+            NextAction::Close => TestNextAction::Close,
+            NextAction::Linger => TestNextAction::Linger,
         };
-        Answers { text: String::from_utf8_lossy(&out).into_owned(), taken: batch.taken, next }
+        TestTurn { text: String::from_utf8_lossy(&out).into_owned(), taken: batch.consumed, next }
     }
 
     /// Answers a connection for which there is no room.
@@ -69,7 +69,7 @@ impl<P: ServedPod> Thread<P> {
         &self,
         stream: &mut std::net::TcpStream,
         peer: SocketAddr,
-        dialects: &Rc<Dialects<P>>,
+        dialects: &Rc<ListenerDialects<P>>,
         pod: &P,
     ) {
         let tenant = self.tenants.borrow_mut().pod(pod);

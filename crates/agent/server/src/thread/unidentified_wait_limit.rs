@@ -18,7 +18,7 @@ const PER_ADDRESS: u32 = 64;
 
 /// A thread's places.
 #[derive(Debug)]
-pub(super) struct Unsettled {
+pub(super) struct UnidentifiedWaitLimit {
     most: u32,
     taken: Cell<u32>,
     by_address: RefCell<HashMap<IpAddr, u32>>,
@@ -26,20 +26,20 @@ pub(super) struct Unsettled {
 
 /// One request's, free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    of: Rc<Unsettled>,
+pub(super) struct UnidentifiedWaitPermit {
+    of: Rc<UnidentifiedWaitLimit>,
     address: IpAddr,
 }
 
-impl Unsettled {
+impl UnidentifiedWaitLimit {
     /// A quarter of the process's connections for each of at most two threads: strangers may have two thirds
-    /// ([`crate::connection_counter::Cap::may_take`]).
+    /// ([`crate::permit_counter::PermitCounter::is_within_share`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }
 
     /// A place, if there is one for this address.
-    pub(super) fn take(self: &Rc<Self>, address: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Rc<Self>, address: IpAddr) -> Option<UnidentifiedWaitPermit> {
         let address = address.to_canonical();
         let mut by_address = self.by_address.borrow_mut();
         let own = by_address.get(&address).copied().unwrap_or_default();
@@ -48,11 +48,11 @@ impl Unsettled {
         }
         by_address.insert(address, own + 1);
         self.taken.set(self.taken.get() + 1);
-        Some(Place { of: self.clone(), address })
+        Some(UnidentifiedWaitPermit { of: self.clone(), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for UnidentifiedWaitPermit {
     fn drop(&mut self) {
         let mut by_address = self.of.by_address.borrow_mut();
         self.of.taken.set(self.of.taken.get().saturating_sub(1));
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn an_address_has_its_own_few_places_and_all_together_leave_room_for_connections() {
-        let places = Unsettled::new(800);
+        let places = UnidentifiedWaitLimit::new(800);
         let taken: Vec<_> = (1..=8)
             .map(|last| (0..100).map_while(|_| places.take(address(last))).collect::<Vec<_>>())
             .collect();

@@ -7,39 +7,39 @@ use std::task::{Context, Poll, ready};
 
 use super::READ;
 use super::connection_task::{ActiveConnection, poll_turn_to_read};
-use super::request::After;
-use super::socket::Found;
+use super::request::NextAction;
+use super::socket::ReadOutcome;
 use crate::client::ServedPod;
-use crate::connection_table::State;
-use crate::fairness::buffer_budget::Held;
+use crate::connection_table::ConnectionState;
+use crate::fairness::buffer_budget::BufferedBytes;
 
 impl<P: ServedPod> ActiveConnection<P> {
     /// Waits for what a turn left to be waited for. Whether the next turn looks at what is kept, or reads; nothing when the
     /// connection is over.
-    pub(super) async fn wait(&self, unsent: Option<Held>, after: After) -> Option<bool> {
+    pub(super) async fn wait(&self, unsent: Option<BufferedBytes>, after: NextAction) -> Option<bool> {
         if let Some(unsent) = unsent {
             if !self.flush(&unsent).await {
                 return None;
             }
             // What it waits for now, not what the writing made of it: half a head keeps its time.
-            self.waits.note(after.state(self.keeps()), self.now());
+            self.state.set(after.state(self.has_buffered()), self.now());
         }
         match after {
-            After::Read => Some(false),
-            After::Look => Some(true),
+            NextAction::Read => Some(false),
+            NextAction::ReadBuffered => Some(true),
             // In a box, as the other waits that few connections ever come to: within, they would be memory of each.
-            After::Later(pending) => {
-                let goes_on = Box::pin(self.answer_later(*pending)).await;
-                goes_on.then(|| self.keeps())
+            NextAction::Deferred(pending) => {
+                let goes_on = Box::pin(self.send_deferred(*pending)).await;
+                goes_on.then(|| self.has_buffered())
             }
-            After::Settle(cloud, patience) => {
-                let caller = Box::pin(self.settle(cloud, patience)).await;
-                self.who.borrow_mut().caller = caller;
+            NextAction::AwaitIdentity(cloud, patience) => {
+                let caller = Box::pin(self.identify_client(cloud, patience)).await;
+                self.client.borrow_mut().identity = caller;
                 // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
-                self.pass_kept_on().then_some(true)
+                self.transfer_buffer_charge().then_some(true)
             }
-            After::Close => None,
-            After::Linger => {
+            NextAction::Close => None,
+            NextAction::Linger => {
                 Box::pin(self.linger()).await;
                 None
             }
@@ -49,7 +49,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     /// Writes what the socket did not take at once. False when the client is gone.
     pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
         while !unsent.is_empty() {
-            self.waits.note(State::Write, self.now());
+            self.state.set(ConnectionState::Write, self.now());
             if poll_fn(|context| self.poll_writable(context)).await.is_err() {
                 return false;
             }
@@ -62,7 +62,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.socket.poll_writable(context, &self.thread.work.poller, self.key)
+        self.socket.poll_writable(context, &self.thread.ready_queue.poller, self.key)
     }
 
     /// Writes an answer, and holds of it what the socket does not take at once. False when the client is gone, or may not hold so much.
@@ -71,7 +71,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         if sent == out.len() {
             return true;
         }
-        let Some(unsent) = self.hold(&out[sent..]) else { return false };
+        let Some(unsent) = self.buffer_unsent(&out[sent..]) else { return false };
         drop(out);
         self.flush(&unsent).await
     }
@@ -99,10 +99,12 @@ impl<P: ServedPod> ActiveConnection<P> {
                 return Poll::Ready(0);
             }
             match self.socket.read(&mut self.thread.scratch.borrow_mut().read[..READ]) {
-                Found::End => return Poll::Ready(0),
-                Found::Nothing => self.thread.turns.take(&self.who.borrow().tenant.turns),
-                Found::Bytes(n) => {
-                    self.thread.turns.take(&self.who.borrow().tenant.turns);
+                ReadOutcome::Closed => return Poll::Ready(0),
+                ReadOutcome::WouldBlock => {
+                    self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns)
+                }
+                ReadOutcome::Bytes(n) => {
+                    self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns);
                     return Poll::Ready(n);
                 }
             }

@@ -22,8 +22,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use seawall_http::Refusal;
 
-use self::long_polls::{LongPolls, PollPlace};
-use self::permits::{Place, Places};
+use self::long_polls::{LongPollLimit, LongPollPermit};
+use self::permits::{UpstreamPermit, UpstreamPermits};
 use super::client::{ClientId, ClientShares};
 
 /// How long the real server may take to go on with an answer that it has begun.
@@ -53,7 +53,7 @@ const UNREACHABLE: Refusal = Refusal::new(
     "The real metadata server could not be reached; try again shortly.",
 );
 /// The refusal of what the real server did not answer in time.
-pub const SLOW: Refusal =
+pub const TIMED_OUT: Refusal =
     Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
 const STOPPING: Refusal = Refusal::new(
     503,
@@ -65,7 +65,7 @@ const TOO_LARGE: Refusal =
 
 /// What is to be asked of the real server.
 #[derive(Clone, Debug)]
-pub struct Forward<'a> {
+pub struct UpstreamRequest<'a> {
     /// Path and query, built by the dialect.
     pub target: &'a str,
     /// Which method the real server is asked with.
@@ -73,14 +73,14 @@ pub struct Forward<'a> {
     /// The headers that go along: the dialect's own, none of the client's.
     pub headers: &'a [(&'static str, &'a str)],
     /// How long the real server may take, waiting for a place included: the caller's to say, because it is as long as its clients wait.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long the real server will hold it beside that, for a long poll.
-    pub hold: Option<Duration>,
+    pub long_poll_wait: Option<Duration>,
 }
 
 /// What the real server answered.
 #[derive(Debug)]
-pub struct Forwarded {
+pub struct UpstreamResponse {
     /// The status.
     pub status: u16,
     /// All headers.
@@ -88,24 +88,24 @@ pub struct Forwarded {
     /// The body, or its beginning.
     pub body: Vec<u8>,
     /// What comes after the beginning.
-    pub rest: Option<Box<Rest>>,
+    pub rest: Option<Box<BodyStream>>,
 }
 
 /// The part of an answer that is passed on as the client reads it.
 #[derive(Debug)]
-pub struct Rest {
+pub struct BodyStream {
     /// Length of the whole body, if the real server told it.
     pub length: Option<u64>,
     /// Bytes that may still come.
     left: u64,
     body: Incoming,
-    _place: Option<Place>,
-    _poll: Option<PollPlace>,
+    _place: Option<UpstreamPermit>,
+    _poll: Option<LongPollPermit>,
 }
 
 /// A part of an answer.
 #[derive(Debug)]
-pub struct Part {
+pub struct BodyChunk {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// How many pieces it came in: what it cost to read.
@@ -114,9 +114,9 @@ pub struct Part {
     pub is_last: bool,
 }
 
-impl Rest {
+impl BodyStream {
     /// The next part; nothing if the real server broke off, or goes on for too long.
-    pub async fn next(&mut self) -> Option<Part> {
+    pub async fn next(&mut self) -> Option<BodyChunk> {
         let part = tokio::time::timeout(GO_ON, gather(&mut self.body)).await.ok()?.ok()?;
         self.left = self.left.checked_sub(part.bytes.len() as u64)?;
         Some(part)
@@ -124,8 +124,8 @@ impl Rest {
 }
 
 /// Reads until a window is full, the body has ended, or nothing more comes for a moment.
-async fn gather(body: &mut Incoming) -> hyper::Result<Part> {
-    let mut part = Part { bytes: Vec::new(), pieces: 0, is_last: false };
+async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
+    let mut part = BodyChunk { bytes: Vec::new(), pieces: 0, is_last: false };
     take(body, &mut part).await?;
     let more = async {
         while !part.is_last && part.bytes.len() < WINDOW {
@@ -138,7 +138,7 @@ async fn gather(body: &mut Incoming) -> hyper::Result<Part> {
 }
 
 /// Takes the next piece. It is copied, because a piece of one byte would keep the whole buffer alive that it was read into.
-async fn take(body: &mut Incoming, part: &mut Part) -> hyper::Result<()> {
+async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     match body.frame().await.transpose()? {
         Some(frame) => {
             part.bytes.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
@@ -154,14 +154,14 @@ async fn take(body: &mut Incoming, part: &mut Part) -> hyper::Result<()> {
 pub struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
     upstream: Arc<str>,
-    places: Arc<Places>,
-    long_polls: LongPolls,
+    places: Arc<UpstreamPermits>,
+    long_polls: LongPollLimit,
 }
 
 impl Forwarder {
     /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each, and which keeps at
     /// most `idle` connections.
-    pub fn new(upstream: &str, places: Arc<Places>, idle: usize, long_polls: LongPolls) -> Self {
+    pub fn new(upstream: &str, places: Arc<UpstreamPermits>, idle: usize, long_polls: LongPollLimit) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
@@ -181,9 +181,9 @@ impl Forwarder {
     pub fn forward(
         &self,
         shares: ClientShares<'_>,
-        forward: &Forward<'_>,
-    ) -> Result<(bool, impl Future<Output = Result<Forwarded, Refusal>> + use<>), Refusal> {
-        let poll = forward.hold.map(|_| self.long_polls.enter(shares.long_polls)).transpose()?;
+        forward: &UpstreamRequest<'_>,
+    ) -> Result<(bool, impl Future<Output = Result<UpstreamResponse, Refusal>> + use<>), Refusal> {
+        let poll = forward.long_poll_wait.map(|_| self.long_polls.acquire(shares.long_polls)).transpose()?;
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
@@ -191,39 +191,39 @@ impl Forwarder {
     ///
     /// # Errors
     /// What is to be asked fits no request.
-    pub fn short(
+    pub fn forward_short(
         &self,
         client: ClientId,
-        forward: &Forward<'_>,
-    ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
+        forward: &UpstreamRequest<'_>,
+    ) -> Result<impl Future<Output = Result<UpstreamResponse, Refusal>> + use<>, Refusal> {
         self.asked(client, None, forward)
     }
 
     fn asked(
         &self,
         client: ClientId,
-        poll: Option<PollPlace>,
-        forward: &Forward<'_>,
-    ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
-        let deadline = forward.patience + forward.hold.unwrap_or_default();
+        poll: Option<LongPollPermit>,
+        forward: &UpstreamRequest<'_>,
+    ) -> Result<impl Future<Output = Result<UpstreamResponse, Refusal>> + use<>, Refusal> {
+        let deadline = forward.timeout + forward.long_poll_wait.unwrap_or_default();
         let request = self.request(forward)?;
         let is_poll = poll.is_some();
         let (server, places, mut stop) =
             (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
         Ok(async move {
             let asked = async {
-                let place = if is_poll { None } else { places.enter(client).await };
+                let place = if is_poll { None } else { places.acquire(client).await };
                 ask(&server, request).await?.whole_or_rest(place, poll).await
             };
             let asked = tokio::time::timeout(deadline, asked);
             tokio::select! {
-                answered = asked => answered.unwrap_or(Err(SLOW)),
-                () = stop.begun(), if is_poll => Err(STOPPING),
+                answered = asked => answered.unwrap_or(Err(TIMED_OUT)),
+                () = stop.wait(), if is_poll => Err(STOPPING),
             }
         })
     }
 
-    fn request(&self, forward: &Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
+    fn request(&self, forward: &UpstreamRequest<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
         let uri: Uri = format!("{}{}", self.upstream, forward.target).parse().map_err(|_| UNREACHABLE)?;
         let request = Request::builder().method(forward.method.clone()).uri(uri);
         let request =
@@ -235,29 +235,29 @@ impl Forwarder {
 async fn ask(
     client: &Client<HttpConnector, Empty<Bytes>>,
     request: Request<Empty<Bytes>>,
-) -> Result<Begun, Refusal> {
+) -> Result<StartedResponse, Refusal> {
     let response = client.request(request).await.map_err(|error| {
         tracing::debug!(%error, "the real metadata server could not be reached");
         UNREACHABLE
     })?;
     let (head, body) = response.into_parts();
-    Ok(Begun { status: head.status.as_u16(), headers: head.headers, body })
+    Ok(StartedResponse { status: head.status.as_u16(), headers: head.headers, body })
 }
 
 /// An answer whose head has come.
-struct Begun {
+struct StartedResponse {
     status: u16,
     headers: HeaderMap,
     body: Incoming,
 }
 
-impl Begun {
+impl StartedResponse {
     /// The whole answer, and the place given back, if it fits a window; else its beginning.
     async fn whole_or_rest(
         self,
-        place: Option<Place>,
-        poll: Option<PollPlace>,
-    ) -> Result<Forwarded, Refusal> {
+        place: Option<UpstreamPermit>,
+        poll: Option<LongPollPermit>,
+    ) -> Result<UpstreamResponse, Refusal> {
         let Self { status, headers, mut body } = self;
         let length = body.size_hint().exact();
         if length.is_some_and(|length| length > BODY) {
@@ -268,12 +268,12 @@ impl Begun {
             let part = gather(&mut body).await.map_err(|_| UNREACHABLE)?;
             first.extend_from_slice(&part.bytes);
             if part.is_last {
-                return Ok(Forwarded { status, headers, body: first, rest: None });
+                return Ok(UpstreamResponse { status, headers, body: first, rest: None });
             }
             if first.len() >= WINDOW {
                 let left = BODY - first.len() as u64;
-                let rest = Rest { length, left, body, _place: place, _poll: poll };
-                return Ok(Forwarded { status, headers, body: first, rest: Some(Box::new(rest)) });
+                let rest = BodyStream { length, left, body, _place: place, _poll: poll };
+                return Ok(UpstreamResponse { status, headers, body: first, rest: Some(Box::new(rest)) });
             }
         }
     }

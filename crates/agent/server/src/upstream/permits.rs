@@ -14,33 +14,33 @@ use crate::client::ClientId;
 
 /// All places.
 #[derive(Debug)]
-pub struct Places(Mutex<State>);
+pub struct UpstreamPermits(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     free: u64,
-    clients: HashMap<ClientId, Own>,
+    clients: HashMap<ClientId, ClientPermits>,
     /// Clients with somebody who waits, in turn.
     turns: VecDeque<ClientId>,
 }
 
 #[derive(Debug, Default)]
-struct Own {
+struct ClientPermits {
     taken: u64,
-    waiting: VecDeque<oneshot::Sender<Place>>,
+    waiting: VecDeque<oneshot::Sender<UpstreamPermit>>,
 }
 
 /// One place; given back when dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct UpstreamPermit {
+    places: Arc<UpstreamPermits>,
     client: ClientId,
 }
 
 /// A place and who waits for it.
-type Grant = (oneshot::Sender<Place>, Place);
+type Grant = (oneshot::Sender<UpstreamPermit>, UpstreamPermit);
 
-impl Places {
+impl UpstreamPermits {
     /// So many.
     pub fn new(most: u32) -> Arc<Self> {
         let state = State { free: most.max(1).into(), clients: HashMap::new(), turns: VecDeque::new() };
@@ -48,7 +48,7 @@ impl Places {
     }
 
     /// A place for this client, in its turn.
-    pub async fn enter(self: &Arc<Self>, client: ClientId) -> Option<Place> {
+    pub async fn acquire(self: &Arc<Self>, client: ClientId) -> Option<UpstreamPermit> {
         let (sender, place) = oneshot::channel();
         self.state().wait(client, sender);
         self.grant();
@@ -68,7 +68,7 @@ impl Places {
 }
 
 impl State {
-    fn wait(&mut self, client: ClientId, waiter: oneshot::Sender<Place>) {
+    fn wait(&mut self, client: ClientId, waiter: oneshot::Sender<UpstreamPermit>) {
         let own = self.clients.entry(client).or_default();
         if own.waiting.is_empty() {
             self.turns.push_back(client);
@@ -77,14 +77,14 @@ impl State {
     }
 
     /// Everything that may be given now.
-    fn grants(&mut self, places: &Arc<Places>) -> Vec<Grant> {
+    fn grants(&mut self, places: &Arc<UpstreamPermits>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut refused_in_a_row = 0;
         while refused_in_a_row < self.turns.len() {
             let Some(client) = self.turns.pop_front() else { break };
             let granted = self.next_of(client);
             let is_granted = granted.is_some();
-            grants.extend(granted.map(|waiter| (waiter, Place { places: places.clone(), client })));
+            grants.extend(granted.map(|waiter| (waiter, UpstreamPermit { places: places.clone(), client })));
             match self.clients.get(&client) {
                 Some(own) if !own.waiting.is_empty() => {
                     self.turns.push_back(client);
@@ -97,7 +97,7 @@ impl State {
     }
 
     /// The client's next waiter, if it may have a place; the place is taken.
-    fn next_of(&mut self, client: ClientId) -> Option<oneshot::Sender<Place>> {
+    fn next_of(&mut self, client: ClientId) -> Option<oneshot::Sender<UpstreamPermit>> {
         let own = self.clients.get_mut(&client)?;
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             own.waiting.pop_front();
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         self.places.state().leave(self.client);
         self.places.grant();
@@ -140,11 +140,11 @@ mod tests {
 
     use super::*;
 
-    type Entering = Pin<Box<dyn Future<Output = Option<Place>>>>;
+    type Entering = Pin<Box<dyn Future<Output = Option<UpstreamPermit>>>>;
 
-    fn entering(places: &Arc<Places>, client: ClientId) -> Entering {
+    fn entering(places: &Arc<UpstreamPermits>, client: ClientId) -> Entering {
         let places = places.clone();
-        let mut entering: Entering = Box::pin(async move { places.enter(client).await });
+        let mut entering: Entering = Box::pin(async move { places.acquire(client).await });
         // Queued by its first look.
         if let Some(place) = look(&mut entering) {
             return Box::pin(std::future::ready(Some(place)));
@@ -152,14 +152,14 @@ mod tests {
         entering
     }
 
-    fn look(entering: &mut Entering) -> Option<Place> {
+    fn look(entering: &mut Entering) -> Option<UpstreamPermit> {
         match entering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(place) => place,
             Poll::Pending => None,
         }
     }
 
-    fn entered(all: &mut [Entering]) -> Vec<Place> {
+    fn entered(all: &mut [Entering]) -> Vec<UpstreamPermit> {
         all.iter_mut().filter_map(look).collect()
     }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn whose_requests_hang_keeps_an_eighth_and_the_next_caller_finds_a_place_at_once() {
-        let (places, hostile, quiet) = (Places::new(64), caller(), caller());
+        let (places, hostile, quiet) = (UpstreamPermits::new(64), caller(), caller());
         let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, hostile)).collect();
         let held = entered(&mut storm[..100]);
         assert_eq!(held.len(), 8);
@@ -180,7 +180,7 @@ mod tests {
     /// The first five of eight took all 26 places of an agent in 25 MiB, and everybody else waited until theirs gave up.
     #[test]
     fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
-        let places = Places::new(26);
+        let places = UpstreamPermits::new(26);
         let mut hanging = Vec::new();
         for _ in 0..9 {
             let hostile = caller();
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn those_who_wait_are_served_caller_by_caller() {
-        let (places, hostile, quiet) = (Places::new(2), caller(), caller());
+        let (places, hostile, quiet) = (UpstreamPermits::new(2), caller(), caller());
         let first = look(&mut entering(&places, hostile)).unwrap();
         let mut storm: Vec<_> = (0..10).map(|_| entering(&places, hostile)).collect();
         let second = look(&mut entering(&places, quiet)).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     /// A place stayed free where the first in turn had given up waiting.
     #[test]
     fn callers_that_gave_up_waiting_keep_no_place_from_those_behind_them() {
-        let (places, first) = (Places::new(1), caller());
+        let (places, first) = (UpstreamPermits::new(1), caller());
         let held = look(&mut entering(&places, first)).unwrap();
         let gone: Vec<_> = (0..3).map(|_| caller()).collect();
         drop(gone.iter().map(|caller| entering(&places, *caller)).collect::<Vec<_>>());
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn who_went_while_it_waited_takes_no_place_and_nothing_is_left_of_anybody() {
-        let (places, hostile) = (Places::new(1), caller());
+        let (places, hostile) = (UpstreamPermits::new(1), caller());
         let held = look(&mut entering(&places, hostile)).unwrap();
         drop((0..10).map(|_| entering(&places, hostile)).collect::<Vec<_>>());
         let mut alive = entering(&places, hostile);

@@ -1,4 +1,4 @@
-//! An API server and the files that lead to it: where they are ([`Endpoint`]), and what stands there at one moment ([`Papers`]).
+//! An API server and the files that lead to it: where they are ([`KubeEndpoint`]), and what stands there at one moment ([`KubeCredentials`]).
 //!
 //! Knows no kubeconfig. The readers of those make an endpoint; whoever speaks to the server reads its papers.
 
@@ -16,29 +16,29 @@ use rustls::{ClientConfig, RootCertStore};
 use seawall_core::{Secret, file};
 
 /// Largest file that is read, in bytes. All public roots together take a quarter of it.
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// Where a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
 pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Whom to reach, as whom.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
+pub struct KubeEndpoint {
     /// Where it is.
-    pub base: Base,
+    pub base: BaseUrl,
     /// The name in the server's certificate, if it is not that in the URL.
     pub name: Option<ServerName<'static>>,
     /// `None`: the public roots.
-    pub roots: Option<Source>,
+    pub roots: Option<CredentialSource>,
     /// The bearer's token.
-    pub token: Option<Source>,
+    pub token: Option<CredentialSource>,
     /// A client's certificate and its key.
-    pub identity: Option<(Source, Source)>,
+    pub identity: Option<(CredentialSource, CredentialSource)>,
 }
 
 /// A text that was given, or a file that holds it and may be replaced.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum CredentialSource {
     /// The text itself.
     Given(Secret<String>),
     /// A file, read again as it changes.
@@ -47,7 +47,7 @@ pub enum Source {
 
 /// What stands in an endpoint's files at one moment.
 #[derive(Debug)]
-pub struct Papers {
+pub struct KubeCredentials {
     /// The certificates to trust.
     pub roots: Option<Secret<String>>,
     /// The bearer's token.
@@ -58,13 +58,13 @@ pub struct Papers {
 
 /// What stands before the path of every request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Base {
+pub struct BaseUrl {
     authority: Authority,
     /// Of the path, without a slash at its end.
     prefix: String,
 }
 
-impl Endpoint {
+impl KubeEndpoint {
     /// What Kubernetes gives a pod.
     ///
     /// # Errors
@@ -74,9 +74,9 @@ impl Endpoint {
         let (host, port) = (said("KUBERNETES_SERVICE_HOST")?, said("KUBERNETES_SERVICE_PORT")?);
         // The variable holds an IPv6 address bare.
         let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
-        let base = Base::parse(&format!("https://{host}:{port}"))
+        let base = BaseUrl::parse(&format!("https://{host}:{port}"))
             .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no host and port")?;
-        let file = |name| Some(Source::File(files.join(name)));
+        let file = |name| Some(CredentialSource::File(files.join(name)));
         Ok(Self { base, name: None, roots: file("ca.crt"), token: file("token"), identity: None })
     }
 
@@ -84,15 +84,20 @@ impl Endpoint {
     ///
     /// # Errors
     /// Which file cannot be read, and why.
-    pub fn papers(&self) -> Result<Papers, String> {
-        let read = |source: &Option<Source>| source.as_ref().map(Source::read).transpose();
+    pub fn read_credentials(&self) -> Result<KubeCredentials, String> {
+        let read =
+            |source: &Option<CredentialSource>| source.as_ref().map(CredentialSource::read).transpose();
         let identity =
             self.identity.as_ref().map(|(chain, key)| Ok::<_, String>((chain.read()?, key.read()?)));
-        Ok(Papers { roots: read(&self.roots)?, token: read(&self.token)?, identity: identity.transpose()? })
+        Ok(KubeCredentials {
+            roots: read(&self.roots)?,
+            token: read(&self.token)?,
+            identity: identity.transpose()?,
+        })
     }
 }
 
-impl Source {
+impl CredentialSource {
     /// Reads it now.
     ///
     /// # Errors
@@ -100,13 +105,13 @@ impl Source {
     pub fn read(&self) -> Result<Secret<String>, String> {
         match self {
             Self::Given(text) => Ok(text.clone()),
-            Self::File(path) => file::read(path, LARGEST)
+            Self::File(path) => file::read(path, MAX_FILE_BYTES)
                 .map_err(|reason| format!("cannot read {}: {reason}", path.display())),
         }
     }
 }
 
-impl Papers {
+impl KubeCredentials {
     /// The header that says who asks; `None` if a certificate does, or nothing.
     ///
     /// # Errors
@@ -167,7 +172,7 @@ fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is no certificate in PEM"))
 }
 
-impl Base {
+impl BaseUrl {
     /// Host and port.
     pub fn authority(&self) -> &str {
         self.authority.as_str()
@@ -180,11 +185,11 @@ impl Base {
 
     /// An https URL, with or without a path. Not http: every request carries a token.
     pub fn parse(url: &str) -> Option<Self> {
-        Self::by(url, &Scheme::HTTPS)
+        Self::parse_with_scheme(url, &Scheme::HTTPS)
     }
 
     /// A URL of this scheme, with or without a path.
-    pub fn by(url: &str, scheme: &Scheme) -> Option<Self> {
+    pub fn parse_with_scheme(url: &str, scheme: &Scheme) -> Option<Self> {
         let url: Uri = url.parse().ok()?;
         let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
         if url.scheme() != Some(scheme) || url.query().is_some() {
@@ -197,12 +202,12 @@ impl Base {
     ///
     /// # Errors
     /// Path and prefix together are too long for a URL.
-    pub fn locate(&self, request: &Uri) -> Result<Uri, http::Error> {
-        self.locate_by(Scheme::HTTPS, request)
+    pub fn url_for(&self, request: &Uri) -> Result<Uri, http::Error> {
+        self.url_with_scheme(Scheme::HTTPS, request)
     }
 
     /// The same, by another scheme.
-    pub fn locate_by(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
+    pub fn url_with_scheme(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
         let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
         let whole = format!("{}{path}", self.prefix);
         Uri::builder().scheme(scheme).authority(self.authority.clone()).path_and_query(whole).build()
@@ -218,7 +223,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let found = |host: &str, port: &str| {
             let said = |name: &str| Some(if name.ends_with("HOST") { host } else { port }.to_owned());
-            Endpoint::in_cluster(said, folder.path())
+            KubeEndpoint::in_cluster(said, folder.path())
         };
         for (host, port, url) in [
             ("10.96.0.1", "443", "https://10.96.0.1:443/api"),
@@ -226,18 +231,18 @@ mod tests {
             ("kubernetes.default", "443", "https://kubernetes.default:443/api"),
         ] {
             let base = found(host, port).unwrap().base;
-            assert_eq!(base.locate(&Uri::from_static("/api")).unwrap(), url);
+            assert_eq!(base.url_for(&Uri::from_static("/api")).unwrap(), url);
         }
         assert!(found("10.96.0.1", "tcp://10.96.0.1:443").is_err());
-        let missing = Endpoint::in_cluster(|_| None, folder.path()).unwrap_err();
+        let missing = KubeEndpoint::in_cluster(|_| None, folder.path()).unwrap_err();
         assert!(missing.contains("KUBERNETES_SERVICE_HOST"), "{missing}");
-        let unread = found("10.96.0.1", "443").unwrap().papers().unwrap_err();
+        let unread = found("10.96.0.1", "443").unwrap().read_credentials().unwrap_err();
         assert!(unread.contains("ca.crt"), "{unread}");
     }
 
     #[test]
     fn a_servers_url_is_https_and_may_have_a_path() {
-        let at = |url: &str| Base::parse(url)?.locate(&Uri::from_static("/api/v1/pods?watch=true")).ok();
+        let at = |url: &str| BaseUrl::parse(url)?.url_for(&Uri::from_static("/api/v1/pods?watch=true")).ok();
         assert_eq!(at("https://h:6443").unwrap(), "https://h:6443/api/v1/pods?watch=true");
         assert_eq!(at("https://h:6443/").unwrap(), "https://h:6443/api/v1/pods?watch=true");
         assert_eq!(at("https://h/k8s/c-1/").unwrap(), "https://h/k8s/c-1/api/v1/pods?watch=true");
@@ -246,8 +251,8 @@ mod tests {
         }
     }
 
-    fn with_token(token: &str) -> Papers {
-        Papers { roots: None, token: Some(Secret::new(token.into())), identity: None }
+    fn with_token(token: &str) -> KubeCredentials {
+        KubeCredentials { roots: None, token: Some(Secret::new(token.into())), identity: None }
     }
 
     #[test]
@@ -265,7 +270,8 @@ mod tests {
     fn a_file_without_a_certificate_is_no_authority() {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         for text in ["", "nonsense", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
-            let papers = Papers { roots: Some(Secret::new(text.into())), token: None, identity: None };
+            let papers =
+                KubeCredentials { roots: Some(Secret::new(text.into())), token: None, identity: None };
             assert!(papers.tls(provider.clone()).unwrap_err().contains("authority"), "{text}");
         }
     }

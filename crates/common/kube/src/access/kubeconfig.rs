@@ -12,28 +12,28 @@ use rustls::pki_types::ServerName;
 use seawall_core::{Secret, file};
 use serde_json::Value;
 
-use super::endpoint::{Base, Endpoint, LARGEST, Source};
+use super::endpoint::{BaseUrl, CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
 
 /// Refused in a cluster, and in a user.
 const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
 const NOT_OF_A_USER: [&str; 8] =
     ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
 
-pub(super) fn read(path: &Path) -> Result<Endpoint, String> {
-    let text = file::read(path, LARGEST)?;
+pub(super) fn read(path: &Path) -> Result<KubeEndpoint, String> {
+    let text = file::read(path, MAX_FILE_BYTES)?;
     parse(text.expose(), path.parent().unwrap_or(Path::new("")))
 }
 
 /// Relative paths are relative to `folder`.
-fn parse(text: &str, folder: &Path) -> Result<Endpoint, String> {
-    let value = seawall_config::foreign(text)?;
-    let root = Section { value: &value, path: String::new(), folder };
+fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
+    let value = seawall_config::parse_foreign_yaml(text)?;
+    let root = KubeconfigSection { value: &value, path: String::new(), folder };
     let context = root.entry("contexts", "context", root.required("current-context")?)?;
     let cluster = root.entry("clusters", "cluster", context.required("cluster")?)?;
     cluster.refuse(&NOT_OF_A_CLUSTER, "not supported")?;
     let url = cluster.required("server")?;
-    let endpoint = Endpoint {
-        base: Base::parse(url).ok_or_else(|| cluster.wrong("server", "expected an https URL"))?,
+    let endpoint = KubeEndpoint {
+        base: BaseUrl::parse(url).ok_or_else(|| cluster.error_at("server", "expected an https URL"))?,
         name: cluster.server_name()?,
         roots: cluster.source("certificate-authority")?,
         token: None,
@@ -42,11 +42,11 @@ fn parse(text: &str, folder: &Path) -> Result<Endpoint, String> {
     let Some(user) = context.text("user")? else { return Ok(endpoint) };
     let user = root.entry("users", "user", user)?;
     user.refuse(&NOT_OF_A_USER, "not supported: give a token, a tokenFile or a client-certificate")?;
-    Ok(Endpoint { token: user.token()?, identity: user.identity()?, ..endpoint })
+    Ok(KubeEndpoint { token: user.token()?, identity: user.identity()?, ..endpoint })
 }
 
 /// A table of the file, and how to speak of it: by its path, never by what it holds.
-pub struct Section<'a> {
+pub struct KubeconfigSection<'a> {
     /// What stands there.
     pub value: &'a Value,
     /// Where that is, for people.
@@ -55,19 +55,19 @@ pub struct Section<'a> {
     pub folder: &'a Path,
 }
 
-impl<'a> Section<'a> {
+impl<'a> KubeconfigSection<'a> {
     /// What the entry of a list with this name holds.
-    pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<Section<'a>, String> {
+    pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<KubeconfigSection<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let found = items.iter().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
         let value = found.and_then(|item| item.get(key)).filter(|value| value.is_object());
         let value = value.ok_or_else(|| format!("{path}: found nothing, expected a table"))?;
-        Ok(Section { value, path, folder: self.folder })
+        Ok(KubeconfigSection { value, path, folder: self.folder })
     }
 
     /// That a key is wrong, and how.
-    pub fn wrong(&self, key: &str, what: &str) -> String {
+    pub fn error_at(&self, key: &str, what: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{key}: {what}", self.path)
     }
@@ -77,7 +77,7 @@ impl<'a> Section<'a> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            Some(_) => Err(self.wrong(key, "expected text, in quotes if it looks like anything else")),
+            Some(_) => Err(self.error_at(key, "expected text, in quotes if it looks like anything else")),
         }
     }
 
@@ -86,12 +86,12 @@ impl<'a> Section<'a> {
     /// # Errors
     /// It is missing, or no text.
     pub fn required(&self, key: &str) -> Result<&'a str, String> {
-        self.text(key)?.ok_or_else(|| self.wrong(key, "found nothing, expected text"))
+        self.text(key)?.ok_or_else(|| self.error_at(key, "found nothing, expected text"))
     }
 
     /// A list of texts, that of `key`; empty if nothing stands there.
     pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
-        let expected = || self.wrong(key, "expected a list of texts");
+        let expected = || self.error_at(key, "expected a list of texts");
         match value {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Array(items)) => {
@@ -108,23 +108,23 @@ impl<'a> Section<'a> {
             Some(Value::String(text)) => !text.is_empty(),
             Some(_) => true,
         };
-        keys.iter().find(says).map_or(Ok(()), |key| Err(self.wrong(key, why)))
+        keys.iter().find(says).map_or(Ok(()), |key| Err(self.error_at(key, why)))
     }
 
     /// A text in base64 under `KEY-data`, which goes first, or in the file that `KEY` names.
-    pub fn source(&self, key: &str) -> Result<Option<Source>, String> {
+    pub fn source(&self, key: &str) -> Result<Option<CredentialSource>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
             Some(data) => {
-                let text = decoded(data).ok_or_else(|| self.wrong(&inline, "expected PEM in base64"))?;
-                Ok(Some(Source::Given(text)))
+                let text = decoded(data).ok_or_else(|| self.error_at(&inline, "expected PEM in base64"))?;
+                Ok(Some(CredentialSource::Given(text)))
             }
             None => self.file(key),
         }
     }
 
-    fn file(&self, key: &str) -> Result<Option<Source>, String> {
-        Ok(self.text(key)?.map(|path| Source::File(self.folder.join(path))))
+    fn file(&self, key: &str) -> Result<Option<CredentialSource>, String> {
+        Ok(self.text(key)?.map(|path| CredentialSource::File(self.folder.join(path))))
     }
 
     /// The name that the server's certificate must have, if another than its host.
@@ -134,12 +134,12 @@ impl<'a> Section<'a> {
     pub fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
         let Some(name) = self.text("tls-server-name")? else { return Ok(None) };
         let name = ServerName::try_from(name.to_owned());
-        name.map(Some).map_err(|_| self.wrong("tls-server-name", "expected a DNS name or an address"))
+        name.map(Some).map_err(|_| self.error_at("tls-server-name", "expected a DNS name or an address"))
     }
 
     /// The file goes first, as in client-go.
-    pub fn token(&self) -> Result<Option<Source>, String> {
-        let given = self.text("token")?.map(|token| Source::Given(Secret::new(token.to_owned())));
+    pub fn token(&self) -> Result<Option<CredentialSource>, String> {
+        let given = self.text("token")?.map(|token| CredentialSource::Given(Secret::new(token.to_owned())));
         Ok(self.file("tokenFile")?.or(given))
     }
 
@@ -147,12 +147,12 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// One is there without the other.
-    pub fn identity(&self) -> Result<Option<(Source, Source)>, String> {
+    pub fn identity(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(self.wrong("client-certificate", "missing beside the client-key")),
-            (Some(_), None) => Err(self.wrong("client-key", "missing beside the client-certificate")),
+            (None, Some(_)) => Err(self.error_at("client-certificate", "missing beside the client-key")),
+            (Some(_), None) => Err(self.error_at("client-key", "missing beside the client-certificate")),
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     /// A file with these in its cluster and its user, among other contexts.
-    fn parsed(cluster: &Value, user: &Value) -> Result<Endpoint, String> {
+    fn parsed(cluster: &Value, user: &Value) -> Result<KubeEndpoint, String> {
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": "mine",
             "contexts": [
@@ -183,11 +183,11 @@ mod tests {
         parse(&text.to_string(), Path::new("/etc/seawall"))
     }
 
-    fn told(source: Option<&Source>) -> String {
+    fn told(source: Option<&CredentialSource>) -> String {
         match source {
             None => "nothing".into(),
-            Some(Source::Given(text)) => format!("given {}", text.expose()),
-            Some(Source::File(path)) => format!("file {}", path.display()),
+            Some(CredentialSource::Given(text)) => format!("given {}", text.expose()),
+            Some(CredentialSource::File(path)) => format!("file {}", path.display()),
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
         });
         let user = json!({"token": "t", "client-certificate": "/pki/c.crt", "client-key-data": "a2\nV5"});
         let endpoint = parsed(&cluster, &user).unwrap();
-        assert_eq!(Some(endpoint.base), Base::parse("https://10.0.0.1:6443/prefix"));
+        assert_eq!(Some(endpoint.base), BaseUrl::parse("https://10.0.0.1:6443/prefix"));
         assert_eq!(endpoint.name, Some(ServerName::try_from("kubernetes").unwrap()));
         assert_eq!(told(endpoint.roots.as_ref()), "file /etc/seawall/ca.crt");
         assert_eq!(told(endpoint.token.as_ref()), "given t");

@@ -1,7 +1,7 @@
 //! Whom to reach, as whom, and by which files: what Kubernetes gives each pod, or a kubeconfig.
 //!
-//! An [`Endpoint`] says where things are, its papers are what stands there at one moment. Nothing here opens a connection or
-//! keeps a clock; [`crate::server`] does both, and reads the papers again. Every file is a regular one of a bounded size
+//! An [`KubeEndpoint`] says where things are, its papers are what stands there at one moment. Nothing here opens a connection or
+//! keeps a clock; [`crate::transport`] does both, and reads the papers again. Every file is a regular one of a bounded size
 //! (`core::file`), and no text of an error holds a word of what a file says.
 
 pub mod endpoint;
@@ -9,11 +9,11 @@ pub mod kubeconfig;
 
 use std::path::{Path, PathBuf};
 
-use endpoint::{Endpoint, POD_FILES};
+use endpoint::{KubeEndpoint, POD_FILES};
 
 /// Where the API server's address, CA and the caller's own credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum KubeAccess {
     /// The environment and files that Kubernetes gives each pod; token and CA are read again as they rotate.
     InCluster,
     /// A kubeconfig file, its current context.
@@ -23,32 +23,32 @@ pub enum Access {
 /// The credentials for the API server cannot be read: a mistake in the configuration, not an outage.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {access}: {reason}")]
-pub struct StartError {
+pub struct KubeAccessError {
     /// What was to be used.
     pub access: String,
     /// What is wrong with it.
     pub reason: String,
 }
 
-impl StartError {
-    pub(crate) fn new(access: &Access, reason: String) -> Self {
+impl KubeAccessError {
+    pub(crate) fn new(access: &KubeAccess, reason: String) -> Self {
         let access = match access {
-            Access::InCluster => "the in-cluster credentials".into(),
-            Access::Kubeconfig(path) => format!("the kubeconfig {}", path.display()),
+            KubeAccess::InCluster => "the in-cluster credentials".into(),
+            KubeAccess::Kubeconfig(path) => format!("the kubeconfig {}", path.display()),
         };
         Self { access, reason }
     }
 }
 
-impl Endpoint {
+impl KubeEndpoint {
     /// Reads what leads there; asks nobody.
     ///
     /// # Errors
     /// What is missing, wrong, or not supported.
-    pub(crate) fn of(access: &Access) -> Result<Self, String> {
+    pub(crate) fn of(access: &KubeAccess) -> Result<Self, String> {
         match access {
-            Access::InCluster => Self::in_cluster(|name| std::env::var(name).ok(), Path::new(POD_FILES)),
-            Access::Kubeconfig(path) => kubeconfig::read(path),
+            KubeAccess::InCluster => Self::in_cluster(|name| std::env::var(name).ok(), Path::new(POD_FILES)),
+            KubeAccess::Kubeconfig(path) => kubeconfig::read(path),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use seawall_fetch::{Answer, Failed, Request};
+use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
 use seawall_probe::files::fake::Texts;
 
-use crate::check::Site;
-use crate::finding::{Finding, Verdict, told};
+use crate::check::CheckContext;
+use crate::finding::{DoctorFinding, DoctorVerdict, told};
 use crate::identity::examine;
 use crate::web::fake::{Servers, answer, status};
 
@@ -18,8 +18,12 @@ pub(super) const SECRET: &str = "DoNotShow";
 /// 2026-01-01T00:00:00Z.
 pub(super) const NOW: u64 = 1_767_225_600;
 
-pub(super) fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
-    Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
+pub(super) fn flavored(code: u16, body: &str) -> Result<FetchResponse, FetchError> {
+    Ok(FetchResponse::new(
+        code,
+        &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")],
+        body.as_bytes(),
+    ))
 }
 
 /// Google's server, whose tokens have so many seconds left.
@@ -27,7 +31,7 @@ pub(super) fn google(
     email: &'static str,
     left: i64,
     is_own: bool,
-) -> impl Fn(&Request) -> Result<Answer, Failed> {
+) -> impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> {
     move |request| {
         if !request.headers.contains(&("Metadata-Flavor", "Google")) {
             return flavored(403, "");
@@ -65,7 +69,7 @@ pub(super) fn lent(secret: &str) -> String {
 /// AWS's server: what it answers to a request for a token, to one without a token, and its document.
 #[derive(Clone)]
 pub(super) struct Aws {
-    pub(super) put: Result<u16, Failed>,
+    pub(super) put: Result<u16, FetchError>,
     pub(super) without: u16,
     pub(super) document: String,
     pub(super) is_own: bool,
@@ -76,7 +80,7 @@ pub(super) fn aws() -> Aws {
 }
 
 impl Aws {
-    pub(super) fn reply(self) -> impl Fn(&Request) -> Result<Answer, Failed> {
+    pub(super) fn reply(self) -> impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> {
         move |request| {
             if request.method == "PUT" {
                 return match &self.put {
@@ -100,9 +104,10 @@ impl Aws {
 }
 
 /// Azure's server, as it writes numbers.
-pub(super) fn azure(request: &Request) -> Result<Answer, Failed> {
-    let json =
-        |code, body: String| Ok(Answer::new(code, &[("Content-Type", "application/json")], body.as_bytes()));
+pub(super) fn azure(request: &FetchRequest) -> Result<FetchResponse, FetchError> {
+    let json = |code, body: String| {
+        Ok(FetchResponse::new(code, &[("Content-Type", "application/json")], body.as_bytes()))
+    };
     if !request.headers.contains(&("Metadata", "true")) {
         return json(
             400,
@@ -124,21 +129,32 @@ pub(super) fn azure(request: &Request) -> Result<Answer, Failed> {
 }
 
 /// Findings where this environment is set.
-pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Finding> {
+pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<DoctorFinding> {
     let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
     let variable =
         |name: &str| environment.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
     let now = || servers.passed.get();
     let wall = || SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-    examine(&Site { web: servers, now: &now, wall: &wall, environment: &variable, ..Site::of(&texts) })
+    examine(&CheckContext {
+        web: servers,
+        now: &now,
+        wall: &wall,
+        environment: &variable,
+        ..CheckContext::of(&texts)
+    })
 }
 
-pub(super) fn complaints(servers: &Servers, environment: &[(&str, &str)]) -> Vec<(&'static str, Verdict)> {
+pub(super) fn complaints(
+    servers: &Servers,
+    environment: &[(&str, &str)],
+) -> Vec<(&'static str, DoctorVerdict)> {
     told::complaints(found(servers, environment))
 }
 
 /// One server where all of them are by themselves.
-pub(super) fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) -> Servers<'a> {
+pub(super) fn at_the_address<'a>(
+    reply: impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a,
+) -> Servers<'a> {
     let servers = Servers::default();
     servers.serve(LINK_LOCAL, reply);
     servers

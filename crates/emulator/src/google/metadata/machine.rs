@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::tree::{Live, Node};
+use super::tree::{GeneratedValue, MetadataNode};
 
 /// Marks every secret value: an attribute `x` that a node must not show to its pods says `MARK:x`. No answer of a
 /// concealing proxy may contain it.
@@ -21,7 +21,7 @@ const SECRET_ATTRIBUTES: [&str; 5] = ["configure-sh", "kube-env", "kubelet-confi
 
 /// The virtual machine and its project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct GceMachine {
     /// Project id.
     pub project: String,
     /// Project number.
@@ -38,7 +38,7 @@ pub struct Machine {
     pub cluster: String,
 }
 
-impl Default for Machine {
+impl Default for GceMachine {
     fn default() -> Self {
         Self {
             project: "seawall-emulator".into(),
@@ -60,7 +60,7 @@ pub(super) fn scopes() -> Vec<String> {
 }
 
 /// Sets an attribute in every version of the tree.
-pub(super) fn set_attribute(root: &mut Node, name: &str, value: &str) {
+pub(super) fn set_attribute(root: &mut MetadataNode, name: &str, value: &str) {
     for path in [
         &["0.1", "meta-data"][..],
         &["computeMetadata", "v1", "instance"],
@@ -69,77 +69,83 @@ pub(super) fn set_attribute(root: &mut Node, name: &str, value: &str) {
         let mut node = Some(&mut *root);
         for step in path.iter().chain(&["attributes"]) {
             node = node.and_then(|node| match node {
-                Node::Directory(children) => children.get_mut(*step),
+                MetadataNode::Directory(children) => children.get_mut(*step),
                 _ => None,
             });
         }
-        if let Some(Node::Names(attributes)) = node {
+        if let Some(MetadataNode::VerbatimDirectory(attributes)) = node {
             attributes.insert(name.to_owned(), text(value));
         }
     }
 }
 
-fn directory<const N: usize>(children: [(&str, Node); N]) -> Node {
-    Node::Directory(named(children))
+fn directory<const N: usize>(children: [(&str, MetadataNode); N]) -> MetadataNode {
+    MetadataNode::Directory(named(children))
 }
 
-fn named<const N: usize>(children: [(&str, Node); N]) -> BTreeMap<String, Node> {
+fn named<const N: usize>(children: [(&str, MetadataNode); N]) -> BTreeMap<String, MetadataNode> {
     children.into_iter().map(|(name, child)| (name.to_owned(), child)).collect()
 }
 
-fn text(value: impl Into<String>) -> Node {
-    Node::Text(value.into())
+fn text(value: impl Into<String>) -> MetadataNode {
+    MetadataNode::Text(value.into())
 }
 
-fn empty() -> Node {
-    Node::Names(BTreeMap::new())
+fn empty() -> MetadataNode {
+    MetadataNode::VerbatimDirectory(BTreeMap::new())
 }
 
-fn concealed(name: &str) -> Node {
+fn concealed(name: &str) -> MetadataNode {
     text(format!("{CONCEALED}:{name}"))
 }
 
-impl Machine {
+impl GceMachine {
     /// The whole tree, from the root.
-    pub(super) fn tree(&self) -> Node {
+    pub(super) fn tree(&self) -> MetadataNode {
         let current = [("instance", self.instance()), ("project", self.project())];
         let mut v1 = named(current.clone());
         v1.insert("oslogin".into(), directory([("authenticate", directory([("sessions", empty())]))]));
         v1.insert("universe".into(), directory([("universe-domain", text("googleapis.com"))]));
         directory([
             ("0.1", directory([("meta-data", self.first_version())])),
-            ("computeMetadata", directory([("v1", Node::Directory(v1)), ("v1beta1", directory(current))])),
+            (
+                "computeMetadata",
+                directory([("v1", MetadataNode::Directory(v1)), ("v1beta1", directory(current))]),
+            ),
         ])
     }
 
-    fn project(&self) -> Node {
+    fn project(&self) -> MetadataNode {
         directory([
-            ("attributes", Node::Names(named([("ssh-keys", concealed("project-ssh-keys"))]))),
-            ("numeric-project-id", Node::Number(self.project_number)),
+            (
+                "attributes",
+                MetadataNode::VerbatimDirectory(named([("ssh-keys", concealed("project-ssh-keys"))])),
+            ),
+            ("numeric-project-id", MetadataNode::Number(self.project_number)),
             ("project-id", text(&self.project)),
         ])
     }
 
-    fn instance(&self) -> Node {
+    fn instance(&self) -> MetadataNode {
         directory([
             ("attributes", self.attributes()),
             ("cpu-platform", text("AMD Rome")),
             ("description", text("")),
-            ("disks", Node::Array(vec![self.disk()])),
+            ("disks", MetadataNode::Array(vec![self.disk()])),
             ("guest-attributes", empty()),
             ("hostname", text(self.hostname())),
-            ("id", Node::Number(self.id)),
+            ("id", MetadataNode::Number(self.id)),
             ("image", text(Self::image())),
-            ("licenses", Node::Array(vec![directory([("id", text("1001010"))])])),
+            ("licenses", MetadataNode::Array(vec![directory([("id", text("1001010"))])])),
             ("machine-type", text(self.machine_type())),
             ("maintenance-event", text("NONE")),
             ("name", text(&self.name)),
-            ("network-interfaces", Node::Array(vec![self.network_interface()])),
+            ("network-interfaces", MetadataNode::Array(vec![self.network_interface()])),
             ("partner-attributes", empty()),
             ("preempted", text("FALSE")),
-            ("remaining-cpu-time", Node::Number(-1)),
+            ("remaining-cpu-time", MetadataNode::Number(-1)),
             ("scheduling", Self::scheduling()),
-            ("service-accounts", self.service_accounts(Live::Token)),
+            ("service-accounts", self.service_accounts(GeneratedValue::Token)),
             ("tags", Self::tags()),
             ("virtual-clock", directory([("drift-token", text("0"))])),
             ("zone", text(self.zone_path())),
@@ -147,7 +153,7 @@ impl Machine {
     }
 
     /// The tree of the first version, flat.
-    fn first_version(&self) -> Node {
+    fn first_version(&self) -> MetadataNode {
         directory([
             ("attributes", self.attributes()),
             ("authorized-keys", concealed("authorized-keys")),
@@ -159,13 +165,13 @@ impl Machine {
             ("machine-type", text(self.machine_type())),
             ("numeric-project-id", text(self.project_number.to_string())),
             ("project-id", text(&self.project)),
-            ("service-accounts", self.service_accounts(Live::Acquire)),
+            ("service-accounts", self.service_accounts(GeneratedValue::LegacyToken)),
             ("tags", Self::tags()),
             ("zone", text(self.zone_path())),
         ])
     }
 
-    fn attributes(&self) -> Node {
+    fn attributes(&self) -> MetadataNode {
         let open = named([
             ("cluster-location", text(self.region())),
             ("cluster-name", text(&self.cluster)),
@@ -174,38 +180,38 @@ impl Machine {
             ("enable-oslogin", text("false")),
         ]);
         let secret = SECRET_ATTRIBUTES.map(|name| (name.to_owned(), concealed(name)));
-        Node::Names(open.into_iter().chain(secret).collect())
+        MetadataNode::VerbatimDirectory(open.into_iter().chain(secret).collect())
     }
 
-    fn disk(&self) -> Node {
+    fn disk(&self) -> MetadataNode {
         directory([
             ("device-name", text(&self.name)),
-            ("index", Node::Number(0)),
+            ("index", MetadataNode::Number(0)),
             ("interface", text("SCSI")),
             ("mode", text("READ_WRITE")),
             ("type", text("PERSISTENT-BALANCED")),
         ])
     }
 
-    fn network_interface(&self) -> Node {
+    fn network_interface(&self) -> MetadataNode {
         // Addresses from the documentation ranges (RFC 5737).
         let access = directory([("external-ip", text("203.0.113.10")), ("type", text("ONE_TO_ONE_NAT"))]);
         directory([
-            ("access-configs", Node::Array(vec![access])),
-            ("dns-servers", Node::Lines(vec!["169.254.169.254".into()])),
-            ("forwarded-ips", Node::Array(Vec::new())),
+            ("access-configs", MetadataNode::Array(vec![access])),
+            ("dns-servers", MetadataNode::Lines(vec!["169.254.169.254".into()])),
+            ("forwarded-ips", MetadataNode::Array(Vec::new())),
             ("gateway", text("192.0.2.1")),
             ("ip", text("192.0.2.10")),
-            ("ip-aliases", Node::Array(Vec::new())),
+            ("ip-aliases", MetadataNode::Array(Vec::new())),
             ("mac", text("42:01:c0:00:02:0a")),
-            ("mtu", Node::Number(1460)),
+            ("mtu", MetadataNode::Number(1460)),
             ("network", text(format!("projects/{}/networks/default", self.project_number))),
             ("subnetmask", text("255.255.255.0")),
-            ("target-instance-ips", Node::Lines(Vec::new())),
+            ("target-instance-ips", MetadataNode::Lines(Vec::new())),
         ])
     }
 
-    fn scheduling() -> Node {
+    fn scheduling() -> MetadataNode {
         directory([
             ("automatic-restart", text("TRUE")),
             ("on-host-maintenance", text("MIGRATE")),
@@ -213,20 +219,23 @@ impl Machine {
         ])
     }
 
-    fn service_accounts(&self, token: Live) -> Node {
-        let name = if token == Live::Acquire { "acquire" } else { "token" };
+    fn service_accounts(&self, token: GeneratedValue) -> MetadataNode {
+        let name = if token == GeneratedValue::LegacyToken { "acquire" } else { "token" };
         let account = directory([
-            ("aliases", Node::Lines(vec!["default".into()])),
+            ("aliases", MetadataNode::Lines(vec!["default".into()])),
             ("email", text(&self.service_account)),
-            ("identity", Node::Live(Live::Identity)),
-            ("scopes", Node::Lines(scopes())),
-            (name, Node::Live(token)),
+            ("identity", MetadataNode::Generated(GeneratedValue::Identity)),
+            ("scopes", MetadataNode::Lines(scopes())),
+            (name, MetadataNode::Generated(token)),
         ]);
-        Node::Names(named([("default", account.clone()), (&self.service_account, account)]))
+        MetadataNode::VerbatimDirectory(named([
+            ("default", account.clone()),
+            (&self.service_account, account),
+        ]))
     }
 
-    fn tags() -> Node {
-        Node::JsonList(vec!["node".into()])
+    fn tags() -> MetadataNode {
+        MetadataNode::JsonList(vec!["node".into()])
     }
 
     fn image() -> &'static str {

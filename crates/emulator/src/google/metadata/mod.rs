@@ -14,6 +14,6 @@ mod query;
 mod server;
 mod tree;
 
-pub use machine::{CONCEALED, Machine};
+pub use machine::{CONCEALED, GceMachine};
 pub(super) use query::percent_decoded;
-pub(super) use server::{Metadata, dressed};
+pub(super) use server::{MetadataServer, dressed};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A path without case, dots, empty parts and percent signs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Path {
+pub(super) struct MetadataPath {
     /// Its parts, in lower case.
     pub(super) segments: Vec<String>,
     /// Whether it ends in a slash.
@@ -13,7 +13,7 @@ pub(super) struct Path {
     pub(super) original: String,
 }
 
-impl Path {
+impl MetadataPath {
     pub(super) fn parse(path: &str) -> Self {
         let decoded = percent_decoded(path);
         let mut kept: Vec<&str> = Vec::new();
@@ -54,16 +54,16 @@ pub(in crate::google) fn percent_decoded(text: &str) -> String {
 
 /// How the content is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alt {
+pub(super) enum ContentFormat {
     Json,
     Text,
 }
 
 /// The parameters. Unknown ones are passed over, as newer libraries send more.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Query {
+pub(super) struct MetadataQuery {
     pub(super) recursive: bool,
-    pub(super) alt: Option<Alt>,
+    pub(super) alt: Option<ContentFormat>,
     pub(super) wait: bool,
     pub(super) last_etag: Option<String>,
     pub(super) timeout: Option<Duration>,
@@ -73,7 +73,7 @@ pub(super) struct Query {
     pub(super) text: String,
 }
 
-impl Query {
+impl MetadataQuery {
     /// Reads a query string, or says in a sentence what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut query = Self { text: text.to_owned(), ..Self::default() };
@@ -114,10 +114,10 @@ fn seconds(value: &str) -> Result<Duration, &'static str> {
     bounded.map(Duration::from_secs).ok_or("The parameter timeout_sec is a whole number of seconds.")
 }
 
-fn alt(value: &str) -> Result<Alt, &'static str> {
+fn alt(value: &str) -> Result<ContentFormat, &'static str> {
     match value {
-        "json" => Ok(Alt::Json),
-        "text" => Ok(Alt::Text),
+        "json" => Ok(ContentFormat::Json),
+        "text" => Ok(ContentFormat::Text),
         _ => Err("The parameter alt is json or text."),
     }
 }
@@ -132,15 +132,17 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_path_is_one_path() {
-        let plain = Path::parse("/computeMetadata/v1/instance/attributes/kube-env");
+        let plain = MetadataPath::parse("/computeMetadata/v1/instance/attributes/kube-env");
         for other in [
             "/computemetadata/V1/instance/attributes/KUBE-ENV",
             "//computeMetadata//v1/./instance/attributes/x/../kube-env",
             "/computeMetadata/v1/instance/attributes%2Fkube%2denv",
         ] {
-            assert_eq!(Path::parse(other).segments, plain.segments, "{other}");
+            assert_eq!(MetadataPath::parse(other).segments, plain.segments, "{other}");
         }
-        assert!(Path::parse("/").directory && Path::parse("/a/").directory && !plain.directory);
+        assert!(
+            MetadataPath::parse("/").directory && MetadataPath::parse("/a/").directory && !plain.directory
+        );
     }
 
     #[test]
@@ -155,8 +157,9 @@ mod tests {
     #[test]
     fn parameters_are_read_and_wrong_ones_named() {
         let query =
-            Query::parse("recursive=true&alt=text&timeout_sec=5&scopes=a,b&last_etag=NONE&new=1").unwrap();
-        assert!(query.recursive && query.alt == Some(Alt::Text) && query.scopes == ["a", "b"]);
+            MetadataQuery::parse("recursive=true&alt=text&timeout_sec=5&scopes=a,b&last_etag=NONE&new=1")
+                .unwrap();
+        assert!(query.recursive && query.alt == Some(ContentFormat::Text) && query.scopes == ["a", "b"]);
         assert_eq!(query.timeout, Some(Duration::from_secs(5)));
         for wrong in [
             "timeout_sec=soon",
@@ -165,7 +168,7 @@ mod tests {
             "alt=xml",
             "recursive=2",
         ] {
-            assert!(Query::parse(wrong).is_err(), "{wrong}");
+            assert!(MetadataQuery::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

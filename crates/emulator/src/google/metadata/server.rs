@@ -8,35 +8,39 @@ use hyper::body::Incoming;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::machine::{self, Machine};
-use super::query::{self, Alt, Query};
-use super::tree::{Live, Node, TEXT};
+use super::machine::{self, GceMachine};
+use super::query::{self, ContentFormat, MetadataQuery};
+use super::tree::{GeneratedValue, MetadataNode, TEXT};
 use crate::google::credentials::{ISSUER, unique_id};
-use crate::google::reply::{self, Reply, html};
-use crate::google::state::State;
+use crate::google::reply::{self, EmulatorReply, html};
+use crate::google::state::GoogleState;
 
 #[derive(Debug)]
-pub(in crate::google) struct Metadata {
-    machine: Machine,
+pub(in crate::google) struct MetadataServer {
+    machine: GceMachine,
     /// The tree: one writer at a time, snapshot readers, and a signal for those who wait for a change.
-    tree: watch::Sender<Arc<Node>>,
+    tree: watch::Sender<Arc<MetadataNode>>,
 }
 
-impl Metadata {
-    pub(in crate::google) fn new(machine: &Machine) -> Self {
+impl MetadataServer {
+    pub(in crate::google) fn new(machine: &GceMachine) -> Self {
         Self { machine: machine.clone(), tree: watch::Sender::new(Arc::new(machine.tree())) }
     }
 
     pub(in crate::google) fn set_attribute(&self, name: &str, value: &str) {
         self.tree.send_modify(|tree| {
-            let mut changed = Node::clone(tree);
+            let mut changed = MetadataNode::clone(tree);
             machine::set_attribute(&mut changed, name, value);
             *tree = Arc::new(changed);
         });
     }
 
     /// Answers a request; holds it for as long as it asks to wait for a change.
-    pub(in crate::google) async fn answer(&self, state: &State, request: &Request<Incoming>) -> Reply {
+    pub(in crate::google) async fn answer(
+        &self,
+        state: &GoogleState,
+        request: &Request<Incoming>,
+    ) -> EmulatorReply {
         let reply = match refuse(request) {
             Some(refusal) => refusal,
             None => self.find(state, request).await,
@@ -44,19 +48,19 @@ impl Metadata {
         dressed(reply)
     }
 
-    async fn find(&self, state: &State, request: &Request<Incoming>) -> Reply {
-        let query = match Query::parse(request.uri().query().unwrap_or_default()) {
+    async fn find(&self, state: &GoogleState, request: &Request<Incoming>) -> EmulatorReply {
+        let query = match MetadataQuery::parse(request.uri().query().unwrap_or_default()) {
             Ok(query) => query,
             Err(sentence) => return html(StatusCode::BAD_REQUEST, sentence),
         };
-        let path = query::Path::parse(request.uri().path());
+        let path = query::MetadataPath::parse(request.uri().path());
         let deadline = query.timeout.map(|timeout| state.clock.now() + timeout);
         let mut changes = self.tree.subscribe();
         let mut known = query.last_etag.clone();
         loop {
             let tree = changes.borrow_and_update().clone();
             let Some(node) = tree.find(&path.segments) else { return not_found() };
-            if let Node::Live(live) = node {
+            if let MetadataNode::Generated(live) = node {
                 return if path.directory {
                     not_found()
                 } else {
@@ -83,7 +87,13 @@ impl Metadata {
     }
 
     /// A token of the machine itself: made anew, never part of a recursion.
-    async fn live(&self, state: &State, live: Live, path: &query::Path, query: &Query) -> Reply {
+    async fn live(
+        &self,
+        state: &GoogleState,
+        live: GeneratedValue,
+        path: &query::MetadataPath,
+        query: &MetadataQuery,
+    ) -> EmulatorReply {
         let account = path.segments.iter().rev().nth(1).map(String::as_str);
         if !account
             .is_some_and(|name| name == "default" || name == self.machine.service_account.to_lowercase())
@@ -91,12 +101,12 @@ impl Metadata {
             return not_found();
         }
         match live {
-            Live::Identity => self.identity(state, query).await,
-            Live::Token | Live::Acquire => self.token(state, live, query),
+            GeneratedValue::Identity => self.identity(state, query).await,
+            GeneratedValue::Token | GeneratedValue::LegacyToken => self.token(state, live, query),
         }
     }
 
-    fn token(&self, state: &State, live: Live, query: &Query) -> Reply {
+    fn token(&self, state: &GoogleState, live: GeneratedValue, query: &MetadataQuery) -> EmulatorReply {
         let email = &self.machine.service_account;
         let scopes = if query.scopes.is_empty() { machine::scopes() } else { query.scopes.clone() };
         let lifetime = state.token_lifetime();
@@ -104,7 +114,7 @@ impl Metadata {
         let seconds = lifetime.as_secs();
         let body = match live {
             // The first version's names (googleapis/oauth2client, oauth2client/gce.py of 2014).
-            Live::Acquire => {
+            GeneratedValue::LegacyToken => {
                 json!({"accessToken": token, "expiresAt": state.seconds().saturating_add(seconds), "expiresIn": seconds})
             }
             _ => json!({"access_token": token, "expires_in": seconds, "token_type": "Bearer"}),
@@ -112,7 +122,7 @@ impl Metadata {
         reply::reply(StatusCode::OK, "application/json", body.to_string())
     }
 
-    async fn identity(&self, state: &State, query: &Query) -> Reply {
+    async fn identity(&self, state: &GoogleState, query: &MetadataQuery) -> EmulatorReply {
         let Some(audience) = query.audience.as_deref().filter(|audience| !audience.is_empty()) else {
             return html(StatusCode::BAD_REQUEST, "The parameter audience must not be empty.");
         };
@@ -126,7 +136,7 @@ impl Metadata {
             claims["email_verified"] = true.into();
             claims["google"] = json!({"compute_engine": self.machine.identity_claims(now)});
         }
-        match state.signed(&claims).await {
+        match state.sign_claims(&claims).await {
             Ok(token) => reply::reply(StatusCode::OK, "text/html", token),
             Err(_) => html(StatusCode::INTERNAL_SERVER_ERROR, "No token could be signed."),
         }
@@ -134,7 +144,7 @@ impl Metadata {
 }
 
 /// What every request must have, before its path is looked at.
-fn refuse(request: &Request<Incoming>) -> Option<Reply> {
+fn refuse(request: &Request<Incoming>) -> Option<EmulatorReply> {
     let headers = request.headers();
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return Some(html(StatusCode::METHOD_NOT_ALLOWED, "The metadata server reads only."));
@@ -146,15 +156,20 @@ fn refuse(request: &Request<Incoming>) -> Option<Reply> {
         || headers.get("x-google-metadata-request").is_some_and(|value| value == "True");
     // The two older trees knew no header; that is why nodes are told to disable them.
     let asks_v1 =
-        query::Path::parse(request.uri().path()).segments.get(1).is_some_and(|second| second == "v1");
+        query::MetadataPath::parse(request.uri().path()).segments.get(1).is_some_and(|second| second == "v1");
     if asks_v1 && !flavored {
         return Some(html(StatusCode::FORBIDDEN, "The header Metadata-Flavor: Google is missing."));
     }
     None
 }
 
-fn content(node: &Node, path: &query::Path, query: &Query, etag: &str) -> Reply {
-    let json = query.alt.map_or(query.recursive, |alt| alt == Alt::Json);
+fn content(
+    node: &MetadataNode,
+    path: &query::MetadataPath,
+    query: &MetadataQuery,
+    etag: &str,
+) -> EmulatorReply {
+    let json = query.alt.map_or(query.recursive, |alt| alt == ContentFormat::Json);
     let mut reply = match node.listing() {
         Some(_) if !path.directory => return redirect(path, query),
         None if path.directory => return not_found(),
@@ -170,7 +185,7 @@ fn content(node: &Node, path: &query::Path, query: &Query, etag: &str) -> Reply 
 }
 
 /// A directory asked for without its slash. The body is the path, as in salrashid123/gce_metadata_server.
-fn redirect(path: &query::Path, query: &Query) -> Reply {
+fn redirect(path: &query::MetadataPath, query: &MetadataQuery) -> EmulatorReply {
     let place = format!("/{}/", path.original);
     let mut reply =
         reply::reply(StatusCode::MOVED_PERMANENTLY, "text/html; charset=UTF-8", format!("{place}\n"));
@@ -181,12 +196,12 @@ fn redirect(path: &query::Path, query: &Query) -> Reply {
     reply
 }
 
-fn not_found() -> Reply {
+fn not_found() -> EmulatorReply {
     html(StatusCode::NOT_FOUND, "The requested path was not found on this server.")
 }
 
 /// The headers of every answer, refusals and faults included.
-pub(in crate::google) fn dressed(mut reply: Reply) -> Reply {
+pub(in crate::google) fn dressed(mut reply: EmulatorReply) -> EmulatorReply {
     const HEADERS: [(HeaderName, HeaderValue); 4] = [
         (HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google")),
         (HeaderName::from_static("server"), HeaderValue::from_static("Metadata Server for VM")),

@@ -10,13 +10,13 @@ pub(super) const TEXT: &str = "application/text";
 
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(super) enum MetadataNode {
     /// A directory, whose names JSON writes in camel case.
-    Directory(BTreeMap<String, Node>),
+    Directory(BTreeMap<String, MetadataNode>),
     /// A directory whose names are the user's own and stay as they are.
-    Names(BTreeMap<String, Node>),
+    VerbatimDirectory(BTreeMap<String, MetadataNode>),
     /// A directory of `0/`, `1/` and so on; an array in JSON.
-    Array(Vec<Node>),
+    Array(Vec<MetadataNode>),
     /// Text.
     Text(String),
     /// A number.
@@ -26,21 +26,21 @@ pub(super) enum Node {
     /// A leaf that is an array of JSON in both writings.
     JsonList(Vec<String>),
     /// Made when asked for; never part of a recursion.
-    Live(Live),
+    Generated(GeneratedValue),
 }
 
 /// What is made when asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Live {
+pub(super) enum GeneratedValue {
     /// An access token.
     Token,
     /// An access token under the names of the first version.
-    Acquire,
+    LegacyToken,
     /// An identity token.
     Identity,
 }
 
-impl Node {
+impl MetadataNode {
     /// The node at this path, whose segments are in lower case.
     pub(super) fn find(&self, segments: &[String]) -> Option<&Self> {
         let Some((first, rest)) = segments.split_first() else { return Some(self) };
@@ -49,7 +49,7 @@ impl Node {
 
     fn child(&self, name: &str) -> Option<&Self> {
         match self {
-            Self::Directory(children) | Self::Names(children) => {
+            Self::Directory(children) | Self::VerbatimDirectory(children) => {
                 children.iter().find(|(own, _)| own.to_lowercase() == name).map(|(_, child)| child)
             }
             Self::Array(items) => items.get(name.parse::<usize>().ok()?),
@@ -64,7 +64,7 @@ impl Node {
             format!("{name}{slash}\n")
         };
         match self {
-            Self::Directory(children) | Self::Names(children) => {
+            Self::Directory(children) | Self::VerbatimDirectory(children) => {
                 Some(children.iter().map(|(name, child)| line(name, child)).collect())
             }
             Self::Array(items) => {
@@ -81,7 +81,9 @@ impl Node {
             Self::Number(number) => number.to_string(),
             Self::Lines(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
             Self::JsonList(_) => self.to_json().to_string(),
-            Self::Directory(_) | Self::Names(_) | Self::Array(_) | Self::Live(_) => String::new(),
+            Self::Directory(_) | Self::VerbatimDirectory(_) | Self::Array(_) | Self::Generated(_) => {
+                String::new()
+            }
         }
     }
 
@@ -93,12 +95,12 @@ impl Node {
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Directory(children) => object(children, camel_case),
-            Self::Names(children) => object(children, str::to_owned),
+            Self::VerbatimDirectory(children) => object(children, str::to_owned),
             Self::Array(items) => items.iter().map(Self::to_json).collect(),
             Self::Text(text) => Value::String(text.clone()),
             Self::Number(number) => (*number).into(),
             Self::Lines(lines) | Self::JsonList(lines) => lines.iter().map(String::as_str).collect(),
-            Self::Live(_) => Value::Null,
+            Self::Generated(_) => Value::Null,
         }
     }
 
@@ -112,7 +114,7 @@ impl Node {
     fn write_lines(&self, path: &str, lines: &mut String) {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
         match self {
-            Self::Directory(children) | Self::Names(children) => {
+            Self::Directory(children) | Self::VerbatimDirectory(children) => {
                 children.iter().for_each(|(name, child)| child.write_lines(&below(name), lines));
             }
             Self::Array(items) => {
@@ -122,7 +124,7 @@ impl Node {
                     .for_each(|(i, item)| item.write_lines(&below(&i.to_string()), lines));
             }
             Self::Lines(words) => words.iter().for_each(|word| *lines += &format!("{path} {word}\n")),
-            Self::Live(_) => {}
+            Self::Generated(_) => {}
             _ => *lines += &format!("{path} {}\n", self.to_text()),
         }
     }
@@ -134,8 +136,8 @@ impl Node {
     }
 }
 
-fn object(children: &BTreeMap<String, Node>, spell: fn(&str) -> String) -> Value {
-    let written = children.iter().filter(|(_, child)| !matches!(child, Node::Live(_)));
+fn object(children: &BTreeMap<String, MetadataNode>, spell: fn(&str) -> String) -> Value {
+    let written = children.iter().filter(|(_, child)| !matches!(child, MetadataNode::Generated(_)));
     Value::Object(written.map(|(name, child)| (spell(name), child.to_json())).collect::<Map<_, _>>())
 }
 

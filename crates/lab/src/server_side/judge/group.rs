@@ -1,11 +1,11 @@
 //! What a control group's files say of a window: which part of its quota was used, how often it was stopped, what it ran out of.
 
-use seawall_cause::class::Class;
-use seawall_cgroup::{Quota, Throttling};
+use seawall_cause::class::CauseClass;
+use seawall_cgroup::{CpuQuota, Throttling};
 
 use super::Fact;
-use crate::server_side::group::Levels;
-use seawall_probe::files::Reading;
+use crate::server_side::group::CgroupSnapshot;
+use seawall_probe::files::ProbeResult;
 
 /// Fewest periods of a quota of which a share is said.
 const FEWEST_PERIODS: u64 = 5;
@@ -15,25 +15,30 @@ const FEWEST_PERIODS: u64 = 5;
 const NEAR_A_CORE: f64 = 0.08;
 
 /// What is to be said of a window of so many seconds.
-pub(super) fn facts(begin: &Levels, end: &Levels, span: f64, untested: &mut Vec<String>) -> Vec<Fact> {
-    let change = Change { begin, end, span };
+pub(super) fn facts(
+    begin: &CgroupSnapshot,
+    end: &CgroupSnapshot,
+    span: f64,
+    untested: &mut Vec<String>,
+) -> Vec<Fact> {
+    let change = GroupDiff { begin, end, span };
     let cpu = [change.throttled(), change.cores(), change.waited()];
     let rest = [change.memory_events(), change.killed(), change.memory(), change.processes()];
     untested.extend(end.cpu.as_ref().err().map(|why| format!("control group's CPU: {why}")));
     cpu.into_iter().chain(rest).flatten().collect()
 }
 
-struct Change<'a> {
-    begin: &'a Levels,
-    end: &'a Levels,
+struct GroupDiff<'a> {
+    begin: &'a CgroupSnapshot,
+    end: &'a CgroupSnapshot,
     span: f64,
 }
 
-impl Change<'_> {
+impl GroupDiff<'_> {
     /// The quota in cores, if there is one.
     fn quota(&self) -> Option<f64> {
         match self.end.quota {
-            Ok(Quota::Cores(cores)) => Some(cores),
+            Ok(CpuQuota::Cores(cores)) => Some(cores),
             _ => None,
         }
     }
@@ -41,9 +46,9 @@ impl Change<'_> {
     /// Periods, those in which it was stopped, and for how many seconds.
     fn stops(&self) -> Option<(u64, u64, f64)> {
         let (begin, end) = both(&self.begin.throttling, &self.end.throttling)?;
-        let Throttling { periods, throttled, stopped } = begin;
-        let stopped = end.stopped.checked_sub(*stopped)?.as_secs_f64();
-        Some((end.periods.checked_sub(*periods)?, end.throttled.checked_sub(*throttled)?, stopped))
+        let Throttling { periods, throttled_periods: throttled, throttled_time: stopped } = begin;
+        let stopped = end.throttled_time.checked_sub(*stopped)?.as_secs_f64();
+        Some((end.periods.checked_sub(*periods)?, end.throttled_periods.checked_sub(*throttled)?, stopped))
     }
 
     /// The share of periods in which it was stopped; none where they are too few.
@@ -54,27 +59,31 @@ impl Change<'_> {
 
     fn throttled(&self) -> Option<Fact> {
         let Some(cores) = self.quota() else {
-            let none = matches!(self.end.quota, Ok(Quota::Unlimited));
+            let none = matches!(self.end.quota, Ok(CpuQuota::Unlimited));
             // Those around it may still have one.
-            return none
-                .then(|| Fact::new("no CPU quota of its own".to_owned(), &[(Class::CfsThrottling, 0.3)]));
+            return none.then(|| {
+                Fact::new("no CPU quota of its own".to_owned(), &[(CauseClass::CfsThrottling, 0.3)])
+            });
         };
         let (periods, throttled, stopped) = self.stops()?;
         let Some(share) = self.share() else {
             let says =
                 format!("ran in {periods} periods of its quota of {cores:.2} cores: next to nothing to do");
-            return Some(Fact::new(says, &[(Class::CfsThrottling, 0.1), (Class::CpuSaturation, 0.1)]));
+            return Some(Fact::new(
+                says,
+                &[(CauseClass::CfsThrottling, 0.1), (CauseClass::CpuSaturation, 0.1)],
+            ));
         };
         let says = format!(
             "throttled in {throttled} of {periods} periods, for {stopped:.1} s summed over CPUs, under a quota of {cores:.2} cores"
         );
         // With a quota that is used up in most periods the quota is what there is of CPU.
-        let speaks_for: &[(Class, f64)] = match share {
-            0.9.. => &[(Class::CfsThrottling, 30.0), (Class::CpuSaturation, 0.3)],
-            0.5.. => &[(Class::CfsThrottling, 10.0), (Class::CpuSaturation, 0.3)],
-            0.1.. => &[(Class::CfsThrottling, 3.0)],
-            0.0 => &[(Class::CfsThrottling, 0.05)],
-            _ => &[(Class::CfsThrottling, 0.5)],
+        let speaks_for: &[(CauseClass, f64)] = match share {
+            0.9.. => &[(CauseClass::CfsThrottling, 30.0), (CauseClass::CpuSaturation, 0.3)],
+            0.5.. => &[(CauseClass::CfsThrottling, 10.0), (CauseClass::CpuSaturation, 0.3)],
+            0.1.. => &[(CauseClass::CfsThrottling, 3.0)],
+            0.0 => &[(CauseClass::CfsThrottling, 0.05)],
+            _ => &[(CauseClass::CfsThrottling, 0.5)],
         };
         Some(Fact::new(says, speaks_for))
     }
@@ -87,7 +96,11 @@ impl Change<'_> {
             let idle = used < quota / 2.0;
             return Some(Fact::new(
                 says,
-                if idle { &[(Class::CpuSaturation, 0.2), (Class::CfsThrottling, 0.3)] } else { &[] },
+                if idle {
+                    &[(CauseClass::CpuSaturation, 0.2), (CauseClass::CfsThrottling, 0.3)]
+                } else {
+                    &[]
+                },
             ));
         }
         Some(Fact::new(format!("used {used:.2} cores"), busy(used)))
@@ -100,9 +113,9 @@ impl Change<'_> {
         }
         let (begin, end) = both(&self.begin.waited, &self.end.waited)?;
         let share = (end.checked_sub(*begin)?.as_secs_f64() / self.span).min(1.0);
-        let speaks_for: &[(Class, f64)] = match share {
-            0.5.. => &[(Class::CpuSaturation, 3.0)],
-            ..0.05 => &[(Class::CpuSaturation, 0.5)],
+        let speaks_for: &[(CauseClass, f64)] = match share {
+            0.5.. => &[(CauseClass::CpuSaturation, 3.0)],
+            ..0.05 => &[(CauseClass::CpuSaturation, 0.5)],
             _ => return None,
         };
         Some(Fact::new(
@@ -113,16 +126,16 @@ impl Change<'_> {
 
     fn memory_events(&self) -> Option<Fact> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
-        let times = end.reached.checked_sub(begin.reached).filter(|times| *times > 0)?;
+        let times = end.limit_hits.checked_sub(begin.limit_hits).filter(|times| *times > 0)?;
         let says = format!(
             "its memory limit was reached {times} times, and pages had to be given up before it went on"
         );
-        Some(Fact::new(says, &[(Class::Pauses, 3.0)]))
+        Some(Fact::new(says, &[(CauseClass::Pauses, 3.0)]))
     }
 
     fn killed(&self) -> Option<Fact> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
-        let times = end.killed?.checked_sub(begin.killed?).filter(|times| *times > 0)?;
+        let times = end.oom_kills?.checked_sub(begin.oom_kills?).filter(|times| *times > 0)?;
         Some(Fact::new(format!("{times} of its processes were killed by its memory limit"), &[]))
     }
 
@@ -141,24 +154,24 @@ impl Change<'_> {
             (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
         (processes >= limit).then(|| {
             let says = format!("has {processes} processes and threads, as many as it may");
-            Fact::new(says, &[(Class::ConcurrencyCap, 5.0), (Class::PoolSaturation, 5.0)])
+            Fact::new(says, &[(CauseClass::ConcurrencyCap, 5.0), (CauseClass::PoolSaturation, 5.0)])
         })
     }
 }
 
 /// What a number of cores in use says where there is no quota.
-pub(super) fn busy(cores: f64) -> &'static [(Class, f64)] {
+pub(super) fn busy(cores: f64) -> &'static [(CauseClass, f64)] {
     let whole = cores.round().max(1.0);
     match (cores - whole).abs() / whole <= NEAR_A_CORE {
         // One core and no more is one thread; several may be as many threads, or the whole machine.
-        true if whole == 1.0 => &[(Class::CpuSaturation, 8.0)],
-        true => &[(Class::CpuSaturation, 4.0)],
-        false if cores < 0.5 => &[(Class::CpuSaturation, 0.2)],
+        true if whole == 1.0 => &[(CauseClass::CpuSaturation, 8.0)],
+        true => &[(CauseClass::CpuSaturation, 4.0)],
+        false if cores < 0.5 => &[(CauseClass::CpuSaturation, 0.2)],
         false => &[],
     }
 }
 
-fn both<'a, T>(begin: &'a Reading<T>, end: &'a Reading<T>) -> Option<(&'a T, &'a T)> {
+fn both<'a, T>(begin: &'a ProbeResult<T>, end: &'a ProbeResult<T>) -> Option<(&'a T, &'a T)> {
     begin.as_ref().ok().zip(end.as_ref().ok())
 }
 
@@ -169,15 +182,15 @@ mod tests {
     use seawall_cgroup::MemoryEvents;
 
     use super::*;
-    use seawall_probe::files::Unread;
+    use seawall_probe::files::ProbeError;
 
     const SPAN: f64 = 3.0;
 
-    fn nothing() -> Levels {
-        fn missing<T>() -> Reading<T> {
-            Err(Unread::Missing("x".into()))
+    fn nothing() -> CgroupSnapshot {
+        fn missing<T>() -> ProbeResult<T> {
+            Err(ProbeError::Missing("x".into()))
         }
-        Levels {
+        CgroupSnapshot {
             quota: missing(),
             throttling: missing(),
             cpu: missing(),
@@ -190,22 +203,26 @@ mod tests {
         }
     }
 
-    fn told(begin: &Levels, end: &Levels) -> Vec<Fact> {
+    fn told(begin: &CgroupSnapshot, end: &CgroupSnapshot) -> Vec<Fact> {
         facts(begin, end, SPAN, &mut Vec::new())
     }
 
     /// What three seconds under a quota of 0.1 cores come to.
     fn quota(periods: u64, throttled: u64, used: f64) -> Vec<Fact> {
-        let at = |periods, throttled, used| Levels {
-            quota: Ok(Quota::Cores(0.1)),
-            throttling: Ok(Throttling { periods, throttled, stopped: Duration::from_secs(throttled) }),
+        let at = |periods, throttled, used| CgroupSnapshot {
+            quota: Ok(CpuQuota::Cores(0.1)),
+            throttling: Ok(Throttling {
+                periods,
+                throttled_periods: throttled,
+                throttled_time: Duration::from_secs(throttled),
+            }),
             cpu: Ok(Duration::from_secs_f64(used)),
             ..nothing()
         };
         told(&at(100, 7, 5.0), &at(100 + periods, 7 + throttled, 5.0 + used))
     }
 
-    fn ratio(facts: &[Fact], class: Class) -> f64 {
+    fn ratio(facts: &[Fact], class: CauseClass) -> f64 {
         let ratios = facts.iter().flat_map(|fact| &fact.speaks_for).filter(|(of, _)| *of == class);
         ratios.map(|(_, ratio)| *ratio).product()
     }
@@ -214,26 +231,26 @@ mod tests {
     fn a_quota_that_is_used_up_in_nearly_every_period_is_throttling() {
         let facts = quota(30, 28, 0.3);
         let says = "throttled in 28 of 30 periods, for 28.0 s summed over CPUs, under a quota of 0.10 cores";
-        assert_eq!(facts[0].says, says);
-        assert_eq!(facts[1].says, "used 0.10 of its 0.10 cores");
-        assert!(ratio(&facts, Class::CfsThrottling) >= 30.0);
-        assert!(ratio(&facts, Class::CpuSaturation) < 1.0);
+        assert_eq!(facts[0].text, says);
+        assert_eq!(facts[1].text, "used 0.10 of its 0.10 cores");
+        assert!(ratio(&facts, CauseClass::CfsThrottling) >= 30.0);
+        assert!(ratio(&facts, CauseClass::CpuSaturation) < 1.0);
     }
 
     #[test]
     fn a_quota_that_is_never_used_up_is_not_the_cause() {
-        assert!(ratio(&quota(30, 0, 0.03), Class::CfsThrottling) < 0.05);
-        assert!(ratio(&quota(2, 1, 0.001), Class::CfsThrottling) < 0.2, "it hardly ran");
-        assert!(ratio(&quota(30, 2, 0.2), Class::CfsThrottling) < 1.0);
-        let some = ratio(&quota(30, 6, 0.2), Class::CfsThrottling);
+        assert!(ratio(&quota(30, 0, 0.03), CauseClass::CfsThrottling) < 0.05);
+        assert!(ratio(&quota(2, 1, 0.001), CauseClass::CfsThrottling) < 0.2, "it hardly ran");
+        assert!(ratio(&quota(30, 2, 0.2), CauseClass::CfsThrottling) < 1.0);
+        let some = ratio(&quota(30, 6, 0.2), CauseClass::CfsThrottling);
         assert!((2.0..5.0).contains(&some), "{some}");
     }
 
     #[test]
     fn a_core_that_is_busy_all_the_time_without_a_quota_is_saturation() {
         let used = |cores: f64| {
-            let at = |cpu| Levels {
-                quota: Ok(Quota::Unlimited),
+            let at = |cpu| CgroupSnapshot {
+                quota: Ok(CpuQuota::Unlimited),
                 cpu: Ok(Duration::from_secs_f64(cpu)),
                 ..nothing()
             };
@@ -241,44 +258,51 @@ mod tests {
         };
         let facts = used(0.99);
         assert_eq!(
-            facts.iter().map(|fact| &*fact.says).collect::<Vec<_>>(),
+            facts.iter().map(|fact| &*fact.text).collect::<Vec<_>>(),
             ["no CPU quota of its own", "used 0.99 cores"]
         );
-        assert_eq!(ratio(&facts, Class::CpuSaturation), 8.0);
-        assert_eq!(ratio(&used(1.98), Class::CpuSaturation), 4.0);
-        assert_eq!(ratio(&used(1.5), Class::CpuSaturation), 1.0);
-        assert_eq!(ratio(&used(0.02), Class::CpuSaturation), 0.2);
+        assert_eq!(ratio(&facts, CauseClass::CpuSaturation), 8.0);
+        assert_eq!(ratio(&used(1.98), CauseClass::CpuSaturation), 4.0);
+        assert_eq!(ratio(&used(1.5), CauseClass::CpuSaturation), 1.0);
+        assert_eq!(ratio(&used(0.02), CauseClass::CpuSaturation), 0.2);
     }
 
     #[test]
     fn waits_for_a_cpu_count_where_the_quota_did_not_make_them() {
-        let at = |throttled, waited| Levels {
-            quota: Ok(Quota::Cores(0.5)),
-            throttling: Ok(Throttling { periods: 10 + throttled, throttled, stopped: Duration::ZERO }),
+        let at = |throttled, waited| CgroupSnapshot {
+            quota: Ok(CpuQuota::Cores(0.5)),
+            throttling: Ok(Throttling {
+                periods: 10 + throttled,
+                throttled_periods: throttled,
+                throttled_time: Duration::ZERO,
+            }),
             waited: Ok(Duration::from_secs_f64(waited)),
             ..nothing()
         };
         let busy = told(
             &at(0, 0.0),
-            &Levels { throttling: Ok(Throttling { periods: 40, ..Throttling::default() }), ..at(0, 2.4) },
+            &CgroupSnapshot {
+                throttling: Ok(Throttling { periods: 40, ..Throttling::default() }),
+                ..at(0, 2.4)
+            },
         );
-        assert_eq!(busy[1].says, "a task of it waited for a CPU in 80 % of the time");
+        assert_eq!(busy[1].text, "a task of it waited for a CPU in 80 % of the time");
         let stopped = told(&at(0, 0.0), &at(28, 2.4));
-        assert!(!stopped.iter().any(|fact| fact.says.contains("waited")), "{stopped:?}");
+        assert!(!stopped.iter().any(|fact| fact.text.contains("waited")), "{stopped:?}");
     }
 
     #[test]
     fn what_memory_and_processes_ran_out_of_is_told() {
-        let at = |reached, killed| Levels {
+        let at = |reached, killed| CgroupSnapshot {
             memory: Ok(25 << 20),
             memory_limit: Ok(Some(25 << 20)),
-            memory_events: Ok(MemoryEvents { reached, killed: Some(killed) }),
+            memory_events: Ok(MemoryEvents { limit_hits: reached, oom_kills: Some(killed) }),
             processes: Ok(10),
             processes_limit: Ok(Some(10)),
             ..nothing()
         };
         let facts = told(&at(1, 0), &at(41, 1));
-        let says: Vec<_> = facts.iter().map(|fact| &*fact.says).collect();
+        let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
         let expected = [
             "its memory limit was reached 40 times, and pages had to be given up before it went on",
             "1 of its processes were killed by its memory limit",
@@ -286,18 +310,21 @@ mod tests {
             "has 10 processes and threads, as many as it may",
         ];
         assert_eq!(says, expected);
-        assert_eq!(ratio(&facts, Class::ConcurrencyCap), 5.0);
+        assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 5.0);
         assert_eq!(
-            told(&at(1, 0), &Levels { processes_limit: Ok(None), memory_limit: Ok(None), ..at(1, 0) }),
+            told(
+                &at(1, 0),
+                &CgroupSnapshot { processes_limit: Ok(None), memory_limit: Ok(None), ..at(1, 0) }
+            ),
             []
         );
     }
 
     #[test]
     fn a_group_that_was_made_anew_in_between_is_not_compared() {
-        let at = |periods, cpu| Levels {
-            quota: Ok(Quota::Cores(0.1)),
-            throttling: Ok(Throttling { periods, throttled: 0, stopped: Duration::ZERO }),
+        let at = |periods, cpu| CgroupSnapshot {
+            quota: Ok(CpuQuota::Cores(0.1)),
+            throttling: Ok(Throttling { periods, throttled_periods: 0, throttled_time: Duration::ZERO }),
             cpu: Ok(Duration::from_secs(cpu)),
             ..nothing()
         };

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 
 use super::group::busy;
-use super::rules::{OPENED, QUEUES, RULES, Rule, SILENT, STILL};
-use super::{Fact, Load};
-use crate::server_side::exposition::{Kind, Page, Sample, Series};
+use super::rules::{CounterRule, GAUGE_RULES, PAUSE_COUNTERS, QUEUE_WORDS, RULES, SILENCE_RATIO};
+use super::{ClientLoad, Fact};
+use crate::server_side::exposition::{MetricKind, MetricSample, MetricSeries, MetricsPage};
 
 /// Two pages, so many seconds apart, and what was sent between them.
-pub(super) struct Change<'a> {
-    pub(super) begin: &'a Page,
-    pub(super) end: &'a Page,
+pub(super) struct PageDiff<'a> {
+    pub(super) begin: &'a MetricsPage,
+    pub(super) end: &'a MetricsPage,
     pub(super) span: f64,
-    pub(super) load: Option<Load>,
+    pub(super) load: Option<ClientLoad>,
 }
 
 /// Most facts of one kind: a page has as many names as its author likes.
@@ -23,7 +23,7 @@ const MOST_FACTS: usize = 16;
 /// Below this a ratio says nothing worth a reader's time.
 const LEAST: f64 = 1.2;
 
-impl Change<'_> {
+impl PageDiff<'_> {
     /// What is to be said.
     pub(super) fn facts(&self) -> Vec<Fact> {
         // Differences between two processes are none.
@@ -49,9 +49,9 @@ impl Change<'_> {
             .sum(start)
             .zip(self.end.sum(start))
             .is_some_and(|(begin, end)| (end - begin).abs() > 1.0);
-        let fell = |(series, sample): (&Series, &Sample)| {
+        let fell = |(series, sample): (&MetricSeries, &MetricSample)| {
             let begin = self.begin.sample(series);
-            sample.kind == Kind::Counter && begin.is_some_and(|begin| begin.value > sample.value)
+            sample.kind == MetricKind::Counter && begin.is_some_and(|begin| begin.value > sample.value)
         };
         (started || self.end.samples().any(fell)).then(|| {
             let says = "its counters began anew: it was restarted, or another of several servers answered; nothing is said of its metrics";
@@ -60,7 +60,7 @@ impl Change<'_> {
     }
 
     /// By how much a series rose; one that was not there began at zero.
-    fn increase(&self, series: &Series, sample: Sample) -> f64 {
+    fn increase(&self, series: &MetricSeries, sample: MetricSample) -> f64 {
         let begin = self.begin.sample(series).map_or(0.0, |begin| begin.value);
         let rise = sample.value - begin;
         if rise.is_finite() { rise } else { 0.0 }
@@ -69,7 +69,7 @@ impl Change<'_> {
     /// The counters of which something is known: their names, the rule's place, and by how much they rose.
     fn rises(&self) -> BTreeMap<(&str, usize), f64> {
         let mut rises = BTreeMap::new();
-        for (series, sample) in self.end.samples().filter(|(_, sample)| sample.kind == Kind::Counter) {
+        for (series, sample) in self.end.samples().filter(|(_, sample)| sample.kind == MetricKind::Counter) {
             if let Some(at) = RULES.iter().position(|rule| rule.fits(series)) {
                 *rises.entry((&*series.name, at)).or_insert(0.0) += self.increase(series, *sample);
             }
@@ -77,51 +77,51 @@ impl Change<'_> {
         rises
     }
 
-    fn rise(&self, name: &str, rule: &Rule, by: f64) -> Option<Fact> {
+    fn rise(&self, name: &str, rule: &CounterRule, by: f64) -> Option<Fact> {
         if by <= 0.0 {
             return None;
         }
-        let of = self
-            .load
-            .map_or_else(String::new, |load| format!(" beside {} that failed or were late", load.troubled));
+        let of = self.load.map_or_else(String::new, |load| {
+            format!(" beside {} that failed or were late", load.failed_or_late)
+        });
         let says = format!("{by:.0} {}{of} ({name}, {:.1}/s)", rule.says, by / self.span);
         let weighed = rule.speaks_for.iter().map(|(class, ratio)| (*class, self.weighed(*ratio, by)));
-        Some(Fact { says, speaks_for: weighed.filter(|(_, ratio)| *ratio >= LEAST).collect() })
+        Some(Fact { text: says, speaks_for: weighed.filter(|(_, ratio)| *ratio >= LEAST).collect() })
     }
 
     /// A rise counts in full if it explains at least half of what clients missed, and not at all if they missed nothing.
     fn weighed(&self, ratio: f64, by: f64) -> f64 {
         match self.load {
             None => ratio.sqrt(),
-            Some(Load { troubled: 0, .. }) => 1.0,
-            Some(load) => ratio.powf((2.0 * by / load.troubled as f64).min(1.0)),
+            Some(ClientLoad { failed_or_late: 0, .. }) => 1.0,
+            Some(load) => ratio.powf((2.0 * by / load.failed_or_late as f64).min(1.0)),
         }
     }
 
     /// Counters that would have told of a class, while clients missed something, and did not rise.
     fn silent(&self, rises: &BTreeMap<(&str, usize), f64>) -> Option<Fact> {
-        self.load.filter(|load| load.troubled > 0)?;
+        self.load.filter(|load| load.failed_or_late > 0)?;
         let told = |rose: bool| {
             let of = rises.iter().filter(move |(_, by)| (**by > 0.0) == rose);
-            of.flat_map(|((_, at), _)| RULES[*at].tells_of())
+            of.flat_map(|((_, at), _)| RULES[*at].silence_excludes())
         };
-        let rose: Vec<Class> = told(true).collect();
-        let mut classes: Vec<Class> = told(false).filter(|class| !rose.contains(class)).collect();
+        let rose: Vec<CauseClass> = told(true).collect();
+        let mut classes: Vec<CauseClass> = told(false).filter(|class| !rose.contains(class)).collect();
         classes.sort_unstable();
         classes.dedup();
         let silent = rises.iter().filter(|((_, at), by)| {
-            **by <= 0.0 && RULES[*at].tells_of().any(|class| classes.contains(&class))
+            **by <= 0.0 && RULES[*at].silence_excludes().any(|class| classes.contains(&class))
         });
         let names: Vec<&str> = silent.map(|((name, _), _)| *name).collect();
         (!names.is_empty()).then(|| {
-            let against: Vec<_> = classes.iter().map(|class| (*class, SILENT)).collect();
+            let against: Vec<_> = classes.iter().map(|class| (*class, SILENCE_RATIO)).collect();
             Fact::new(format!("did not rise: {}", names.join(", ")), &against)
         })
     }
 
     fn opened(&self) -> impl Iterator<Item = Fact> {
-        OPENED.iter().filter_map(|rule| {
-            let open = |page: &Page| {
+        GAUGE_RULES.iter().filter_map(|rule| {
+            let open = |page: &MetricsPage| {
                 page.samples().filter(|(series, _)| rule.fits(series)).any(|(_, sample)| sample.value > 0.0)
             };
             (open(self.end) && !open(self.begin)).then(|| Fact::new(rule.says.to_owned(), rule.speaks_for))
@@ -132,7 +132,8 @@ impl Change<'_> {
     fn queues(&self) -> impl Iterator<Item = Fact> {
         let grown = self.end.samples().filter_map(|(series, sample)| {
             let begin = self.begin.sample(series)?.value;
-            let waits = sample.kind == Kind::Gauge && QUEUES.iter().any(|word| series.name.contains(word));
+            let waits =
+                sample.kind == MetricKind::Gauge && QUEUE_WORDS.iter().any(|word| series.name.contains(word));
             (waits && sample.value >= 10.0 && sample.value >= 2.0 * begin).then_some((
                 &series.name,
                 begin,
@@ -140,8 +141,11 @@ impl Change<'_> {
             ))
         });
         grown.take(MOST_FACTS).map(|(name, begin, end)| {
-            let behind =
-                [(Class::PoolSaturation, 2.0), (Class::CpuSaturation, 2.0), (Class::DelayingLimiter, 1.5)];
+            let behind = [
+                (CauseClass::PoolSaturation, 2.0),
+                (CauseClass::CpuSaturation, 2.0),
+                (CauseClass::DelayingLimiter, 1.5),
+            ];
             Fact::new(format!("{name} grew from {begin:.0} to {end:.0}"), &behind)
         })
     }
@@ -155,17 +159,17 @@ impl Change<'_> {
     fn files(&self) -> Option<Fact> {
         let (open, most) = (self.end.sum("process_open_fds")?, self.end.sum("process_max_fds")?);
         (most > 0.0 && open >= 0.98 * most).then(|| {
-            Fact::new(format!("has {open:.0} of {most:.0} files open"), &[(Class::ConnectionCap, 20.0)])
+            Fact::new(format!("has {open:.0} of {most:.0} files open"), &[(CauseClass::ConnectionCap, 20.0)])
         })
     }
 
     fn still(&self) -> Option<Fact> {
-        let name = STILL.into_iter().find(|name| self.end.sum(name).is_some())?;
-        let rises = self.end.of(name).map(|(series, sample)| self.increase(series, *sample));
+        let name = PAUSE_COUNTERS.into_iter().find(|name| self.end.sum(name).is_some())?;
+        let rises = self.end.samples_named(name).map(|(series, sample)| self.increase(series, *sample));
         let share = rises.sum::<f64>() / self.span;
-        let speaks_for: &[(Class, f64)] = match share {
-            0.05.. => &[(Class::Pauses, 8.0)],
-            ..0.001 => &[(Class::Pauses, 0.5)],
+        let speaks_for: &[(CauseClass, f64)] = match share {
+            0.05.. => &[(CauseClass::Pauses, 8.0)],
+            ..0.001 => &[(CauseClass::Pauses, 0.5)],
             _ => &[],
         };
         Some(Fact::new(
@@ -178,19 +182,19 @@ impl Change<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server_side::exposition::Format;
+    use crate::server_side::exposition::ExpositionFormat;
 
-    fn page(text: &str) -> Page {
-        Page::read(text.as_bytes(), Format::Prometheus).unwrap()
+    fn page(text: &str) -> MetricsPage {
+        MetricsPage::parse(text.as_bytes(), ExpositionFormat::Prometheus).unwrap()
     }
 
     fn change(begin: &str, end: &str, troubled: Option<u64>) -> Vec<Fact> {
         let (begin, end) = (page(begin), page(end));
-        let load = troubled.map(|troubled| Load { requests: 1000, troubled });
-        Change { begin: &begin, end: &end, span: 10.0, load }.facts()
+        let load = troubled.map(|troubled| ClientLoad { requests: 1000, failed_or_late: troubled });
+        PageDiff { begin: &begin, end: &end, span: 10.0, load }.facts()
     }
 
-    fn ratio(facts: &[Fact], class: Class) -> f64 {
+    fn ratio(facts: &[Fact], class: CauseClass) -> f64 {
         let ratios = facts.iter().flat_map(|fact| &fact.speaks_for).filter(|(of, _)| *of == class);
         ratios.map(|(_, ratio)| *ratio).product()
     }
@@ -217,10 +221,10 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         let facts = change(ENVOY, &overflown(), Some(400));
         let says = "400 refused at a cluster's circuit breaker for requests beside 400 that failed or were late \
                     (envoy_cluster_upstream_rq_pending_overflow, 40.0/s)";
-        assert_eq!(facts[0].says, says);
-        assert_eq!(ratio(&facts, Class::ConcurrencyCap), 30.0 * 10.0, "the breaker was seen open, too");
-        assert_eq!(facts[1].says, "did not rise: envoy_cluster_ratelimit_over_limit");
-        assert_eq!(ratio(&facts, Class::RateLimiter), SILENT);
+        assert_eq!(facts[0].text, says);
+        assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 30.0 * 10.0, "the breaker was seen open, too");
+        assert_eq!(facts[1].text, "did not rise: envoy_cluster_ratelimit_over_limit");
+        assert_eq!(ratio(&facts, CauseClass::RateLimiter), SILENCE_RATIO);
     }
 
     #[test]
@@ -241,7 +245,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     fn counters_that_stand_still_say_nothing_while_nothing_fails() {
         assert_eq!(change(ENVOY, ENVOY, None), []);
         assert_eq!(change(ENVOY, ENVOY, Some(0)), []);
-        assert_eq!(ratio(&change(ENVOY, ENVOY, Some(9)), Class::ConcurrencyCap), SILENT);
+        assert_eq!(ratio(&change(ENVOY, ENVOY, Some(9)), CauseClass::ConcurrencyCap), SILENCE_RATIO);
     }
 
     #[test]
@@ -250,7 +254,11 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
             ["envoy_http_local_rate_limit_rate_limited", "envoy_mine_http_local_rate_limit_rate_limited"]
         {
             let text = |by| format!("# TYPE {name} counter\n{name} {by}\n");
-            assert_eq!(ratio(&change(&text(1), &text(101), Some(100)), Class::RateLimiter), 50.0, "{name}");
+            assert_eq!(
+                ratio(&change(&text(1), &text(101), Some(100)), CauseClass::RateLimiter),
+                50.0,
+                "{name}"
+            );
         }
     }
 
@@ -264,7 +272,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         };
         assert_eq!(change(&text(1, 1), &text(900, 1), Some(50)), []);
         let facts = change(&text(1, 1), &text(900, 51), Some(50));
-        assert_eq!((facts.len(), ratio(&facts, Class::Dns)), (1, 10.0));
+        assert_eq!((facts.len(), ratio(&facts, CauseClass::Dns)), (1, 10.0));
     }
 
     #[test]
@@ -272,16 +280,16 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         let facts =
             change("", "# TYPE x_rejected_total counter\nx_rejected_total{why=\"full\"} 9\n", Some(9));
         assert_eq!(
-            facts[0].says,
+            facts[0].text,
             "9 rejected, by the metric's name beside 9 that failed or were late (x_rejected_total, 0.9/s)"
         );
-        assert_eq!(ratio(&facts, Class::ConcurrencyCap), 3.0);
+        assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 3.0);
     }
 
     #[test]
     fn of_a_process_that_began_anew_nothing_else_is_said() {
         let restarted = change("process_start_time_seconds 100\n", "process_start_time_seconds 205\n", None);
-        assert!(restarted[0].says.starts_with("its counters began anew"));
+        assert!(restarted[0].text.starts_with("its counters began anew"));
         let mut fell = change(&overflown(), ENVOY, Some(400));
         assert_eq!((fell.len(), fell.remove(0).speaks_for), (1, vec![]));
     }
@@ -289,7 +297,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     #[test]
     fn a_queue_that_grows_is_told() {
         let text = |waiting| format!("# TYPE work_queue_depth gauge\nwork_queue_depth {waiting}\n");
-        assert_eq!(change(&text(2), &text(250), None)[0].says, "work_queue_depth grew from 2 to 250");
+        assert_eq!(change(&text(2), &text(250), None)[0].text, "work_queue_depth grew from 2 to 250");
         assert_eq!(change(&text(2), &text(9), None), [], "small");
         assert_eq!(change(&text(200), &text(250), None), [], "it was long before");
     }
@@ -303,27 +311,33 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
             )
         };
         let facts = change(&text(1.0, 0.1), &text(10.9, 1.1), None);
-        let says: Vec<_> = facts.iter().map(|fact| &*fact.says).collect();
+        let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
         let pauses = "stood still for its memory in 10.0 % of the time (go_gc_duration_seconds_sum)";
         assert_eq!(says, ["its process used 0.99 cores", "has 1023 of 1024 files open", pauses]);
-        let classes = [Class::CpuSaturation, Class::ConnectionCap, Class::Pauses];
+        let classes = [CauseClass::CpuSaturation, CauseClass::ConnectionCap, CauseClass::Pauses];
         assert_eq!(classes.map(|class| ratio(&facts, class)), [8.0, 20.0, 8.0]);
     }
 
     /// What a proxy and an agent really said before and after some requests: neither was at a limit.
     #[test]
     fn real_pages_of_targets_that_were_fine_accuse_nobody() {
-        let agent =
-            Page::read(include_bytes!("../../../tests/pages/agent.txt"), Format::OpenMetrics).unwrap();
-        let before =
-            Page::read(include_bytes!("../../../tests/pages/agent-before.txt"), Format::OpenMetrics).unwrap();
+        let agent = MetricsPage::parse(
+            include_bytes!("../../../tests/pages/agent.txt"),
+            ExpositionFormat::OpenMetrics,
+        )
+        .unwrap();
+        let before = MetricsPage::parse(
+            include_bytes!("../../../tests/pages/agent-before.txt"),
+            ExpositionFormat::OpenMetrics,
+        )
+        .unwrap();
         let (go, go_before) = (
             page(include_str!("../../../tests/pages/go.txt")),
             page(include_str!("../../../tests/pages/go-before.txt")),
         );
-        let load = Some(Load { requests: 20, troubled: 0 });
-        assert_eq!(Change { begin: &before, end: &agent, span: 1.0, load }.facts(), []);
-        let facts = Change { begin: &go_before, end: &go, span: 1.0, load }.facts();
+        let load = Some(ClientLoad { requests: 20, failed_or_late: 0 });
+        assert_eq!(PageDiff { begin: &before, end: &agent, span: 1.0, load }.facts(), []);
+        let facts = PageDiff { begin: &go_before, end: &go, span: 1.0, load }.facts();
         assert!(facts.iter().flat_map(|fact| &fact.speaks_for).all(|(_, ratio)| *ratio < 1.0), "{facts:?}");
         assert_eq!(facts.len(), 2, "cores and pauses: {facts:?}");
     }

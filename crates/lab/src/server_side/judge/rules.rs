@@ -4,69 +4,79 @@
 //! filters), CoreDNS' (plugins `forward` and `metrics`), this project's (`docs/operate.md`). The first rule that fits a series is the
 //! one that holds for it. A rise counts as far as it explains what clients missed.
 
-use seawall_cause::class::Class;
+use seawall_cause::class::CauseClass;
 
-use crate::server_side::exposition::Series;
+use crate::server_side::exposition::MetricSeries;
 
 /// What a rise of a counter says.
-pub(super) struct Rule {
-    pub(super) metric: Metric,
+pub(super) struct CounterRule {
+    pub(super) metric: MetricPattern,
     /// Of its series only those with this label.
     pub(super) label: Option<(&'static str, &'static str)>,
     pub(super) says: &'static str,
     /// If the rise explains everything.
-    pub(super) speaks_for: &'static [(Class, f64)],
+    pub(super) speaks_for: &'static [(CauseClass, f64)],
 }
 
 /// Of which metric.
-pub(super) enum Metric {
+pub(super) enum MetricPattern {
     Named(&'static str),
     /// Every metric whose name ends so: its author's words, which mean less than a documentation.
-    Ending(&'static str),
+    Suffix(&'static str),
 }
 
 /// A class is taken to be told of by a counter if the counter speaks so strongly for it; then it also counts that it did not rise.
-pub(super) const TELLING: f64 = 20.0;
+pub(super) const STRONG_RATIO: f64 = 20.0;
 
 /// How a counter that would have told of a class, and did not rise, speaks for it. Not nearer to zero: the limit may be in front of
 /// who counts, or behind.
-pub(super) const SILENT: f64 = 0.3;
+pub(super) const SILENCE_RATIO: f64 = 0.3;
 
-impl Rule {
+impl CounterRule {
     /// Whether it says something of this series.
-    pub(super) fn fits(&self, series: &Series) -> bool {
+    pub(super) fn fits(&self, series: &MetricSeries) -> bool {
         let name = match self.metric {
-            Metric::Named(name) => series.name == name,
-            Metric::Ending(end) => series.name.ends_with(end),
+            MetricPattern::Named(name) => series.name == name,
+            MetricPattern::Suffix(end) => series.name.ends_with(end),
         };
         let label = |(name, value)| series.labels.iter().any(|(key, of)| key == name && of == value);
         name && self.label.is_none_or(label)
     }
 
     /// The classes whose absence it shows by not rising.
-    pub(super) fn tells_of(&self) -> impl Iterator<Item = Class> {
-        let named = matches!(self.metric, Metric::Named(_));
-        let telling = self.speaks_for.iter().filter(move |(_, ratio)| named && *ratio >= TELLING);
+    pub(super) fn silence_excludes(&self) -> impl Iterator<Item = CauseClass> {
+        let named = matches!(self.metric, MetricPattern::Named(_));
+        let telling = self.speaks_for.iter().filter(move |(_, ratio)| named && *ratio >= STRONG_RATIO);
         telling.map(|(class, _)| *class)
     }
 }
 
-const fn named(name: &'static str, says: &'static str, speaks_for: &'static [(Class, f64)]) -> Rule {
-    Rule { metric: Metric::Named(name), label: None, says, speaks_for }
+const fn named(
+    name: &'static str,
+    says: &'static str,
+    speaks_for: &'static [(CauseClass, f64)],
+) -> CounterRule {
+    CounterRule { metric: MetricPattern::Named(name), label: None, says, speaks_for }
 }
 
-const fn labelled(rule: Rule, name: &'static str, value: &'static str) -> Rule {
-    Rule { label: Some((name, value)), ..rule }
+const fn labelled(rule: CounterRule, name: &'static str, value: &'static str) -> CounterRule {
+    CounterRule { label: Some((name, value)), ..rule }
 }
 
-const fn ending(end: &'static str, says: &'static str, speaks_for: &'static [(Class, f64)]) -> Rule {
-    Rule { metric: Metric::Ending(end), label: None, says, speaks_for }
+const fn ending(
+    end: &'static str,
+    says: &'static str,
+    speaks_for: &'static [(CauseClass, f64)],
+) -> CounterRule {
+    CounterRule { metric: MetricPattern::Suffix(end), label: None, says, speaks_for }
 }
 
-use Class::{ConcurrencyCap, ConnectionCap, Dns, KeepAliveRace, PoolSaturation, RateLimiter, TimeoutChain};
+use CauseClass::{
+    ConcurrencyCap, ConnectionCap, Dns, KeepAliveRace, PoolSaturation, RateLimiter, TimeoutChain,
+};
 
 /// By the order in which they are tried.
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CounterRule] = &[
     // Envoy.
     named(
         "envoy_cluster_upstream_rq_pending_overflow",
@@ -173,7 +183,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// What it says if a gauge is not zero at the end of a window and was at its begin.
-pub(super) const OPENED: &[Rule] = &[
+pub(super) const GAUGE_RULES: &[CounterRule] = &[
     named(
         "envoy_cluster_circuit_breakers_default_rq_open",
         "a cluster has as many requests as it may",
@@ -192,8 +202,8 @@ pub(super) const OPENED: &[Rule] = &[
 ];
 
 /// Words in the names of gauges that say how many wait.
-pub(super) const QUEUES: [&str; 3] = ["queue", "backlog", "pending"];
+pub(super) const QUEUE_WORDS: [&str; 3] = ["queue", "backlog", "pending"];
 
 /// Counters of seconds in which everything stood still: Go's, Java's by its own client and by Micrometer.
-pub(super) const STILL: [&str; 3] =
+pub(super) const PAUSE_COUNTERS: [&str; 3] =
     ["go_gc_duration_seconds_sum", "jvm_gc_collection_seconds_sum", "jvm_gc_pause_seconds_sum"];

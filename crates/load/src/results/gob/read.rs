@@ -8,16 +8,16 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
 
-use crate::record::{Headers, Record, Timestamp, YEAR_ONE_TO_UNIX, Zone};
-use crate::results::decode::{Fault, MAX_RECORD, Place};
+use crate::record::{Record, ResponseHeaders, YEAR_ONE_TO_UNIX, Zone, ZonedTimestamp};
+use crate::results::decode::{DecodeErrorKind, InputPosition, MAX_RECORD};
 
-use super::types::{Builtin, Field, Kind, Plan, Types};
+use super::types::{Builtin, GobField, GobLayout, GobStructPlan, GobTypes};
 
 /// State between messages.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
-    types: Types,
-    plans: HashMap<i64, Plan>,
+pub(crate) struct GobReader {
+    types: GobTypes,
+    plans: HashMap<i64, GobStructPlan>,
     message: Vec<u8>,
     offset: u64,
     start: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Reader {
 
 /// What is wrong with a gob message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
+pub enum GobError {
     /// A value runs past the end of its message.
     #[error("a value is longer than its message")]
     Short,
@@ -55,20 +55,24 @@ pub enum Damage {
     Time,
 }
 
-impl Reader {
-    pub(crate) fn place(&self) -> Place {
-        Place::Byte(self.start)
+impl GobReader {
+    pub(crate) fn place(&self) -> InputPosition {
+        InputPosition::Byte(self.start)
     }
 
-    pub(crate) fn next(&mut self, input: &mut impl BufRead, record: &mut Record) -> Result<bool, Fault> {
+    pub(crate) fn next(
+        &mut self,
+        input: &mut impl BufRead,
+        record: &mut Record,
+    ) -> Result<bool, DecodeErrorKind> {
         loop {
             if !self.message(input)? {
                 return Ok(false);
             }
-            let mut cursor = Cursor { rest: &self.message };
+            let mut cursor = GobCursor { rest: &self.message };
             match cursor.int()? {
                 described if described < 0 => {
-                    self.types.describe(described.checked_neg().ok_or(Damage::Type)?, &mut cursor)?;
+                    self.types.describe(described.checked_neg().ok_or(GobError::Type)?, &mut cursor)?;
                     self.plans.clear();
                     cursor.end()?;
                 }
@@ -88,17 +92,17 @@ impl Reader {
     }
 
     /// The next message without its length, in `self.message`; `false` at the end of the stream.
-    fn message(&mut self, input: &mut impl BufRead) -> Result<bool, Fault> {
+    fn message(&mut self, input: &mut impl BufRead) -> Result<bool, DecodeErrorKind> {
         self.start = self.offset;
         let Some(length) = self.length(input)? else { return Ok(false) };
         if length > MAX_RECORD {
-            return Err(Fault::TooLong);
+            return Err(DecodeErrorKind::TooLong);
         }
         self.take(input, length)?;
         Ok(true)
     }
 
-    fn length(&mut self, input: &mut impl BufRead) -> Result<Option<u64>, Fault> {
+    fn length(&mut self, input: &mut impl BufRead) -> Result<Option<u64>, DecodeErrorKind> {
         if input.fill_buf()?.is_empty() {
             return Ok(None);
         }
@@ -107,17 +111,17 @@ impl Reader {
         match digits {
             129.. => return Ok(Some(u64::from(self.message[0]))),
             0 => return Ok(Some(0)),
-            9.. => return Err(Damage::Wide.into()),
+            9.. => return Err(GobError::Wide.into()),
             _ => self.take(input, u64::from(digits))?,
         }
         Ok(Some(big_endian(&self.message)))
     }
 
-    fn take(&mut self, input: &mut impl BufRead, length: u64) -> Result<(), Fault> {
+    fn take(&mut self, input: &mut impl BufRead, length: u64) -> Result<(), DecodeErrorKind> {
         self.message.clear();
         let read = input.take(length).read_to_end(&mut self.message)? as u64;
         self.offset += read;
-        if read == length { Ok(()) } else { Err(Fault::Cut) }
+        if read == length { Ok(()) } else { Err(DecodeErrorKind::Cut) }
     }
 }
 
@@ -127,65 +131,70 @@ fn big_endian(digits: &[u8]) -> u64 {
 
 /// The unread part of one message.
 #[derive(Debug)]
-pub(super) struct Cursor<'a> {
+pub(super) struct GobCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Damage> {
-        let length = usize::try_from(length).map_err(|_| Damage::Short)?;
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Damage::Short)?;
+impl<'a> GobCursor<'a> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], GobError> {
+        let length = usize::try_from(length).map_err(|_| GobError::Short)?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(GobError::Short)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    pub(super) fn uint(&mut self) -> Result<u64, Damage> {
+    pub(super) fn uint(&mut self) -> Result<u64, GobError> {
         let first = self.take(1)?[0];
         match first.wrapping_neg() {
             digits @ 1..=8 => Ok(big_endian(self.take(u64::from(digits))?)),
-            9..=128 => Err(Damage::Wide),
+            9..=128 => Err(GobError::Wide),
             _ => Ok(u64::from(first)),
         }
     }
 
-    pub(super) fn int(&mut self) -> Result<i64, Damage> {
+    pub(super) fn int(&mut self) -> Result<i64, GobError> {
         let folded = self.uint()?;
         Ok((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Damage> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], GobError> {
         let length = self.uint()?;
         self.take(length)
     }
 
-    pub(super) fn text(&mut self) -> Result<std::borrow::Cow<'a, str>, Damage> {
+    pub(super) fn text(&mut self) -> Result<std::borrow::Cow<'a, str>, GobError> {
         self.bytes().map(String::from_utf8_lossy)
     }
 
     /// The number of the next field of a struct, given the one before; `None` behind the last.
-    pub(super) fn field(&mut self, last: Option<u64>) -> Result<Option<u64>, Damage> {
+    pub(super) fn field(&mut self, last: Option<u64>) -> Result<Option<u64>, GobError> {
         match self.uint()? {
             0 => Ok(None),
             delta => {
-                last.map_or(Some(delta - 1), |last| last.checked_add(delta)).map(Some).ok_or(Damage::Type)
+                last.map_or(Some(delta - 1), |last| last.checked_add(delta)).map(Some).ok_or(GobError::Type)
             }
         }
     }
 
-    fn end(&self) -> Result<(), Damage> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Damage::Long) }
+    fn end(&self) -> Result<(), GobError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(GobError::Long) }
     }
 }
 
-impl Plan {
+impl GobStructPlan {
     /// Reads one struct into the record.
-    fn fill(&self, types: &Types, cursor: &mut Cursor<'_>, record: &mut Record) -> Result<(), Damage> {
+    fn fill(
+        &self,
+        types: &GobTypes,
+        cursor: &mut GobCursor<'_>,
+        record: &mut Record,
+    ) -> Result<(), GobError> {
         let mut last = None;
         while let Some(number) = cursor.field(last)? {
-            let index = usize::try_from(number).map_err(|_| Damage::Type)?;
-            match self.fields.get(index).ok_or(Damage::Type)? {
-                Field::Known(name) => fill_field(name, cursor, record)?,
-                Field::Unknown(kind) => types.skip(*kind, cursor, 0)?,
+            let index = usize::try_from(number).map_err(|_| GobError::Type)?;
+            match self.fields.get(index).ok_or(GobError::Type)? {
+                GobField::Known(name) => fill_field(name, cursor, record)?,
+                GobField::Unknown(kind) => types.skip(*kind, cursor, 0)?,
             }
             last = Some(number);
         }
@@ -193,12 +202,12 @@ impl Plan {
     }
 }
 
-fn fill_field(name: &'static str, cursor: &mut Cursor<'_>, record: &mut Record) -> Result<(), Damage> {
+fn fill_field(name: &'static str, cursor: &mut GobCursor<'_>, record: &mut Record) -> Result<(), GobError> {
     match name {
         "Attack" => record.attack.push_str(&cursor.text()?),
         "Seq" => record.seq = cursor.uint()?,
-        "Code" => record.code = u16::try_from(cursor.uint()?).map_err(|_| Damage::Range("Code"))?,
-        "Timestamp" => record.timestamp = time(cursor.bytes()?).ok_or(Damage::Time)?,
+        "Code" => record.code = u16::try_from(cursor.uint()?).map_err(|_| GobError::Range("Code"))?,
+        "Timestamp" => record.timestamp = time(cursor.bytes()?).ok_or(GobError::Time)?,
         "Latency" => record.latency_ns = cursor.int()?,
         "BytesOut" => record.bytes_out = cursor.uint()?,
         "BytesIn" => record.bytes_in = cursor.uint()?,
@@ -211,7 +220,7 @@ fn fill_field(name: &'static str, cursor: &mut Cursor<'_>, record: &mut Record) 
     Ok(())
 }
 
-fn headers(cursor: &mut Cursor<'_>, headers: &mut Headers) -> Result<(), Damage> {
+fn headers(cursor: &mut GobCursor<'_>, headers: &mut ResponseHeaders) -> Result<(), GobError> {
     headers.mark_present();
     for _ in 0..cursor.uint()? {
         let name = cursor.bytes()?;
@@ -228,7 +237,7 @@ fn headers(cursor: &mut Cursor<'_>, headers: &mut Headers) -> Result<(), Damage>
 }
 
 /// Go's `Time.UnmarshalBinary`, except that the odd seconds of a western offset keep their sign.
-fn time(bytes: &[u8]) -> Option<Timestamp> {
+fn time(bytes: &[u8]) -> Option<ZonedTimestamp> {
     let (version, rest) = bytes.split_first()?;
     let (seconds, rest) = rest.split_first_chunk::<8>()?;
     let (nanos, rest) = rest.split_first_chunk::<4>()?;
@@ -243,44 +252,44 @@ fn time(bytes: &[u8]) -> Option<Timestamp> {
         (minutes, odd) => Zone::Offset(i32::from(minutes) * 60 + odd),
     };
     let seconds = i64::from_be_bytes(*seconds).checked_sub(YEAR_ONE_TO_UNIX)?;
-    Timestamp::from_unix(seconds, u32::from_be_bytes(*nanos), zone)
+    ZonedTimestamp::from_unix(seconds, u32::from_be_bytes(*nanos), zone)
 }
 
 /// How deep types may be nested in fields that are skipped.
 const MAX_DEPTH: u8 = 32;
 
-impl Types {
+impl GobTypes {
     /// Steps over a value of a field that records do not have. Every element takes a byte or more, so the message's
     /// length bounds the loops.
-    fn skip(&self, kind: i64, cursor: &mut Cursor<'_>, depth: u8) -> Result<(), Damage> {
+    fn skip(&self, kind: i64, cursor: &mut GobCursor<'_>, depth: u8) -> Result<(), GobError> {
         if depth > MAX_DEPTH {
-            return Err(Damage::Types);
+            return Err(GobError::Types);
         }
         match self.kind(kind)? {
-            Kind::Builtin(Builtin::Number) => cursor.uint().map(drop),
-            Kind::Builtin(Builtin::Complex) => cursor.uint().and_then(|_| cursor.uint()).map(drop),
-            Kind::Builtin(Builtin::Bytes) | Kind::Opaque => cursor.bytes().map(drop),
-            Kind::List(element) => {
+            GobLayout::Builtin(Builtin::Number) => cursor.uint().map(drop),
+            GobLayout::Builtin(Builtin::Complex) => cursor.uint().and_then(|_| cursor.uint()).map(drop),
+            GobLayout::Builtin(Builtin::Bytes) | GobLayout::Opaque => cursor.bytes().map(drop),
+            GobLayout::List(element) => {
                 (0..cursor.uint()?).try_for_each(|_| self.skip(*element, cursor, depth + 1))
             }
-            Kind::Map(key, element) => (0..cursor.uint()?).try_for_each(|_| {
+            GobLayout::Map(key, element) => (0..cursor.uint()?).try_for_each(|_| {
                 self.skip(*key, cursor, depth + 1)?;
                 self.skip(*element, cursor, depth + 1)
             }),
-            Kind::Struct(fields) => self.skip_struct(fields, cursor, depth),
+            GobLayout::Struct(fields) => self.skip_struct(fields, cursor, depth),
         }
     }
 
     fn skip_struct(
         &self,
         fields: &[(String, i64)],
-        cursor: &mut Cursor<'_>,
+        cursor: &mut GobCursor<'_>,
         depth: u8,
-    ) -> Result<(), Damage> {
+    ) -> Result<(), GobError> {
         let mut last = None;
         while let Some(number) = cursor.field(last)? {
-            let index = usize::try_from(number).map_err(|_| Damage::Type)?;
-            self.skip(fields.get(index).ok_or(Damage::Type)?.1, cursor, depth + 1)?;
+            let index = usize::try_from(number).map_err(|_| GobError::Type)?;
+            self.skip(fields.get(index).ok_or(GobError::Type)?.1, cursor, depth + 1)?;
             last = Some(number);
         }
         Ok(())

@@ -4,17 +4,17 @@
 
 use std::collections::HashMap;
 
-use super::read::{Cursor, Damage};
+use super::read::{GobCursor, GobError};
 
 /// Types by their number in this stream.
 #[derive(Debug, Default)]
-pub(super) struct Types {
-    described: HashMap<i64, Kind>,
+pub(super) struct GobTypes {
+    described: HashMap<i64, GobLayout>,
 }
 
 /// How a value is laid out.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum GobLayout {
     /// One of Go's own.
     Builtin(Builtin),
     /// An array or a slice of this type.
@@ -48,69 +48,69 @@ const MAX_TYPES: usize = 1024;
 
 /// What to do with each field of a struct, by position.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct GobStructPlan {
     /// In the order of the description.
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<GobField>,
 }
 
 /// One field of the stream's struct.
 #[derive(Debug)]
-pub(super) enum Field {
+pub(super) enum GobField {
     /// A field of vegeta's `Result`, with the type it must have.
     Known(&'static str),
     /// Anything else, by type, to be stepped over.
     Unknown(i64),
 }
 
-impl Types {
+impl GobTypes {
     /// Reads a `wireType` and remembers it under `number`.
-    pub(super) fn describe(&mut self, number: i64, cursor: &mut Cursor<'_>) -> Result<(), Damage> {
+    pub(super) fn describe(&mut self, number: i64, cursor: &mut GobCursor<'_>) -> Result<(), GobError> {
         let mut kind = None;
         let mut last = None;
         while let Some(field) = cursor.field(last)? {
             kind = Some(match field {
                 0 => list(cursor, 3)?,
                 1 => list(cursor, 2)?,
-                2 => Kind::Struct(structure(cursor)?),
+                2 => GobLayout::Struct(structure(cursor)?),
                 3 => map(cursor)?,
                 4..=6 => opaque(cursor)?,
-                _ => return Err(Damage::Type),
+                _ => return Err(GobError::Type),
             });
             last = Some(field);
         }
         if self.described.len() >= MAX_TYPES {
-            return Err(Damage::Types);
+            return Err(GobError::Types);
         }
-        self.described.insert(number, kind.ok_or(Damage::Type)?);
+        self.described.insert(number, kind.ok_or(GobError::Type)?);
         Ok(())
     }
 
     /// The layout of a type. Interfaces (8) carry types inside values; results have none, so they count as unknown.
-    pub(super) fn kind(&self, number: i64) -> Result<&Kind, Damage> {
+    pub(super) fn kind(&self, number: i64) -> Result<&GobLayout, GobError> {
         match number {
-            1..=4 => Ok(&Kind::Builtin(Builtin::Number)),
-            BYTES | STRING => Ok(&Kind::Builtin(Builtin::Bytes)),
-            7 => Ok(&Kind::Builtin(Builtin::Complex)),
-            _ => self.described.get(&number).ok_or(Damage::Type),
+            1..=4 => Ok(&GobLayout::Builtin(Builtin::Number)),
+            BYTES | STRING => Ok(&GobLayout::Builtin(Builtin::Bytes)),
+            7 => Ok(&GobLayout::Builtin(Builtin::Complex)),
+            _ => self.described.get(&number).ok_or(GobError::Type),
         }
     }
 
     /// How to read structs of this type as records.
-    pub(super) fn plan(&self, number: i64) -> Result<Plan, Damage> {
-        let Kind::Struct(fields) = self.kind(number)? else { return Err(Damage::NotResults) };
+    pub(super) fn plan(&self, number: i64) -> Result<GobStructPlan, GobError> {
+        let GobLayout::Struct(fields) = self.kind(number)? else { return Err(GobError::NotResults) };
         let fields =
             fields.iter().map(|(name, kind)| self.field(name, *kind)).collect::<Result<Vec<_>, _>>()?;
         // A struct that shares no field with a result is something else.
-        let known = fields.iter().any(|field| matches!(field, Field::Known(_)));
-        known.then_some(Plan { fields }).ok_or(Damage::NotResults)
+        let known = fields.iter().any(|field| matches!(field, GobField::Known(_)));
+        known.then_some(GobStructPlan { fields }).ok_or(GobError::NotResults)
     }
 
-    fn field(&self, name: &str, kind: i64) -> Result<Field, Damage> {
+    fn field(&self, name: &str, kind: i64) -> Result<GobField, GobError> {
         let (known, fits) = match name {
             "Attack" => ("Attack", kind == STRING),
             "Seq" => ("Seq", kind == UINT),
             "Code" => ("Code", kind == UINT),
-            "Timestamp" => ("Timestamp", *self.kind(kind)? == Kind::Opaque),
+            "Timestamp" => ("Timestamp", *self.kind(kind)? == GobLayout::Opaque),
             "Latency" => ("Latency", kind == INT),
             "BytesOut" => ("BytesOut", kind == UINT),
             "BytesIn" => ("BytesIn", kind == UINT),
@@ -119,22 +119,22 @@ impl Types {
             "Method" => ("Method", kind == STRING),
             "URL" => ("URL", kind == STRING),
             "Headers" => ("Headers", self.is_header(kind)?),
-            _ => return Ok(Field::Unknown(kind)),
+            _ => return Ok(GobField::Unknown(kind)),
         };
-        if fits { Ok(Field::Known(known)) } else { Err(Damage::Field(known)) }
+        if fits { Ok(GobField::Known(known)) } else { Err(GobError::Field(known)) }
     }
 
-    fn is_header(&self, kind: i64) -> Result<bool, Damage> {
-        let Kind::Map(STRING, values) = self.kind(kind)? else { return Ok(false) };
-        Ok(*self.kind(*values)? == Kind::List(STRING))
+    fn is_header(&self, kind: i64) -> Result<bool, GobError> {
+        let GobLayout::Map(STRING, values) = self.kind(kind)? else { return Ok(false) };
+        Ok(*self.kind(*values)? == GobLayout::List(STRING))
     }
 }
 
 /// Calls `each` with the number of every field of a struct; field 0 of a type is its name and number.
 fn fields(
-    cursor: &mut Cursor<'_>,
-    mut each: impl FnMut(u64, &mut Cursor<'_>) -> Result<(), Damage>,
-) -> Result<(), Damage> {
+    cursor: &mut GobCursor<'_>,
+    mut each: impl FnMut(u64, &mut GobCursor<'_>) -> Result<(), GobError>,
+) -> Result<(), GobError> {
     let mut last = None;
     while let Some(field) = cursor.field(last)? {
         each(field, cursor)?;
@@ -144,38 +144,38 @@ fn fields(
 }
 
 /// `CommonType`: a name and the type's number, both known by other means.
-fn common(cursor: &mut Cursor<'_>) -> Result<(), Damage> {
+fn common(cursor: &mut GobCursor<'_>) -> Result<(), GobError> {
     fields(cursor, |field, cursor| match field {
         0 => cursor.bytes().map(drop),
         1 => cursor.int().map(drop),
-        _ => Err(Damage::Type),
+        _ => Err(GobError::Type),
     })
 }
 
 /// `arrayType` (three fields, the last is the length) or `sliceType` (two).
-fn list(cursor: &mut Cursor<'_>, count: u64) -> Result<Kind, Damage> {
+fn list(cursor: &mut GobCursor<'_>, count: u64) -> Result<GobLayout, GobError> {
     let mut element = None;
     fields(cursor, |field, cursor| match field {
         0 => common(cursor),
         1 => cursor.int().map(|number| element = Some(number)),
         _ if field < count => cursor.int().map(drop),
-        _ => Err(Damage::Type),
+        _ => Err(GobError::Type),
     })?;
-    element.map(Kind::List).ok_or(Damage::Type)
+    element.map(GobLayout::List).ok_or(GobError::Type)
 }
 
-fn map(cursor: &mut Cursor<'_>) -> Result<Kind, Damage> {
+fn map(cursor: &mut GobCursor<'_>) -> Result<GobLayout, GobError> {
     let (mut key, mut element) = (None, None);
     fields(cursor, |field, cursor| match field {
         0 => common(cursor),
         1 => cursor.int().map(|number| key = Some(number)),
         2 => cursor.int().map(|number| element = Some(number)),
-        _ => Err(Damage::Type),
+        _ => Err(GobError::Type),
     })?;
-    key.zip(element).map(|(key, element)| Kind::Map(key, element)).ok_or(Damage::Type)
+    key.zip(element).map(|(key, element)| GobLayout::Map(key, element)).ok_or(GobError::Type)
 }
 
-fn structure(cursor: &mut Cursor<'_>) -> Result<Vec<(String, i64)>, Damage> {
+fn structure(cursor: &mut GobCursor<'_>) -> Result<Vec<(String, i64)>, GobError> {
     let mut named = Vec::new();
     fields(cursor, |field, cursor| match field {
         0 => common(cursor),
@@ -185,22 +185,22 @@ fn structure(cursor: &mut Cursor<'_>) -> Result<Vec<(String, i64)>, Damage> {
             }
             Ok(())
         }
-        _ => Err(Damage::Type),
+        _ => Err(GobError::Type),
     })?;
     Ok(named)
 }
 
-fn field_type(cursor: &mut Cursor<'_>) -> Result<(String, i64), Damage> {
+fn field_type(cursor: &mut GobCursor<'_>) -> Result<(String, i64), GobError> {
     let (mut name, mut kind) = (String::new(), None);
     fields(cursor, |field, cursor| match field {
         0 => cursor.text().map(|text| name = text.into_owned()),
         1 => cursor.int().map(|number| kind = Some(number)),
-        _ => Err(Damage::Type),
+        _ => Err(GobError::Type),
     })?;
-    kind.map(|kind| (name, kind)).ok_or(Damage::Type)
+    kind.map(|kind| (name, kind)).ok_or(GobError::Type)
 }
 
-fn opaque(cursor: &mut Cursor<'_>) -> Result<Kind, Damage> {
-    fields(cursor, |field, cursor| if field == 0 { common(cursor) } else { Err(Damage::Type) })?;
-    Ok(Kind::Opaque)
+fn opaque(cursor: &mut GobCursor<'_>) -> Result<GobLayout, GobError> {
+    fields(cursor, |field, cursor| if field == 0 { common(cursor) } else { Err(GobError::Type) })?;
+    Ok(GobLayout::Opaque)
 }

@@ -7,17 +7,17 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Answer, Exchange, Keep, Step};
+use super::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
 
 /// Status and body, if the answer is whole.
 type Verdict = Option<(u16, Vec<u8>)>;
 
 /// A connection that brings these bytes and is closed.
 fn ours(method: &str, bytes: &[u8], piece: usize) -> Verdict {
-    let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
-    let keep = Keep { record: Some(usize::MAX), ..Keep::default() };
+    let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
+    let keep = CaptureOptions { record: Some(usize::MAX), ..CaptureOptions::default() };
     for piece in bytes.chunks(piece) {
-        if let Step::Done { .. } = exchange.feed(piece, method, keep, &mut answer).ok()? {
+        if let ParseProgress::Done { .. } = exchange.feed(piece, method, keep, &mut answer).ok()? {
             return Some((answer.status, answer.kept.body));
         }
     }

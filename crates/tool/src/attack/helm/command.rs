@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use seawall_load::clock::SECOND;
 use seawall_load::control::Control;
-use seawall_load::rate::Rate;
+use seawall_load::rate::RequestRate;
 
 /// What may be asked of a running attack.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Command {
+pub(crate) enum ControlSocketCommand {
     /// Another rate from now on.
-    Rate(Rate),
+    Rate(RequestRate),
     /// Another number of clients from now on.
     Concurrency(NonZero<usize>),
     /// Send nothing for the time being.
@@ -28,7 +28,7 @@ pub(crate) enum Command {
 
 const EXPECTED: &str = "expected rate N/UNIT, concurrency N, pause, resume, stop or status";
 
-impl FromStr for Command {
+impl FromStr for ControlSocketCommand {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
@@ -55,39 +55,40 @@ impl FromStr for Command {
 
 /// The hand on a run: what it can do, and how far it may go.
 #[derive(Debug, Clone)]
-pub(crate) struct Hand {
+pub(crate) struct CommandHandler {
     pub(crate) control: Control,
     /// Most clients: each needs a descriptor.
     pub(crate) most_clients: usize,
 }
 
-impl Hand {
+impl CommandHandler {
     /// Does what a line says, and answers with one, without its end.
-    pub(crate) fn obey(&self, line: &str) -> String {
+    pub(crate) fn run_command(&self, line: &str) -> String {
         match line.parse().and_then(|command| self.carry_out(command)) {
             Ok(answer) => format!("ok {answer}"),
             Err(error) => format!("error: {error}"),
         }
     }
 
-    fn carry_out(&self, command: Command) -> Result<String, String> {
+    fn carry_out(&self, command: ControlSocketCommand) -> Result<String, String> {
         let control = &self.control;
-        if control.is_over() && !matches!(command, Command::Stop | Command::Status) {
+        if control.is_over() && !matches!(command, ControlSocketCommand::Stop | ControlSocketCommand::Status)
+        {
             return Err("the attack is ending: expected stop or status".into());
         }
         match command {
-            Command::Rate(rate) => self.set_rate(rate)?,
-            Command::Concurrency(clients) => self.set_concurrency(clients)?,
-            Command::Pause => control.pause(),
-            Command::Resume => control.resume(),
-            Command::Stop if control.is_ending() => control.abort(),
-            Command::Stop => control.drain(),
-            Command::Status => {}
+            ControlSocketCommand::Rate(rate) => self.set_rate(rate)?,
+            ControlSocketCommand::Concurrency(clients) => self.set_concurrency(clients)?,
+            ControlSocketCommand::Pause => control.pause(),
+            ControlSocketCommand::Resume => control.resume(),
+            ControlSocketCommand::Stop if control.is_ending() => control.abort(),
+            ControlSocketCommand::Stop => control.drain(),
+            ControlSocketCommand::Status => {}
         }
         Ok(self.status(command))
     }
 
-    fn set_rate(&self, rate: Rate) -> Result<(), String> {
+    fn set_rate(&self, rate: RequestRate) -> Result<(), String> {
         let closed = "a closed loop has no rate: expected concurrency N";
         self.control.set_rate(rate).then_some(()).ok_or_else(|| closed.into())
     }
@@ -104,7 +105,7 @@ impl Hand {
     }
 
     /// How it stands; after a change what was asked for, which holds a moment later.
-    fn status(&self, command: Command) -> String {
+    fn status(&self, command: ControlSocketCommand) -> String {
         let control = &self.control;
         let state = match () {
             () if control.is_over() => "ending",
@@ -112,7 +113,7 @@ impl Hand {
             () => "running",
         };
         let load = match (command, control.offered()) {
-            (Command::Rate(rate), _) => format!("rate={}/s", rate.per_second()),
+            (ControlSocketCommand::Rate(rate), _) => format!("rate={}/s", rate.per_second()),
             (_, Some(rate)) => format!("rate={rate}/s"),
             (_, None) => format!("concurrency={}", control.concurrency()),
         };
@@ -132,16 +133,16 @@ mod tests {
 
     #[test]
     fn a_command_is_a_word_and_its_value() {
-        let rate = |text: &str| Command::Rate(text.parse().unwrap());
-        let clients = |clients| Command::Concurrency(NonZero::new(clients).unwrap());
+        let rate = |text: &str| ControlSocketCommand::Rate(text.parse().unwrap());
+        let clients = |clients| ControlSocketCommand::Concurrency(NonZero::new(clients).unwrap());
         for (line, command) in [
             ("rate 500/s", rate("500/s")),
             ("  rate\t0.5/1m \r", rate("0.5/1m")),
             ("concurrency 20", clients(20)),
-            ("pause", Command::Pause),
-            ("resume", Command::Resume),
-            ("stop", Command::Stop),
-            ("status", Command::Status),
+            ("pause", ControlSocketCommand::Pause),
+            ("resume", ControlSocketCommand::Resume),
+            ("stop", ControlSocketCommand::Stop),
+            ("status", ControlSocketCommand::Status),
         ] {
             assert_eq!(line.parse(), Ok(command), "{line}");
         }
@@ -162,7 +163,7 @@ mod tests {
             ("concurrency many", "\"many\" is not a number of clients"),
             ("RATE 5", "\"RATE\" is not a command"),
         ] {
-            let refused = line.parse::<Command>().unwrap_err();
+            let refused = line.parse::<ControlSocketCommand>().unwrap_err();
             assert!(refused.contains(expected), "{line:?}: {refused}");
         }
     }

@@ -2,7 +2,7 @@
 
 /// What a person wants.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Key {
+pub(super) enum ViewKey {
     /// Stop; once more: now.
     Quit,
     /// The offered rate times this.
@@ -13,7 +13,7 @@ pub(super) enum Key {
 const STEP: f64 = 1.1;
 
 /// The keys in what was read in one go. A sequence that was torn apart is ignored (xterm, "Control Sequences").
-pub(super) fn keys(mut bytes: &[u8]) -> Vec<Key> {
+pub(super) fn keys(mut bytes: &[u8]) -> Vec<ViewKey> {
     let mut keys = Vec::new();
     while !bytes.is_empty() {
         let (key, length) = key(bytes);
@@ -24,24 +24,24 @@ pub(super) fn keys(mut bytes: &[u8]) -> Vec<Key> {
 }
 
 /// The first key and its length.
-fn key(bytes: &[u8]) -> (Option<Key>, usize) {
+fn key(bytes: &[u8]) -> (Option<ViewKey>, usize) {
     if let [0x1b, b'[' | b'O', rest @ ..] = bytes {
         let end = rest.iter().position(|b| (0x40..=0x7e).contains(b)).map_or(rest.len(), |at| at + 1);
         let key = match &rest[..end] {
-            b"A" => Some(Key::Scale(STEP)),
-            b"B" => Some(Key::Scale(1.0 / STEP)),
-            b"5~" => Some(Key::Scale(2.0)),
-            b"6~" => Some(Key::Scale(0.5)),
+            b"A" => Some(ViewKey::Scale(STEP)),
+            b"B" => Some(ViewKey::Scale(1.0 / STEP)),
+            b"5~" => Some(ViewKey::Scale(2.0)),
+            b"6~" => Some(ViewKey::Scale(0.5)),
             _ => None,
         };
         return (key, 2 + end);
     }
     let key = match bytes[0] {
-        b'q' | b'Q' => Some(Key::Quit),
-        b'+' | b'=' => Some(Key::Scale(STEP)),
-        b'-' => Some(Key::Scale(1.0 / STEP)),
-        b'*' => Some(Key::Scale(2.0)),
-        b'/' => Some(Key::Scale(0.5)),
+        b'q' | b'Q' => Some(ViewKey::Quit),
+        b'+' | b'=' => Some(ViewKey::Scale(STEP)),
+        b'-' => Some(ViewKey::Scale(1.0 / STEP)),
+        b'*' => Some(ViewKey::Scale(2.0)),
+        b'/' => Some(ViewKey::Scale(0.5)),
         _ => None,
     };
     (key, 1)
@@ -53,8 +53,11 @@ mod tests {
 
     #[test]
     fn arrows_letters_and_pages_are_keys_and_the_rest_is_not() {
-        let up = Key::Scale(STEP);
-        assert_eq!(keys(b"+\x1b[A\x1bOAx\x1b[1;5C\x1b[5~q"), [up, up, up, Key::Scale(2.0), Key::Quit]);
+        let up = ViewKey::Scale(STEP);
+        assert_eq!(
+            keys(b"+\x1b[A\x1bOAx\x1b[1;5C\x1b[5~q"),
+            [up, up, up, ViewKey::Scale(2.0), ViewKey::Quit]
+        );
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! A row as one line of plain text: for logs, pipes and terminals that are shared.
 
 use seawall_load::clock::SECOND;
-use seawall_load::rows::{Facts, Row};
+use seawall_load::rows::{LiveRow, RunInfo};
 
 use super::words::{clock, rate};
-use crate::times::brief;
+use crate::times::brief_time;
 
 /// Kinds of failure that a line names.
 const NAMED: usize = 3;
 
 /// Everything that matters in a second, and which pods have told of it, if there are any.
-pub(super) fn line(facts: &Facts, row: &Row, pods: Option<&str>) -> String {
+pub(super) fn line(facts: &RunInfo, row: &LiveRow, pods: Option<&str>) -> String {
     let now = row.now;
     let end = facts.end.map(|end| format!("/{}", clock(end))).unwrap_or_default();
     let offered = row.offered.map(|offered| format!("offered {}/s ", rate(offered))).unwrap_or_default();
-    let lag = if facts.open { format!(", lag p99 {}", brief(row.second.lag.p99)) } else { String::new() };
+    let lag =
+        if facts.open { format!(", lag p99 {}", brief_time(row.second.lag.p99)) } else { String::new() };
     let response = row.second.response;
     format!(
         "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}{}",
@@ -22,10 +23,10 @@ pub(super) fn line(facts: &Facts, row: &Row, pods: Option<&str>) -> String {
         clock(now.elapsed + SECOND / 2),
         rate(row.achieved),
         rate(row.good),
-        brief(response.p50),
-        brief(response.p99),
-        brief(response.max),
-        brief(row.second.service.p99),
+        brief_time(response.p50),
+        brief_time(response.p99),
+        brief_time(response.max),
+        brief_time(row.second.service.p99),
         now.in_flight,
         errors(row),
         pods.map(|pods| format!(", {pods}")).unwrap_or_default(),
@@ -33,7 +34,7 @@ pub(super) fn line(facts: &Facts, row: &Row, pods: Option<&str>) -> String {
     )
 }
 
-fn errors(row: &Row) -> String {
+fn errors(row: &LiveRow) -> String {
     if row.errors.is_empty() {
         return "no errors".to_owned();
     }
@@ -42,7 +43,7 @@ fn errors(row: &Row) -> String {
     format!("errors {} ({}{more})", row.failed(), named.collect::<Vec<_>>().join(", "))
 }
 
-fn state(facts: &Facts, row: &Row) -> &'static str {
+fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
     match row.now {
         now if now.ending => ", waiting for answers",
         now if now.elapsed < facts.warm_up => ", warming up",
@@ -72,7 +73,7 @@ mod tests {
         row.offered = None;
         row.now.ending = true;
         row.errors.clear();
-        let closed = Facts { end: None, open: false, steerable: false, ..facts() };
+        let closed = RunInfo { end: None, open: false, steerable: false, ..facts() };
         let line = line(&closed, &row, Some("3 of 4 pods (gone: pod-2)"));
         assert!(line.starts_with("0:01 achieved 1000/s good 990/s, "), "{line}");
         assert!(

@@ -1,15 +1,15 @@
 //! A run to try the view and the lines on.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fault::Fault;
-use seawall_load::interval::Interval;
-use seawall_load::rows::{Facts, History, Meter, Now};
-use seawall_load::stats::{Finished, Stats};
+use seawall_load::fault::RequestFault;
+use seawall_load::interval::IntervalStats;
+use seawall_load::rows::{LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
+use seawall_load::stats::{FinishedRequest, LoadStats};
 
-use crate::attack::pods::{Pods, Row as PodRow};
+use crate::attack::pods::{AttackPodStatus as PodRow, PodTracker};
 
-pub(super) fn facts() -> Facts {
-    Facts {
+pub(super) fn facts() -> RunInfo {
+    RunInfo {
         target: "GET http://127.0.0.1:8080/token".to_owned(),
         load: "open loop at 1000/s".to_owned(),
         end: Some(60 * SECOND),
@@ -21,26 +21,35 @@ pub(super) fn facts() -> Facts {
     }
 }
 
-pub(super) fn now(elapsed: Nanos) -> Now {
-    Now { elapsed, in_flight: 12, connections: 64, ending: false }
+pub(super) fn now(elapsed: Nanos) -> RunStatus {
+    RunStatus { elapsed, in_flight: 12, connections: 64, ending: false }
 }
 
 /// The n-th second, in which 1000 were sent: 990 good, in waves of eight seconds; 6 timed out, 4 refused.
-fn second(n: u64) -> Interval {
-    let mut stats = Stats { sent: 1000, ..Stats::default() };
+fn second(n: u64) -> IntervalStats {
+    let mut stats = LoadStats { sent: 1000, ..LoadStats::default() };
     let mut finish = |outcome, end| {
         let (target, due, sent, first_byte) = (0, 0, Some(1_000), None);
-        stats.finish(&Finished { target, outcome, due, sent, first_byte, end, bytes_in: 1, bytes_out: 0 });
+        stats.record_finished(&FinishedRequest {
+            target,
+            outcome,
+            due,
+            sent,
+            first_byte,
+            end,
+            bytes_in: 1,
+            bytes_out: 0,
+        });
     };
     (0..990).for_each(|i| finish(Ok(200), 100_000 + i * (1 + n % 8) * 1_000));
-    (0..6).for_each(|_| finish(Err(Fault::Timeout), SECOND));
+    (0..6).for_each(|_| finish(Err(RequestFault::Timeout), SECOND));
     (0..4).for_each(|_| finish(Ok(503), 50_000));
     (0..1000).for_each(|i| stats.lag.record(i * 20));
-    Interval { from: (n - 1) * SECOND, to: n * SECOND, stats }
+    IntervalStats { from: (n - 1) * SECOND, to: n * SECOND, stats }
 }
 
 /// So many pods at 12 s, of which the second is gone and the third late.
-pub(super) fn pods(many: usize) -> Pods {
+pub(super) fn pods(many: usize) -> PodTracker {
     let row = |index| PodRow {
         index,
         name: format!("seawall-attack-x7k2w-{index}"),
@@ -52,12 +61,12 @@ pub(super) fn pods(many: usize) -> Pods {
         gone: (index == 1).then(|| "ended by signal 9, after 4.2s".to_owned()),
         ..PodRow::default()
     };
-    Pods::of((0..many).map(row).collect())
+    PodTracker::of((0..many).map(row).collect())
 }
 
 /// So many such seconds.
-pub(super) fn history(seconds: u64) -> History {
-    let (mut meter, mut history) = (Meter::default(), History::default());
+pub(super) fn history(seconds: u64) -> LiveRowHistory {
+    let (mut meter, mut history) = (LiveRowBuilder::default(), LiveRowHistory::default());
     (1..=seconds)
         .filter_map(|at| meter.row(&second(at), now(at * SECOND), |at| Some(at / 1_000_000)))
         .for_each(|row| history.push(row));

@@ -24,14 +24,14 @@ use rustix::termios::{
     tcsetattr,
 };
 
-use super::keys::{self, Key};
+use super::keys::{self, ViewKey};
 
 /// Longest time between two pictures: how soon a changed window size and a new second are seen.
 const REFRESH: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// The controlling terminal, not yet taken over.
 pub(super) struct Screen {
-    loan: Arc<Loan>,
+    loan: Arc<TerminalGuard>,
     terminal: Terminal<Tty>,
 }
 
@@ -46,7 +46,7 @@ impl Screen {
 
     fn on(tty: File) -> io::Result<Self> {
         let modes = tcgetattr(&tty)?;
-        let loan = Arc::new(Loan { tty, modes, taken: AtomicBool::new(false) });
+        let loan = Arc::new(TerminalGuard { tty, modes, is_entered: AtomicBool::new(false) });
         let tty =
             Tty { loan: Arc::clone(&loan), out: Vec::new(), colours: std::env::var_os("NO_COLOR").is_none() };
         Ok(Self { loan, terminal: Terminal::new(tty)? })
@@ -70,7 +70,7 @@ impl Screen {
     }
 
     /// Waits for keys, but not for long.
-    pub(super) fn keys(&mut self) -> io::Result<Vec<Key>> {
+    pub(super) fn keys(&mut self) -> io::Result<Vec<ViewKey>> {
         let mut ready = [PollFd::new(&self.loan.tty, PollFlags::IN)];
         match poll(&mut ready, Some(&REFRESH)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
@@ -92,10 +92,10 @@ impl Drop for Screen {
 }
 
 /// A terminal that is to be given back as it was.
-struct Loan {
+struct TerminalGuard {
     tty: File,
     modes: Termios,
-    taken: AtomicBool,
+    is_entered: AtomicBool,
 }
 
 /// The other screen, cleared, without a cursor.
@@ -103,7 +103,7 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
 /// Plain letters, the cursor, the first screen.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 
-impl Loan {
+impl TerminalGuard {
     fn take(&self) -> io::Result<()> {
         let mut modes = self.modes.clone();
         modes.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
@@ -114,14 +114,14 @@ impl Loan {
         modes.special_codes[SpecialCodeIndex::VQUIT] = 0;
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-        self.taken.store(true, Ordering::SeqCst);
+        self.is_entered.store(true, Ordering::SeqCst);
         tcsetattr(self.tty.as_fd(), OptionalActions::Now, &modes)?;
         (&self.tty).write_all(ENTER)
     }
 
     /// Once, by whoever comes first. Keys that were typed for the view are not left to the shell.
     fn give_back(&self) {
-        if self.taken.swap(false, Ordering::SeqCst) {
+        if self.is_entered.swap(false, Ordering::SeqCst) {
             // A terminal that is gone needs nothing back.
             let _ = (&self.tty).write_all(LEAVE);
             let _ = tcsetattr(self.tty.as_fd(), OptionalActions::Flush, &self.modes);
@@ -131,7 +131,7 @@ impl Loan {
 
 /// Cells to escape sequences, one write per picture.
 struct Tty {
-    loan: Arc<Loan>,
+    loan: Arc<TerminalGuard>,
     out: Vec<u8>,
     colours: bool,
 }
@@ -241,7 +241,11 @@ impl Backend for Tty {
     /// Nothing is drawn on a terminal that was given back, such as after another thread's panic.
     fn flush(&mut self) -> io::Result<()> {
         let picture = std::mem::take(&mut self.out);
-        if self.loan.taken.load(Ordering::SeqCst) { (&self.loan.tty).write_all(&picture) } else { Ok(()) }
+        if self.loan.is_entered.load(Ordering::SeqCst) {
+            (&self.loan.tty).write_all(&picture)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -335,6 +339,6 @@ mod tests {
         screen.enter().unwrap();
         (&person).write_all(b"q").unwrap();
         let keys = std::iter::repeat_with(|| screen.keys().unwrap()).find(|keys| !keys.is_empty());
-        assert_eq!(keys.unwrap(), [Key::Quit]);
+        assert_eq!(keys.unwrap(), [ViewKey::Quit]);
     }
 }

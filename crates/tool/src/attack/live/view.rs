@@ -10,23 +10,23 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph, Sparkline, Wrap};
 
 use seawall_load::clock::Nanos;
-use seawall_load::rows::{Facts, History, Now, Quantiles, Row};
+use seawall_load::rows::{LiveRow, LiveRowHistory, Quantiles, RunInfo, RunStatus};
 
 use super::lines;
 use super::words::{clock, rate};
-use crate::attack::pods::{self, Pods};
-use crate::times::brief;
+use crate::attack::pods::{self, PodTracker};
+use crate::times::brief_time;
 
 /// Everything that a picture is made of.
-pub(super) struct Scene<'a> {
+pub(super) struct LiveFrame<'a> {
     /// What does not change.
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a RunInfo,
     /// The seconds so far.
-    pub(super) history: &'a History,
+    pub(super) history: &'a LiveRowHistory,
     /// This moment.
-    pub(super) now: Now,
+    pub(super) now: RunStatus,
     /// Who sends, if that is not this program.
-    pub(super) pods: &'a Pods,
+    pub(super) pods: &'a PodTracker,
     /// Keys have changed the rate.
     pub(super) steered: bool,
 }
@@ -42,12 +42,12 @@ const FIXED: u16 = 4 + 3 + 8 + 1;
 const HIGHEST_CHART: u16 = 14;
 
 /// Draws the page.
-pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &LiveFrame<'_>) {
     let area = frame.area();
     if area.width < WIDTH || area.height < HEIGHT {
         return small(frame, scene);
     }
-    let none = Row::default();
+    let none = LiveRow::default();
     let row = scene.history.last().unwrap_or(&none);
     let listed = pods_height(area.height, scene);
     let chart = chart_height(area.height - listed);
@@ -82,7 +82,7 @@ fn chart_height(window: u16) -> u16 {
 }
 
 /// Lines of the table of pods, its head among them; it makes room only in a window that has some, or where something is wrong.
-fn pods_height(window: u16, scene: &Scene<'_>) -> u16 {
+fn pods_height(window: u16, scene: &LiveFrame<'_>) -> u16 {
     let (all, wrong) = scene.pods.count(scene.now.elapsed);
     let rest = window - HEIGHT;
     let most = if rest >= 10 {
@@ -98,13 +98,13 @@ fn pods_height(window: u16, scene: &Scene<'_>) -> u16 {
 }
 
 /// Pods, those with problems first.
-fn pod_lines(scene: &Scene<'_>, height: u16) -> Vec<Line<'static>> {
+fn pod_lines(scene: &LiveFrame<'_>, height: u16) -> Vec<Line<'static>> {
     let now = scene.now.elapsed;
     let head = ["sent", "good", "p99", "own lag"].map(|name| format!("{name:>10}")).concat();
     let mut lines = vec![Line::from(vec![format!("{:<24}", "Pod").bold(), Span::raw(head).dim()])];
-    for row in scene.pods.foremost(now, usize::from(height) - 1) {
+    for row in scene.pods.most_urgent(now, usize::from(height) - 1) {
         let name: String = row.name.chars().take(22).collect();
-        let figures = [row.sent.to_string(), row.good.to_string(), brief(row.p99), brief(row.lag)];
+        let figures = [row.sent.to_string(), row.good.to_string(), brief_time(row.p99), brief_time(row.lag)];
         let figures = figures.map(|figure| format!("{figure:>10}")).concat();
         let wrong = pods::problem(&row, now);
         let style = if wrong.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
@@ -118,16 +118,16 @@ fn pod_lines(scene: &Scene<'_>, height: u16) -> Vec<Line<'static>> {
 }
 
 /// The line that a pipe would get, in as many lines as it takes.
-fn small(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+fn small(frame: &mut Frame<'_>, scene: &LiveFrame<'_>) {
     let line = match scene.history.last() {
-        Some(row) => lines::line(scene.facts, row, scene.pods.told(row.now.elapsed).as_deref()),
+        Some(row) => lines::line(scene.facts, row, scene.pods.reporting_text(row.now.elapsed).as_deref()),
         None => state(scene),
     };
     let text = vec![Line::from(line), help(scene.facts)];
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), frame.area());
 }
 
-fn header(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+fn header(frame: &mut Frame<'_>, area: Rect, scene: &LiveFrame<'_>) {
     let [title, load, progress, _] = Layout::vertical([Constraint::Length(1); 4]).areas(area);
     let target = Line::from(vec!["seawall attack  ".bold(), Span::raw(scene.facts.target.as_str())]);
     frame.render_widget(Paragraph::new(target), title);
@@ -149,8 +149,8 @@ fn header(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     }
 }
 
-fn state(scene: &Scene<'_>) -> String {
-    let Scene { facts, now, .. } = scene;
+fn state(scene: &LiveFrame<'_>) -> String {
+    let LiveFrame { facts, now, .. } = scene;
     if now.ending {
         return format!("stopping: waiting for {} answers; q or Ctrl-C again ends at once", now.in_flight);
     }
@@ -160,15 +160,15 @@ fn state(scene: &Scene<'_>) -> String {
 }
 
 /// How much of the run is over, by time or by hits, whichever is further.
-fn share(scene: &Scene<'_>) -> Option<f64> {
-    let Scene { facts, now, history, .. } = scene;
+fn share(scene: &LiveFrame<'_>) -> Option<f64> {
+    let LiveFrame { facts, now, history, .. } = scene;
     let part = |done: u64, of: u64| done as f64 / of.max(1) as f64;
     let by_time = facts.end.map(|end| part(now.elapsed, end));
     let by_hits = facts.hits.map(|hits| part(history.last().map_or(0, |row| row.sent), hits));
     by_time.into_iter().chain(by_hits).reduce(f64::max).map(|share| share.min(1.0))
 }
 
-fn progress_label(scene: &Scene<'_>, share: f64) -> String {
+fn progress_label(scene: &LiveFrame<'_>, share: f64) -> String {
     let of = match (scene.facts.end, scene.facts.hits) {
         (Some(end), _) => format!(" of {}", clock(end)),
         (None, Some(hits)) => format!(", {hits} requests"),
@@ -177,7 +177,7 @@ fn progress_label(scene: &Scene<'_>, share: f64) -> String {
     format!("{}{of}  {:.0} %", clock(scene.now.elapsed), share * 100.0)
 }
 
-fn rate_lines(scene: &Scene<'_>, row: &Row) -> Vec<Line<'static>> {
+fn rate_lines(scene: &LiveFrame<'_>, row: &LiveRow) -> Vec<Line<'static>> {
     let now = scene.now;
     let offered = row.offered.filter(|_| scene.facts.open);
     let offered = offered.map(|offered| fact("offered", &rate(offered))).unwrap_or_default();
@@ -194,7 +194,7 @@ fn rate_lines(scene: &Scene<'_>, row: &Row) -> Vec<Line<'static>> {
         fact("in flight", &format!("{} of {}", now.in_flight, scene.facts.in_flight)),
         fact("connections", &now.connections.to_string()),
     ];
-    let told = scene.pods.told(now.elapsed).map(|told| {
+    let told = scene.pods.reporting_text(now.elapsed).map(|told| {
         let is_whole = !told.contains('(');
         let style = if is_whole { Style::new() } else { Style::new().fg(Color::Red).bold() };
         Line::from(vec!["Pods      ".bold(), Span::raw(told).style(style)])
@@ -206,19 +206,19 @@ fn fact(name: &'static str, value: &str) -> Vec<Span<'static>> {
     vec![Span::raw(name).dim(), Span::raw(" "), Span::raw(format!("{value:<9}  "))]
 }
 
-fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &History) {
+fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &LiveRowHistory) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
     chart(frame, left, history, "Good answers /s", |row| row.good as u64, |value| rate(value as f64));
-    chart(frame, right, history, "Response time p99", |row| row.second.response.p99, brief);
+    chart(frame, right, history, "Response time p99", |row| row.second.response.p99, brief_time);
 }
 
 /// A column per second, the newest the rightmost, from zero to the highest in sight.
 fn chart(
     frame: &mut Frame<'_>,
     area: Rect,
-    history: &History,
+    history: &LiveRowHistory,
     name: &str,
-    figure: impl Fn(&Row) -> u64,
+    figure: impl Fn(&LiveRow) -> u64,
     unit: impl Fn(u64) -> String,
 ) {
     let [title, columns, _] =
@@ -233,17 +233,17 @@ fn chart(
 }
 
 /// Response time, service time and lag side by side: of the last second and of the run.
-fn latencies(facts: &Facts, row: &Row) -> Vec<Line<'static>> {
+fn latencies(facts: &RunInfo, row: &LiveRow) -> Vec<Line<'static>> {
     let columns = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!("{name:>10}")).concat();
     let mut table = vec![Line::from(vec![format!("{:<18}", "Latency").bold(), Span::raw(columns).dim()])];
     let mut rows = |name: &'static str, second: &Quantiles, whole: &Quantiles| {
         table.push(latency(name, "last 1s", second));
         table.push(latency("", "so far", whole).dim());
     };
-    rows("response", &row.second.response, &row.whole.response);
-    rows("service", &row.second.service, &row.whole.service);
+    rows("response", &row.second.response, &row.cumulative.response);
+    rows("service", &row.second.service, &row.cumulative.service);
     if facts.open {
-        rows("lag", &row.second.lag, &row.whole.lag);
+        rows("lag", &row.second.lag, &row.cumulative.lag);
     }
     table
 }
@@ -251,7 +251,7 @@ fn latencies(facts: &Facts, row: &Row) -> Vec<Line<'static>> {
 fn latency(name: &'static str, span: &'static str, times: &Quantiles) -> Line<'static> {
     let Quantiles { count, p50, p90, p99, p999, max } = *times;
     let cell =
-        |value: Nanos| if count == 0 { format!("{:>10}", "-") } else { format!("{:>10}", brief(value)) };
+        |value: Nanos| if count == 0 { format!("{:>10}", "-") } else { format!("{:>10}", brief_time(value)) };
     let cells = [p50, p90, p99, p999, max].map(cell).concat();
     Line::from(vec![
         Span::raw(format!("{name:<10}")),
@@ -260,7 +260,7 @@ fn latency(name: &'static str, span: &'static str, times: &Quantiles) -> Line<'s
     ])
 }
 
-fn error_lines(row: &Row) -> Vec<Line<'static>> {
+fn error_lines(row: &LiveRow) -> Vec<Line<'static>> {
     if row.errors.is_empty() {
         return vec![Line::from(vec!["Errors    ".bold(), "none".into()])];
     }
@@ -274,7 +274,7 @@ fn error_lines(row: &Row) -> Vec<Line<'static>> {
     vec![Line::from(vec!["Errors    ".bold(), Span::raw(total).fg(Color::Red)]), Line::from(kinds)]
 }
 
-fn help(facts: &Facts) -> Line<'static> {
+fn help(facts: &RunInfo) -> Line<'static> {
     let steering = if facts.steerable { "up/down or +/- rate 10 %   PgUp/PgDn double/halve   " } else { "" };
     Line::from(format!("{steering}q stop, again: at once")).dim()
 }
@@ -288,7 +288,7 @@ mod tests {
     use super::super::sample::{self, facts, history, now};
     use super::*;
 
-    fn picture(width: u16, height: u16, scene: &Scene<'_>) -> String {
+    fn picture(width: u16, height: u16, scene: &LiveFrame<'_>) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, scene)).unwrap();
         terminal.backend().to_string()
@@ -297,11 +297,11 @@ mod tests {
     #[test]
     fn a_terminal_of_the_usual_size() {
         let (facts, history) = (facts(), history(12));
-        let scene = Scene {
+        let scene = LiveFrame {
             facts: &facts,
             history: &history,
             now: now(12 * SECOND),
-            pods: &Pods::default(),
+            pods: &PodTracker::default(),
             steered: false,
         };
         insta::assert_snapshot!(picture(80, 24, &scene));
@@ -310,11 +310,11 @@ mod tests {
     #[test]
     fn a_large_terminal() {
         let (facts, history) = (facts(), history(90));
-        let scene = Scene {
+        let scene = LiveFrame {
             facts: &facts,
             history: &history,
             now: now(45 * SECOND),
-            pods: &Pods::default(),
+            pods: &PodTracker::default(),
             steered: true,
         };
         insta::assert_snapshot!(picture(120, 40, &scene));
@@ -322,18 +322,24 @@ mod tests {
 
     #[test]
     fn a_closed_loop_that_is_being_stopped() {
-        let facts = Facts {
+        let facts = RunInfo {
             load: "closed loop of 64".to_owned(),
             end: None,
             open: false,
             steerable: false,
             ..facts()
         };
-        let now = Now { ending: true, ..now(5 * SECOND) };
+        let now = RunStatus { ending: true, ..now(5 * SECOND) };
         insta::assert_snapshot!(picture(
             80,
             24,
-            &Scene { facts: &facts, history: &history(5), now, pods: &Pods::default(), steered: false }
+            &LiveFrame {
+                facts: &facts,
+                history: &history(5),
+                now,
+                pods: &PodTracker::default(),
+                steered: false
+            }
         ));
     }
 
@@ -343,7 +349,7 @@ mod tests {
         let now = now(12 * SECOND);
         for (height, rows) in [(24, 3), (40, 30), (18, 30)] {
             let pods = sample::pods(rows);
-            let scene = Scene { facts: &facts, history: &history, now, pods: &pods, steered: false };
+            let scene = LiveFrame { facts: &facts, history: &history, now, pods: &pods, steered: false };
             insta::assert_snapshot!(format!("pods_{height}"), picture(100, height, &scene));
         }
     }
@@ -351,11 +357,11 @@ mod tests {
     #[test]
     fn a_small_terminal_gets_the_line() {
         let (facts, history) = (facts(), history(3));
-        let scene = Scene {
+        let scene = LiveFrame {
             facts: &facts,
             history: &history,
             now: now(3 * SECOND),
-            pods: &Pods::default(),
+            pods: &PodTracker::default(),
             steered: false,
         };
         insta::assert_snapshot!(picture(40, 10, &scene));
@@ -364,16 +370,16 @@ mod tests {
     #[test]
     fn no_size_is_too_small_or_too_large_and_the_first_second_has_no_row() {
         let facts = facts();
-        for history in [History::default(), history(9)] {
+        for history in [LiveRowHistory::default(), history(9)] {
             for (width, height) in [(1, 1), (2, 60), (300, 2), (72, 18), (72, 22), (500, 200)] {
                 picture(
                     width,
                     height,
-                    &Scene {
+                    &LiveFrame {
                         facts: &facts,
                         history: &history,
                         now: now(0),
-                        pods: &Pods::default(),
+                        pods: &PodTracker::default(),
                         steered: false,
                     },
                 );

@@ -10,9 +10,9 @@ use anyhow::bail;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use seawall_fleet::protocol::MOST_RECORDS;
 use seawall_load::clock::nanos;
-use seawall_load::engine::{Load, Results};
-use seawall_load::results::{EncodeError, Encoder, Format, Merge};
-use seawall_load::schedule::Arrivals;
+use seawall_load::engine::{LoadSpec, ResultsOutput};
+use seawall_load::results::{EncodeError, Encoder, RecordMerge, ResultFormat};
+use seawall_load::schedule::ArrivalModel;
 
 /// Most bytes of records that are kept of all pods together.
 const MOST_HELD: usize = 256 << 20;
@@ -21,33 +21,33 @@ const MOST_HELD: usize = 256 << 20;
 const LEAST: u64 = 64;
 
 /// What pods have told so far.
-pub(crate) struct Records {
-    format: Format,
+pub(crate) struct PodRecords {
+    format: ResultFormat,
     output: Box<dyn Write + Send>,
-    told: Vec<Vec<u8>>,
-    held: usize,
+    received: Vec<Vec<u8>>,
+    held_bytes: usize,
     /// Pods of which not all was kept.
-    cut: BTreeSet<usize>,
+    truncated: BTreeSet<usize>,
 }
 
-impl Records {
+impl PodRecords {
     /// To be written there.
-    pub(crate) fn new(results: Results) -> Self {
-        let Results { format, output, .. } = results;
-        Self { format, output, told: Vec::new(), held: 0, cut: BTreeSet::new() }
+    pub(crate) fn new(results: ResultsOutput) -> Self {
+        let ResultsOutput { format, output, .. } = results;
+        Self { format, output, received: Vec::new(), held_bytes: 0, truncated: BTreeSet::new() }
     }
 
     /// The next bytes of a pod's records, in base64.
     pub(super) fn add(&mut self, pod: usize, chunk: &str) {
-        if self.told.len() <= pod {
-            self.told.resize_with(pod + 1, Vec::new);
+        if self.received.len() <= pod {
+            self.received.resize_with(pod + 1, Vec::new);
         }
         match BASE64_STANDARD.decode(chunk) {
-            Ok(bytes) if self.held + bytes.len() <= MOST_HELD && !self.cut.contains(&pod) => {
-                self.held += bytes.len();
-                self.told[pod].extend_from_slice(&bytes);
+            Ok(bytes) if self.held_bytes + bytes.len() <= MOST_HELD && !self.truncated.contains(&pod) => {
+                self.held_bytes += bytes.len();
+                self.received[pod].extend_from_slice(&bytes);
             }
-            _ => _ = self.cut.insert(pod),
+            _ => _ = self.truncated.insert(pod),
         }
     }
 
@@ -57,8 +57,8 @@ impl Records {
         name: impl Fn(usize) -> String,
         gone: &BTreeSet<usize>,
     ) -> (Result<u64, EncodeError>, Vec<String>) {
-        let Self { format, output, told, cut, .. } = self;
-        let mut merged = Merge::new();
+        let Self { format, output, received: told, truncated: cut, .. } = self;
+        let mut merged = RecordMerge::new();
         for (pod, bytes) in told.into_iter().enumerate().filter(|(_, bytes)| !bytes.is_empty()) {
             merged.add(&pod.to_string(), Cursor::new(bytes));
         }
@@ -81,7 +81,10 @@ impl Records {
     }
 }
 
-fn copy(merged: &mut Merge<Cursor<Vec<u8>>>, encoder: &mut Encoder<impl Write>) -> Result<u64, EncodeError> {
+fn copy(
+    merged: &mut RecordMerge<Cursor<Vec<u8>>>,
+    encoder: &mut Encoder<impl Write>,
+) -> Result<u64, EncodeError> {
     let mut count = 0;
     while let Some((_, record)) = merged.next_record() {
         encoder.encode(record)?;
@@ -95,7 +98,7 @@ fn copy(merged: &mut Merge<Cursor<Vec<u8>>>, encoder: &mut Encoder<impl Write>) 
 ///
 /// # Errors
 /// How much is too much, and what to do instead.
-pub(crate) fn check(load: &Load, pods: u64) -> anyhow::Result<()> {
+pub(crate) fn check(load: &LoadSpec, pods: u64) -> anyhow::Result<()> {
     let room = (MOST_RECORDS as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
     let Some(hits) = hits(load).filter(|&hits| hits > room) else { return Ok(()) };
     bail!(
@@ -107,9 +110,9 @@ pub(crate) fn check(load: &Load, pods: u64) -> anyhow::Result<()> {
 }
 
 /// Requests that are recorded, if the plan says how many.
-fn hits(load: &Load) -> Option<u64> {
+fn hits(load: &LoadSpec) -> Option<u64> {
     let until = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
-    let Arrivals::Open(schedule) = &load.arrivals else { return until };
+    let ArrivalModel::Open(schedule) = &load.arrivals else { return until };
     let due = load.ends().map(|end| schedule.hits_before(end));
     let all = until.into_iter().chain(due).min()?;
     Some(all.saturating_sub(schedule.hits_before(nanos(load.warm_up))))
@@ -119,7 +122,7 @@ fn hits(load: &Load) -> Option<u64> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use seawall_load::record::{Record, Timestamp, Zone};
+    use seawall_load::record::{Record, Zone, ZonedTimestamp};
 
     use super::*;
 
@@ -137,16 +140,22 @@ mod tests {
         }
     }
 
-    fn records(output: &Written) -> Records {
+    fn records(output: &Written) -> PodRecords {
         let (output, told) = (Box::new(output.clone()), Vec::new());
-        Records { format: Format::Csv, output, told, held: 0, cut: BTreeSet::new() }
+        PodRecords {
+            format: ResultFormat::Csv,
+            output,
+            received: told,
+            held_bytes: 0,
+            truncated: BTreeSet::new(),
+        }
     }
 
     /// What a pod tells of hits that were due at these seconds.
     fn told(seconds: &[i64]) -> Vec<u8> {
-        let mut encoder = Encoder::new(Format::Gob, Vec::new());
+        let mut encoder = Encoder::new(ResultFormat::Gob, Vec::new());
         for &second in seconds {
-            let timestamp = Timestamp::from_unix_ns(second * 1_000_000_000, Zone::Utc);
+            let timestamp = ZonedTimestamp::from_unix_ns(second * 1_000_000_000, Zone::Utc);
             encoder.encode(&Record { timestamp, seq: second.unsigned_abs(), ..Record::default() }).unwrap();
         }
         encoder.into_inner()

@@ -1,22 +1,24 @@
-use seawall_load::stats::Stats;
+use seawall_load::stats::LoadStats;
 use tokio::sync::mpsc::channel;
 
 use super::*;
 
 /// So many sent from second to second.
-fn interval(from: Nanos, to: Nanos, sent: u64) -> Interval {
-    Interval { from: from * SECOND, to: to * SECOND, stats: Stats { sent, ..Stats::default() } }
+fn interval(from: Nanos, to: Nanos, sent: u64) -> IntervalStats {
+    IntervalStats { from: from * SECOND, to: to * SECOND, stats: LoadStats { sent, ..LoadStats::default() } }
 }
 
-fn measured(news: &News) -> (Nanos, Nanos, u64) {
-    let (News::Measured(interval) | News::Over(interval, ..)) = news else { panic!("nothing was measured") };
+fn measured(news: &AttackPageUpdate) -> (Nanos, Nanos, u64) {
+    let (AttackPageUpdate::Measured(interval) | AttackPageUpdate::Over(interval, ..)) = news else {
+        panic!("nothing was measured")
+    };
     (interval.from / SECOND, interval.to / SECOND, interval.stats.sent)
 }
 
 #[test]
 fn a_page_that_is_late_is_told_longer_intervals_and_never_less() {
     let (sender, mut told) = channel(1);
-    let mut page = Page { pending: Interval::default(), feed: Feed::to(sender, None) };
+    let mut page = AttackPage { pending: IntervalStats::default(), feed: PageFeed::to(sender, None) };
     page.add(&interval(0, 1, 10));
     // Nobody has taken it yet.
     page.add(&interval(1, 2, 20));
@@ -24,9 +26,9 @@ fn a_page_that_is_late_is_told_longer_intervals_and_never_less() {
     assert_eq!(told.try_recv().as_ref().map(measured), Ok((0, 1, 10)));
     page.add(&interval(3, 4, 40));
     assert_eq!(told.try_recv().as_ref().map(measured), Ok((1, 4, 90)));
-    page.add(&Interval { to: 4 * SECOND + SECOND / 2, ..interval(4, 4, 5) });
+    page.add(&IntervalStats { to: 4 * SECOND + SECOND / 2, ..interval(4, 4, 5) });
     assert!(told.try_recv().is_err(), "half a second");
-    page.end(End::default(), String::new());
+    page.end(IntervalsFooter::default(), String::new());
     assert_eq!(told.try_recv().as_ref().map(measured), Ok((4, 4, 5)));
     assert!(told.try_recv().is_err());
 }
@@ -34,11 +36,11 @@ fn a_page_that_is_late_is_told_longer_intervals_and_never_less() {
 #[test]
 fn a_run_goes_on_when_its_page_is_gone() {
     let (sender, told) = channel(1);
-    let mut page = Page { pending: Interval::default(), feed: Feed::to(sender, None) };
+    let mut page = AttackPage { pending: IntervalStats::default(), feed: PageFeed::to(sender, None) };
     drop(told);
     page.add(&interval(0, 1, 10));
     page.add(&interval(1, 2, 10));
-    page.end(End::default(), String::new());
+    page.end(IntervalsFooter::default(), String::new());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Pods as a page draws them: bounded, whatever there are of them.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::interval::Interval;
+use seawall_load::interval::IntervalStats;
 
 use super::words::problem;
-use super::{Pods, Row, State};
+use super::{AttackPodStatus, PodRunState, PodTracker};
 use crate::report::chart::Points;
-use crate::report::pods::{Line, Table};
+use crate::report::pods::{PodTable, PodTableRow};
 use crate::report::series::POINTS;
 
 /// Pods of which a page has a row: more are no longer read, and those with problems come first.
@@ -24,18 +24,18 @@ const TEXT: usize = 300;
 /// Pods that are named where something is wrong.
 const NAMED: usize = 3;
 
-impl Pods {
+impl PodTracker {
     /// As a page has it at this time of the run, of which the first part is not counted; none where there are no pods.
-    pub(crate) fn drawn(&self, now: Nanos, warm_up: Nanos) -> Option<Table> {
+    pub(crate) fn to_table(&self, now: Nanos, warm_up: Nanos) -> Option<PodTable> {
         let known = self.lock();
         if known.rows.is_empty() {
             return None;
         }
-        let mut order: Vec<&Row> = known.rows.iter().collect();
+        let mut order: Vec<&AttackPodStatus> = known.rows.iter().collect();
         order.sort_by_key(|row| row.rank(now));
         let seconds = |at: Nanos| at.saturating_sub(warm_up) as f64 / SECOND as f64;
         let gaps = known.gaps.iter().filter(|gap| gap.1 > warm_up);
-        Some(Table {
+        Some(PodTable {
             count: order.len(),
             alarms: alarms(&known.rows, now),
             rows: order.into_iter().take(ROWS).map(|row| line(row, now)).collect(),
@@ -44,19 +44,19 @@ impl Pods {
                 .rows
                 .iter()
                 .zip(&known.tracks.0)
-                .map(|(row, track)| (cut(&row.name), track.points(warm_up)))
+                .map(|(row, track)| (truncated(&row.name), track.points(warm_up)))
                 .collect(),
         })
     }
 }
 
 /// What somebody who looks at the page should see first.
-fn alarms(rows: &[Row], now: Nanos) -> Vec<String> {
+fn alarms(rows: &[AttackPodStatus], now: Nanos) -> Vec<String> {
     let alarm = |state, what: &str| {
         let with: Vec<_> = rows.iter().filter(|row| row.state(now) == state).collect();
         let named = with.iter().take(NAMED).map(|row| match &row.gone {
-            Some(gone) => format!("{}: {}", cut(&row.name), cut(gone)),
-            None => cut(&row.name),
+            Some(gone) => format!("{}: {}", truncated(&row.name), truncated(gone)),
+            None => truncated(&row.name),
         });
         let named = named.collect::<Vec<_>>().join("; ");
         let more = with.len().saturating_sub(NAMED);
@@ -65,21 +65,21 @@ fn alarms(rows: &[Row], now: Nanos) -> Vec<String> {
         (!with.is_empty())
             .then(|| format!("{} of {} pods {is} {what} ({named}{more})", with.len(), rows.len()))
     };
-    let gone = alarm(State::Gone, "gone, and a share of the load is missing");
-    let late = alarm(State::Late, "late, and nothing is known of a share of the load");
+    let gone = alarm(PodRunState::Gone, "gone, and a share of the load is missing");
+    let late = alarm(PodRunState::Late, "late, and nothing is known of a share of the load");
     gone.into_iter().chain(late).collect()
 }
 
-fn line(row: &Row, now: Nanos) -> Line {
+fn line(row: &AttackPodStatus, now: Nanos) -> PodTableRow {
     let known = |value: Nanos| (row.done > 0).then_some(value);
-    Line {
+    PodTableRow {
         index: row.index,
-        name: cut(&row.name),
+        name: truncated(&row.name),
         state: match row.state(now) {
-            State::Gone => "gone",
-            State::Late => "late",
-            State::Running => "running",
-            State::Over => "over",
+            PodRunState::Gone => "gone",
+            PodRunState::Late => "late",
+            PodRunState::Running => "running",
+            PodRunState::Over => "over",
         },
         sent: row.sent,
         good: row.good,
@@ -88,12 +88,12 @@ fn line(row: &Row, now: Nanos) -> Line {
         in_flight: row.in_flight,
         clock: row.clock,
         began: row.began,
-        against: problem(row, now).map(|text| cut(&text)).unwrap_or_default(),
+        against: problem(row, now).map(|text| truncated(&text)).unwrap_or_default(),
     }
 }
 
 /// Names and reasons come from elsewhere, and may be of any length.
-fn cut(text: &str) -> String {
+fn truncated(text: &str) -> String {
     match text.char_indices().nth(TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -101,7 +101,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Adds a stretch that follows the others, or overlaps the last.
-pub(super) fn joined(gaps: &mut Vec<(Nanos, Nanos)>, (from, to): (Nanos, Nanos)) {
+pub(super) fn merge_gap(gaps: &mut Vec<(Nanos, Nanos)>, (from, to): (Nanos, Nanos)) {
     match gaps.last_mut() {
         Some(last) if from <= last.1 => last.1 = last.1.max(to),
         _ => gaps.push((from, to)),
@@ -115,52 +115,56 @@ pub(super) fn joined(gaps: &mut Vec<(Nanos, Nanos)>, (from, to): (Nanos, Nanos))
 
 /// Of each pod how many of its requests ended when, where there are few pods.
 #[derive(Debug, Default)]
-pub(super) struct Tracks(Vec<Track>);
+pub(super) struct PodCompletions(Vec<CompletionTrack>);
 
 #[derive(Debug, Default)]
-struct Track {
+struct CompletionTrack {
     /// From, to, and how many ended.
     cells: Vec<(Nanos, Nanos, u64)>,
     /// Intervals in a cell, and in the last one.
-    each: usize,
-    last: usize,
+    intervals_per_cell: usize,
+    last_cell_len: usize,
 }
 
-impl Tracks {
+impl PodCompletions {
     /// Of so many pods.
     pub(super) fn of(pods: usize) -> Self {
         let is_drawn = (2..=TRACKS).contains(&pods);
         Self(
             (0..if is_drawn { pods } else { 0 })
-                .map(|_| Track { each: 1, last: 1, ..Track::default() })
+                .map(|_| CompletionTrack {
+                    intervals_per_cell: 1,
+                    last_cell_len: 1,
+                    ..CompletionTrack::default()
+                })
                 .collect(),
         )
     }
 
     /// A pod's next interval.
-    pub(super) fn add(&mut self, pod: usize, Interval { from, to, stats }: &Interval) {
+    pub(super) fn add(&mut self, pod: usize, IntervalStats { from, to, stats }: &IntervalStats) {
         if let Some(track) = self.0.get_mut(pod) {
             track.add(*from, *to, stats.ended());
         }
     }
 }
 
-impl Track {
+impl CompletionTrack {
     fn add(&mut self, from: Nanos, to: Nanos, ended: u64) {
-        if let Some(last) = self.cells.last_mut().filter(|_| self.last < self.each) {
+        if let Some(last) = self.cells.last_mut().filter(|_| self.last_cell_len < self.intervals_per_cell) {
             (last.1, last.2) = (to, last.2 + ended);
-            self.last += 1;
+            self.last_cell_len += 1;
             return;
         }
         if self.cells.len() == POINTS {
-            self.each *= 2;
+            self.intervals_per_cell *= 2;
             self.cells = self
                 .cells
                 .chunks(2)
                 .map(|pair| (pair[0].0, pair[pair.len() - 1].1, pair.iter().map(|cell| cell.2).sum()))
                 .collect();
         }
-        self.last = 1;
+        self.last_cell_len = 1;
         self.cells.push((from, to, ended));
     }
 
@@ -184,11 +188,16 @@ mod tests {
 
     #[test]
     fn a_thousand_pods_are_a_page_that_can_be_read_with_the_lost_ones_first() {
-        let row = |index| Row { index, name: "n".repeat(5000), to: 9 * SECOND, ..Row::default() };
+        let row = |index| AttackPodStatus {
+            index,
+            name: "n".repeat(5000),
+            to: 9 * SECOND,
+            ..AttackPodStatus::default()
+        };
         let mut rows: Vec<_> = (0..1000).map(row).collect();
         rows[700].gone = Some("killed".repeat(1000));
         rows[900].to = SECOND;
-        let table = Pods::of(rows).drawn(10 * SECOND, 0).unwrap();
+        let table = PodTracker::of(rows).to_table(10 * SECOND, 0).unwrap();
         assert_eq!((table.count, table.rows.len(), table.rates.len()), (1000, ROWS, 0));
         let first: Vec<_> = table.rows.iter().take(3).map(|row| (row.index, row.state)).collect();
         assert_eq!(first, [(700, "gone"), (900, "late"), (0, "running")]);
@@ -200,17 +209,18 @@ mod tests {
     #[test]
     fn stretches_without_a_share_are_few_whatever_they_were() {
         let mut gaps = Vec::new();
-        joined(&mut gaps, (1, 2));
-        joined(&mut gaps, (1, 2));
-        joined(&mut gaps, (2, 3));
+        merge_gap(&mut gaps, (1, 2));
+        merge_gap(&mut gaps, (1, 2));
+        merge_gap(&mut gaps, (2, 3));
         assert_eq!(gaps, [(1, 3)]);
-        (1..500).for_each(|at| joined(&mut gaps, (at * 10, at * 10 + 1)));
+        (1..500).for_each(|at| merge_gap(&mut gaps, (at * 10, at * 10 + 1)));
         assert_eq!((gaps.len(), gaps[0].0, gaps[GAPS - 1].1), (GAPS, 1, 4991));
     }
 
     #[test]
     fn a_line_of_a_pod_has_as_many_points_as_can_be_told_apart_and_loses_no_request() {
-        let mut track = Track { each: 1, last: 1, ..Track::default() };
+        let mut track =
+            CompletionTrack { intervals_per_cell: 1, last_cell_len: 1, ..CompletionTrack::default() };
         (0..1000).for_each(|at| track.add(at * SECOND, (at + 1) * SECOND, 7));
         assert!(track.cells.len() <= POINTS);
         assert_eq!(track.cells.iter().map(|cell| cell.2).sum::<u64>(), 7000);
@@ -219,10 +229,10 @@ mod tests {
 
     #[test]
     fn a_pod_is_late_when_its_next_interval_is() {
-        let row = Row { to: 3 * SECOND, ..Row::default() };
+        let row = AttackPodStatus { to: 3 * SECOND, ..AttackPodStatus::default() };
         let at = |now| row.state(now);
-        assert_eq!((at(4 * SECOND), at(5 * SECOND)), (State::Running, State::Late));
-        assert_eq!(Row { is_done: true, ..row.clone() }.state(99 * SECOND), State::Over);
-        assert_eq!(Row { gone: Some("why".into()), ..row }.state(0), State::Gone);
+        assert_eq!((at(4 * SECOND), at(5 * SECOND)), (PodRunState::Running, PodRunState::Late));
+        assert_eq!(AttackPodStatus { is_done: true, ..row.clone() }.state(99 * SECOND), PodRunState::Over);
+        assert_eq!(AttackPodStatus { gone: Some("why".into()), ..row }.state(0), PodRunState::Gone);
     }
 }

@@ -2,21 +2,21 @@
 
 use seawall_load::clock::Nanos;
 
-use super::{Pods, Row, State};
+use super::{AttackPodStatus, PodRunState, PodTracker};
 use crate::go::aligned;
-use crate::times::brief;
+use crate::times::brief_time;
 
 /// Pods that a line names.
 const NAMED: usize = 3;
 
-impl Pods {
+impl PodTracker {
     /// How many pods tell what they measure and who does not, at this time of the run; none where there are no pods.
-    pub(crate) fn told(&self, now: Nanos) -> Option<String> {
+    pub(crate) fn reporting_text(&self, now: Nanos) -> Option<String> {
         let known = self.lock();
         let with = |state| known.rows.iter().filter(move |row| row.state(now) == state);
         let all = known.rows.len();
-        let told = all - with(State::Gone).count() - with(State::Late).count();
-        let named = [(State::Gone, "gone"), (State::Late, "late")].map(|(state, word)| {
+        let told = all - with(PodRunState::Gone).count() - with(PodRunState::Late).count();
+        let named = [(PodRunState::Gone, "gone"), (PodRunState::Late, "late")].map(|(state, word)| {
             let named: Vec<_> = with(state).take(NAMED).map(|row| row.name.as_str()).collect();
             let more = if with(state).count() > NAMED { " and more" } else { "" };
             (!named.is_empty()).then(|| format!("{word}: {}{more}", named.join(", ")))
@@ -27,9 +27,9 @@ impl Pods {
     }
 
     /// The rows that matter most at this time of the run, at most so many.
-    pub(crate) fn foremost(&self, now: Nanos, most: usize) -> Vec<Row> {
+    pub(crate) fn most_urgent(&self, now: Nanos, most: usize) -> Vec<AttackPodStatus> {
         let known = self.lock();
-        let mut order: Vec<&Row> = known.rows.iter().collect();
+        let mut order: Vec<&AttackPodStatus> = known.rows.iter().collect();
         order.sort_by_key(|row| row.rank(now));
         order.into_iter().take(most).cloned().collect()
     }
@@ -41,23 +41,23 @@ impl Pods {
     }
 }
 
-impl Row {
+impl AttackPodStatus {
     /// Problems first, then in the order of the pods.
-    pub(super) fn rank(&self, now: Nanos) -> (bool, State, usize) {
+    pub(super) fn rank(&self, now: Nanos) -> (bool, PodRunState, usize) {
         let state = self.state(now);
-        let state = if state == State::Over { State::Running } else { state };
+        let state = if state == PodRunState::Over { PodRunState::Running } else { state };
         (problem(self, now).is_none(), state, self.index)
     }
 }
 
 /// What is wrong with a pod, in words, if anything is. Of what spoke against it while it sent the first says enough.
-pub(crate) fn problem(row: &Row, now: Nanos) -> Option<String> {
+pub(crate) fn problem(row: &AttackPodStatus, now: Nanos) -> Option<String> {
     let gone = row.gone.as_ref().map(|gone| format!("GONE: {gone}"));
-    let is_late = row.state(now) == State::Late;
-    let late =
-        is_late.then(|| format!("late: nothing has come of it for {}", brief(now.saturating_sub(row.to))));
+    let is_late = row.state(now) == PodRunState::Late;
+    let late = is_late
+        .then(|| format!("late: nothing has come of it for {}", brief_time(now.saturating_sub(row.to))));
     let is_missed = row.missing > 0 && row.gone.is_none();
-    let missed = is_missed.then(|| format!("told nothing in time of {}", brief(row.missing)));
+    let missed = is_missed.then(|| format!("told nothing in time of {}", brief_time(row.missing)));
     let found = row.findings.iter().map(|found| found.measured.clone());
     let doubt = row.doubts.first().filter(|_| row.findings.is_empty()).map(|doubt| match row.doubts.len() {
         1 => doubt.clone(),
@@ -68,7 +68,7 @@ pub(crate) fn problem(row: &Row, now: Nanos) -> Option<String> {
 }
 
 /// A line per pod, under one head; nothing of a load without pods.
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[AttackPodStatus]) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -77,21 +77,21 @@ pub(crate) fn table(rows: &[Row]) -> String {
         let told = match (&row.gone, row.missing) {
             (Some(gone), _) => format!("GONE: {gone}"),
             (None, 0) => String::new(),
-            (None, missing) => format!("LATE: nothing in time of {}", brief(missing)),
+            (None, missing) => format!("LATE: nothing in time of {}", brief_time(missing)),
         };
-        let figures = format!("{}\t{}\t{}\t{}", row.sent, row.good, brief(row.p99), brief(row.lag));
-        let cells = [row.name.clone(), figures, off(row.clock), off(row.began), told];
+        let figures = format!("{}\t{}\t{}\t{}", row.sent, row.good, brief_time(row.p99), brief_time(row.lag));
+        let cells = [row.name.clone(), figures, offset_text(row.clock), offset_text(row.began), told];
         out.push_str(&cells.join("\t"));
         out.push('\n');
     }
     aligned(&out)
 }
 
-fn off(value: Option<(i64, Nanos)>) -> String {
+fn offset_text(value: Option<(i64, Nanos)>) -> String {
     match value {
         Some((off, within)) => {
             let sign = if off < 0 { "-" } else { "+" };
-            format!("{sign}{} ± {}", brief(off.unsigned_abs()), brief(within))
+            format!("{sign}{} ± {}", brief_time(off.unsigned_abs()), brief_time(within))
         }
         None => "unknown".to_owned(),
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{RunClock, nanos};
 
-use super::text::Dialect;
+use super::text::ScrapeFormat;
 
 /// For a whole request to arrive, and for each write of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONGEST: usize = 8 << 10;
 
 /// Answers with `text` until the program ends.
-pub(super) fn forever(listener: &TcpListener, text: impl Fn(Dialect) -> String) {
+pub(super) fn accept_loop(listener: &TcpListener, text: impl Fn(ScrapeFormat) -> String) {
     loop {
         match listener.accept() {
             // A scraper that goes away is its own loss.
@@ -29,7 +29,7 @@ pub(super) fn forever(listener: &TcpListener, text: impl Fn(Dialect) -> String) 
     }
 }
 
-fn answer(mut stream: &TcpStream, text: impl Fn(Dialect) -> String) -> io::Result<()> {
+fn answer(mut stream: &TcpStream, text: impl Fn(ScrapeFormat) -> String) -> io::Result<()> {
     let head = head(stream)?;
     let dialect = dialect(&head);
     let body = text(dialect);
@@ -63,12 +63,12 @@ fn head(mut stream: &TcpStream) -> io::Result<String> {
 }
 
 /// OpenMetrics for those who name it, as Prometheus does; weights are not looked at.
-fn dialect(head: &str) -> Dialect {
+fn dialect(head: &str) -> ScrapeFormat {
     let accept = head.lines().filter(|line| {
         line.split_once(':').is_some_and(|(name, _)| name.trim().eq_ignore_ascii_case("accept"))
     });
     let wants = accept.into_iter().any(|line| line.contains("application/openmetrics-text"));
-    if wants { Dialect::OpenMetrics } else { Dialect::Plain }
+    if wants { ScrapeFormat::OpenMetrics } else { ScrapeFormat::Plain }
 }
 
 #[cfg(test)]

@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use seawall_load::clock::SECOND;
-use seawall_load::fault::{Class, Fault};
-use seawall_load::outcomes::{BOUNDS, Kind, Outcome, Outcomes};
+use seawall_load::fault::{OutcomeClass, RequestFault};
+use seawall_load::outcomes::{BOUNDS, OutcomeCounts, RequestOutcome, TargetOutcomes};
 
-use super::{Name, Names, OTHER};
+use super::{OTHER, TargetLabel, TargetLabels};
 
 /// How a scraper wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum ScrapeFormat {
     /// Prometheus' own, 0.0.4.
     Plain,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
-impl Dialect {
+impl ScrapeFormat {
     /// For the header of the answer.
     pub(super) fn content_type(self) -> &'static str {
         match self {
@@ -48,15 +48,15 @@ impl Dialect {
 }
 
 /// The labels method, url and status.
-type Labels = (Name, String);
+type Labels = (TargetLabel, String);
 
-type Requests = BTreeMap<Labels, Outcome>;
+type Requests = BTreeMap<Labels, OutcomeCounts>;
 
 /// With the label message.
 type Failures = BTreeMap<(Labels, &'static str), u64>;
 
 /// Everything a scrape gets.
-pub(super) fn text(names: &Names, outcomes: &Outcomes, dialect: Dialect) -> String {
+pub(super) fn text(names: &TargetLabels, outcomes: &TargetOutcomes, dialect: ScrapeFormat) -> String {
     let (requests, failures) = sum(names, outcomes);
     let mut out = String::new();
     header(&mut out, "request_seconds", "histogram", "Response time, from the instant the request was due");
@@ -68,7 +68,7 @@ pub(super) fn text(names: &Names, outcomes: &Outcomes, dialect: Dialect) -> Stri
         header(&mut out, name, "counter", help);
         rows.for_each(|(labels, value)| line(&mut out, &format!("{name}{suffix}"), &labels, value));
     };
-    let bytes = |read: fn(&Outcome) -> u64| {
+    let bytes = |read: fn(&OutcomeCounts) -> u64| {
         requests.iter().map(move |(labels, request)| (spell(labels), read(request)))
     };
     counter("request_bytes_in", "Bytes of response bodies", &mut bytes(|request| request.bytes_in));
@@ -77,14 +77,14 @@ pub(super) fn text(names: &Names, outcomes: &Outcomes, dialect: Dialect) -> Stri
         .iter()
         .map(|((labels, message), count)| (format!("{},message=\"{message}\"", spell(labels)), *count));
     counter("request_fail_count", "Requests without a good answer, by what went wrong", &mut rows);
-    if dialect == Dialect::OpenMetrics {
+    if dialect == ScrapeFormat::OpenMetrics {
         out.push_str("# EOF\n");
     }
     out
 }
 
 /// Targets of one method and URL are one series, and so are all kinds of failure, which have status 0.
-fn sum(names: &Names, outcomes: &Outcomes) -> (Requests, Failures) {
+fn sum(names: &TargetLabels, outcomes: &TargetOutcomes) -> (Requests, Failures) {
     let (mut requests, mut failures) = (Requests::new(), Failures::new());
     for (target, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.count > 0) {
         let labels = (names.name(target), status(outcome.kind));
@@ -96,26 +96,26 @@ fn sum(names: &Names, outcomes: &Outcomes) -> (Requests, Failures) {
     (requests, failures)
 }
 
-fn status(kind: Kind) -> String {
+fn status(kind: RequestOutcome) -> String {
     match kind {
-        Kind::Status(status) => status.to_string(),
-        Kind::OtherStatus => OTHER.to_owned(),
-        Kind::Fault(_) => "0".to_owned(),
+        RequestOutcome::Status(status) => status.to_string(),
+        RequestOutcome::OtherStatus => OTHER.to_owned(),
+        RequestOutcome::Fault(_) => "0".to_owned(),
     }
 }
 
 /// What went wrong, from a closed set; vegeta has the text of the error here.
-fn message(kind: Kind) -> Option<&'static str> {
+fn message(kind: RequestOutcome) -> Option<&'static str> {
     match kind {
-        Kind::Status(status) if Class::of_status(status) == Class::Good => None,
-        Kind::Status(400..500) => Some("client error"),
-        Kind::Status(500..600) => Some("server error"),
-        Kind::Status(_) | Kind::OtherStatus => Some("unusual status"),
-        Kind::Fault(kind) => Some(Fault::name(kind)),
+        RequestOutcome::Status(status) if OutcomeClass::of_status(status) == OutcomeClass::Good => None,
+        RequestOutcome::Status(400..500) => Some("client error"),
+        RequestOutcome::Status(500..600) => Some("server error"),
+        RequestOutcome::Status(_) | RequestOutcome::OtherStatus => Some("unusual status"),
+        RequestOutcome::Fault(kind) => Some(RequestFault::name(kind)),
     }
 }
 
-fn spell((Name { method, url }, status): &Labels) -> String {
+fn spell((TargetLabel { method, url }, status): &Labels) -> String {
     format!("method=\"{}\",url=\"{}\",status=\"{status}\"", escape(method), escape(url))
 }
 
@@ -123,7 +123,7 @@ fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn histogram(out: &mut String, labels: &str, request: &Outcome, dialect: Dialect) {
+fn histogram(out: &mut String, labels: &str, request: &OutcomeCounts, dialect: ScrapeFormat) {
     let bounds = BOUNDS.iter().map(|&bound| dialect.bound(bound)).chain(["+Inf".to_owned()]);
     let mut count = 0;
     for (bound, in_bucket) in bounds.zip(request.buckets) {
@@ -145,16 +145,16 @@ fn line(out: &mut String, name: &str, labels: &str, value: impl std::fmt::Displa
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::stats::Finished;
+    use seawall_load::stats::FinishedRequest;
 
     use super::*;
 
     /// Two targets of one name and a third that has none.
-    fn run() -> (Names, Outcomes) {
-        let name = Name { method: "GET".to_owned(), url: "http://host/\"a\\".to_owned() };
-        let mut outcomes = Outcomes::default();
+    fn run() -> (TargetLabels, TargetOutcomes) {
+        let name = TargetLabel { method: "GET".to_owned(), url: "http://host/\"a\\".to_owned() };
+        let mut outcomes = TargetOutcomes::default();
         let mut count = |target, outcome, end| {
-            outcomes.count(&Finished {
+            outcomes.count(&FinishedRequest {
                 target,
                 outcome,
                 due: 0,
@@ -168,21 +168,21 @@ mod tests {
         count(0, Ok(200), SECOND / 1000);
         count(1, Ok(200), SECOND * 3 / 2);
         count(1, Ok(503), SECOND / 10);
-        count(1, Err(Fault::Timeout), SECOND * 30);
-        count(1, Err(Fault::Dropped), 0);
+        count(1, Err(RequestFault::Timeout), SECOND * 30);
+        count(1, Err(RequestFault::Dropped), 0);
         count(2, Ok(204), SECOND / 1000);
-        (Names(vec![name.clone(), name]), outcomes)
+        (TargetLabels(vec![name.clone(), name]), outcomes)
     }
 
     #[test]
     fn a_scrape_in_prometheus_own_dialect() {
         let (names, outcomes) = run();
-        insta::assert_snapshot!(text(&names, &outcomes, Dialect::Plain));
+        insta::assert_snapshot!(text(&names, &outcomes, ScrapeFormat::Plain));
     }
 
     #[test]
     fn a_scrape_in_openmetrics() {
         let (names, outcomes) = run();
-        insta::assert_snapshot!(text(&names, &outcomes, Dialect::OpenMetrics));
+        insta::assert_snapshot!(text(&names, &outcomes, ScrapeFormat::OpenMetrics));
     }
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_emulator::aws::{Endpoint, Running};
+use seawall_emulator::aws::{AwsEmulator, AwsEndpoint};
 use seawall_emulator::keys::KeySet;
 
 use crate::emulate::faults::FaultArgs;
-use crate::emulate::parse::{RoleGrant, RolePod, UserFile};
+use crate::emulate::parse::{AwsPodArg, RoleGrantArg, UserFile};
 use crate::emulate::{ISSUER, files, parse};
 
 /// Flags of `seawall emulate aws`.
@@ -26,7 +26,7 @@ Example, with two pods, a node whose role may take theirs, and an STS that throt
 STS, EKS Auth and the metadata service share the address; --fault-on tells them apart. Tokens and signatures are checked.
 Whose credentials are: aws sts get-caller-identity --endpoint-url http://127.0.0.1:8791. What was asked so far: GET /emulator/counts.
 Ends with 0 on SIGTERM or SIGINT, with 1 when a file or the address cannot be used, with 2 when a flag is wrong.")]
-pub(crate) struct Args {
+pub(crate) struct EmulateAwsArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8791")]
     pub(super) listen: SocketAddr,
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
-    pub(super) trust: TrustArgs,
+    pub(super) trust: AwsTrustArgs,
     #[command(flatten)]
     pub(super) sessions: SessionArgs,
     #[command(flatten)]
@@ -45,14 +45,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) faults: FaultArgs,
     #[command(flatten)]
-    pub(super) fault_on: FaultOnArgs,
+    pub(super) fault_on: AwsFaultOnArgs,
     #[command(flatten)]
-    pub(super) demo: DemoArgs,
+    pub(super) demo: AwsDemoArgs,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tokens and roles")]
-pub(super) struct TrustArgs {
+pub(super) struct AwsTrustArgs {
     /// Published keys of the issuer (a JSON web key set)
     #[arg(long, value_name = "FILE", required_unless_present = "demo_pods", conflicts_with = "demo_pods")]
     pub(super) jwks: Option<PathBuf>,
@@ -64,10 +64,10 @@ pub(super) struct TrustArgs {
     pub(super) audience: Vec<String>,
     /// Let a ServiceAccount take a role (a name, or an ARN), and associate it at EKS; may be repeated
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
-    pub(super) allow: Vec<RoleGrant>,
+    pub(super) allow: Vec<RoleGrantArg>,
     /// Associate a ServiceAccount with a role at EKS alone, in the place of the one it is allowed; may be repeated
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
-    pub(super) associate: Vec<RoleGrant>,
+    pub(super) associate: Vec<RoleGrantArg>,
     /// Let anyone take any role, beside those named here, whom only those named may take
     #[arg(long)]
     pub(super) allow_all: bool,
@@ -118,14 +118,14 @@ pub(super) struct InstanceArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
-pub(super) struct FaultOnArgs {
+pub(super) struct AwsFaultOnArgs {
     /// Break only these endpoints; all four when not given
     #[arg(long, value_enum, value_name = "ENDPOINT")]
-    fault_on: Vec<FaultOn>,
+    fault_on: Vec<AwsFaultTarget>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum FaultOn {
+enum AwsFaultTarget {
     WebIdentity,
     AssumeRole,
     PodIdentity,
@@ -134,16 +134,16 @@ enum FaultOn {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
-pub(super) struct DemoArgs {
+pub(super) struct AwsDemoArgs {
     /// Make an issuer, and in this folder a token file for each of the PODS, who may each take their role
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT, or NAMESPACE/SERVICEACCOUNT=ROLE if not the role SERVICEACCOUNT
-    #[arg(value_name = "PODS", value_parser = parse::role_pod)]
-    pub(super) pods: Vec<RolePod>,
+    #[arg(value_name = "PODS", value_parser = parse::aws_pod)]
+    pub(super) pods: Vec<AwsPodArg>,
 }
 
-impl TrustArgs {
+impl AwsTrustArgs {
     pub(super) fn read_keys(&self) -> anyhow::Result<KeySet> {
         // clap demands --jwks unless there are demo pods.
         let file = self.jwks.as_ref().context("--jwks is missing")?;
@@ -162,22 +162,22 @@ impl InstanceArgs {
     }
 }
 
-impl Args {
-    pub(super) fn break_what_is_asked(&self, running: &Running) {
+impl EmulateAwsArgs {
+    pub(super) fn apply_faults(&self, running: &AwsEmulator) {
         let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
-        for endpoint in if chosen.is_empty() { Endpoint::FAULTY.to_vec() } else { chosen } {
+        for endpoint in if chosen.is_empty() { AwsEndpoint::FAULTY.to_vec() } else { chosen } {
             running.set_faults_on(endpoint, self.faults.faults());
         }
     }
 }
 
-impl FaultOn {
-    fn endpoint(self) -> Endpoint {
+impl AwsFaultTarget {
+    fn endpoint(self) -> AwsEndpoint {
         match self {
-            Self::WebIdentity => Endpoint::WebIdentity,
-            Self::AssumeRole => Endpoint::AssumeRole,
-            Self::PodIdentity => Endpoint::PodIdentity,
-            Self::Metadata => Endpoint::Metadata,
+            Self::WebIdentity => AwsEndpoint::WebIdentity,
+            Self::AssumeRole => AwsEndpoint::AssumeRole,
+            Self::PodIdentity => AwsEndpoint::PodIdentity,
+            Self::Metadata => AwsEndpoint::Metadata,
         }
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_core::{Clock, Secret};
-use seawall_emulator::aws::{Instance, Options, Provider, Role, Running, User};
+use seawall_emulator::aws::{AwsEmulator, AwsEmulatorOptions, Ec2Instance, IamRole, IamUser, OidcProvider};
 use seawall_emulator::faults::Faults;
 use seawall_emulator::keys::{Algorithm, KeySet};
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::{Value, json};
 
-use super::flags::Args;
+use super::flags::EmulateAwsArgs;
 use crate::emulate::files;
-use crate::emulate::parse::{RolePod, UserFile};
+use crate::emulate::parse::{AwsPodArg, UserFile};
 
 /// Life of the demo's token files: nobody renews them as a kubelet would, so they outlive any demo.
 const DEMO_TOKEN: Duration = Duration::from_secs(24 * 3600);
@@ -22,15 +22,15 @@ const DEMO_TOKEN: Duration = Duration::from_secs(24 * 3600);
 const POD_IDENTITY: &str = "pods.eks.amazonaws.com";
 
 /// Everything that is decided before the listener is bound.
-pub(super) struct Plan {
-    pub(super) options: Options,
+pub(super) struct AwsEmulatorPlan {
+    pub(super) options: AwsEmulatorOptions,
     issuer: String,
-    pub(super) pods: Vec<Pod>,
-    pub(super) users: Vec<Keys>,
+    pub(super) pods: Vec<AwsDemoPod>,
+    pub(super) users: Vec<UserKeys>,
 }
 
 /// A pod of the demo with its token.
-pub(super) struct Pod {
+pub(super) struct AwsDemoPod {
     workload: Workload,
     role: String,
     pub(super) token_file: PathBuf,
@@ -38,13 +38,13 @@ pub(super) struct Pod {
 }
 
 /// A user and where its keys are written.
-pub(super) struct Keys {
-    user: User,
+pub(super) struct UserKeys {
+    user: IamUser,
     pub(super) file: PathBuf,
 }
 
-impl Plan {
-    pub(super) fn new(args: &Args) -> anyhow::Result<Self> {
+impl AwsEmulatorPlan {
+    pub(super) fn new(args: &EmulateAwsArgs) -> anyhow::Result<Self> {
         // clap forgets a required flag that conflicts with one given.
         anyhow::ensure!(
             args.demo.demo_pods.is_some() || args.demo.pods.is_empty(),
@@ -62,7 +62,7 @@ impl Plan {
 
     /// Written so that only their owner reads them, in the format of AWS's own credentials file.
     pub(super) fn write_keys(&self) -> anyhow::Result<()> {
-        self.users.iter().try_for_each(|Keys { user, file }| {
+        self.users.iter().try_for_each(|UserKeys { user, file }| {
             let (id, secret) = (&user.access_key_id, user.secret_access_key.expose());
             let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
             files::write(file, &text, files::SECRET)
@@ -70,7 +70,7 @@ impl Plan {
     }
 
     /// What a script needs to know, as JSON.
-    pub(super) fn statement(&self, running: &Running) -> Value {
+    pub(super) fn ready_document(&self, running: &AwsEmulator) -> Value {
         let url = running.url();
         let users = self.users.iter().map(|keys| json!({"arn": keys.user.arn, "keys_file": keys.file}));
         json!({
@@ -84,19 +84,19 @@ impl Plan {
             "issuer": self.issuer,
             "region": self.options.instance.region,
             "node_role": self.options.instance.role,
-            "pods": self.pods.iter().map(Pod::statement).collect::<Vec<_>>(),
+            "pods": self.pods.iter().map(AwsDemoPod::ready_document).collect::<Vec<_>>(),
             "users": users.collect::<Vec<_>>(),
         })
     }
 }
 
-impl Pod {
+impl AwsDemoPod {
     /// The file is named after both; a namespace has no dot, so no two pods share one.
     pub(super) fn write_token(&self) -> anyhow::Result<()> {
         files::write(&self.token_file, self.token.expose(), files::SECRET)
     }
 
-    fn statement(&self) -> Value {
+    fn ready_document(&self) -> Value {
         let pod = self.workload.pod.as_ref();
         json!({
             "namespace": self.workload.namespace,
@@ -109,8 +109,8 @@ impl Pod {
     }
 }
 
-impl Args {
-    fn options(&self, keys: KeySet, pods: &[Pod], users: &[Keys]) -> Options {
+impl EmulateAwsArgs {
+    fn options(&self, keys: KeySet, pods: &[AwsDemoPod], users: &[UserKeys]) -> AwsEmulatorOptions {
         let audiences = self.trust.audience.iter().cloned().collect();
         let named =
             self.trust.allow.iter().map(|grant| (grant.workload.subject(), self.instance.arn(&grant.role)));
@@ -119,14 +119,14 @@ impl Args {
         let node = self.instance.arn(&self.instance.node_role);
         let associated = self.trust.associate.iter();
         let associated = associated.map(|grant| (grant.workload.subject(), self.instance.arn(&grant.role)));
-        Options {
+        AwsEmulatorOptions {
             listen: self.listen,
-            providers: vec![Provider { issuer: self.trust.issuer.clone(), keys, audiences }],
+            providers: vec![OidcProvider { issuer: self.trust.issuer.clone(), keys, audiences }],
             roles: self.roles(&grants, &node, users),
             everyone: self.trust.allow_all,
             users: users.iter().map(|keys| keys.user.clone()).collect(),
             associations: grants.into_iter().chain(associated).collect(),
-            instance: Instance {
+            instance: Ec2Instance {
                 id: self.instance.instance_id.clone(),
                 region: self.instance.region.clone(),
                 role: Some(node),
@@ -139,7 +139,7 @@ impl Args {
     }
 
     /// One role for each that is named, trusting all to whom it is granted, and the signers that may take all.
-    fn roles(&self, grants: &[(String, String)], node: &str, users: &[Keys]) -> Vec<Role> {
+    fn roles(&self, grants: &[(String, String)], node: &str, users: &[UserKeys]) -> Vec<IamRole> {
         let mut signers: Vec<&str> = users.iter().map(|keys| &*keys.user.arn).collect();
         signers.extend(self.trust.node_may_assume.then_some(node));
         let mut arns: Vec<_> = grants.iter().map(|(_, role)| &**role).collect();
@@ -147,32 +147,36 @@ impl Args {
         arns.dedup();
         let role = |arn: &str| {
             let granted = grants.iter().filter(|(_, role)| role == arn).map(|(subject, _)| &**subject);
-            let role = granted.chain(signers.iter().copied()).fold(Role::open(arn), Role::trusting);
-            Role { longest: self.sessions.max_session, external_id: self.trust.external_id.clone(), ..role }
+            let role = granted.chain(signers.iter().copied()).fold(IamRole::open(arn), IamRole::trusting);
+            IamRole {
+                longest: self.sessions.max_session,
+                external_id: self.trust.external_id.clone(),
+                ..role
+            }
         };
         arns.into_iter().map(role).collect()
     }
 
-    fn keys_of(&self, asked: &UserFile) -> anyhow::Result<Keys> {
+    fn keys_of(&self, asked: &UserFile) -> anyhow::Result<UserKeys> {
         let arn = format!("arn:aws:iam::{}:user/{}", self.instance.account, asked.name);
-        let user = User::generate(&arn).context("cannot make keys")?;
-        Ok(Keys { user, file: asked.file.clone() })
+        let user = IamUser::generate(&arn).context("cannot make keys")?;
+        Ok(UserKeys { user, file: asked.file.clone() })
     }
 
     /// An issuer of this run alone, and a token for each pod.
-    fn demo_issuer(&self, folder: &Path) -> anyhow::Result<(KeySet, Vec<Pod>)> {
+    fn demo_issuer(&self, folder: &Path) -> anyhow::Result<(KeySet, Vec<AwsDemoPod>)> {
         files::secret_directory(folder)?;
         let issuer = Issuer::generate(&self.trust.issuer, Algorithm::Rs256).context("cannot make a key")?;
         let mut audiences: Vec<_> = self.trust.audience.iter().map(String::as_str).collect();
         audiences.push(POD_IDENTITY);
-        let pod = |demo: &RolePod| {
+        let pod = |demo: &AwsPodArg| {
             let name = format!("{}-0", demo.workload.service_account);
             let workload = demo.workload.clone().in_pod(&name).on_node(&self.instance.instance_id);
             let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall());
             let file = format!("{}.{}.token", workload.namespace, workload.service_account);
             let role = demo.role.as_deref().unwrap_or(&workload.service_account);
             let token = token.context("cannot sign a token")?;
-            Ok(Pod { role: self.instance.arn(role), workload, token_file: folder.join(file), token })
+            Ok(AwsDemoPod { role: self.instance.arn(role), workload, token_file: folder.join(file), token })
         };
         let pods = self.demo.pods.iter().map(pod).collect::<anyhow::Result<Vec<_>>>()?;
         Ok((issuer.key_set().context("cannot publish the key")?, pods))

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_emulator::google::{Endpoint, Impersonation, Machine, Running};
+use seawall_emulator::google::{GceMachine, GoogleEmulator, GoogleEndpoint, Impersonation};
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
 
 use crate::emulate::faults::FaultArgs;
-use crate::emulate::parse::{DemoPod, Grant};
+use crate::emulate::parse::{GooglePodArg, ImpersonationGrant};
 use crate::emulate::{ISSUER, files, parse};
 
 /// Flags of `seawall emulate google`.
@@ -26,7 +26,7 @@ Example, with three pods and a slow cloud that refuses above 50 requests per sec
 
 What was asked so far: GET /emulator/counts. Whose a token is: GET /tokeninfo?access_token=TOKEN.
 Ends with 0 on SIGTERM or SIGINT, with 1 when a file or the address cannot be used, with 2 when a flag is wrong.")]
-pub(crate) struct Args {
+pub(crate) struct EmulateGoogleArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     pub(super) listen: SocketAddr,
@@ -37,20 +37,20 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
-    pub(super) trust: TrustArgs,
+    pub(super) trust: GoogleTrustArgs,
     #[command(flatten)]
     pub(super) machine: MachineArgs,
     #[command(flatten)]
     pub(super) faults: FaultArgs,
     #[command(flatten)]
-    pub(super) fault_on: FaultOnArgs,
+    pub(super) fault_on: GoogleFaultOnArgs,
     #[command(flatten)]
-    pub(super) demo: DemoArgs,
+    pub(super) demo: GoogleDemoArgs,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tokens")]
-pub(super) struct TrustArgs {
+pub(super) struct GoogleTrustArgs {
     /// Published keys of the issuer (a JSON web key set)
     #[arg(long, value_name = "FILE", required_unless_present = "demo_pods", conflicts_with = "demo_pods")]
     pub(super) jwks: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub(super) struct TrustArgs {
     pub(super) provider: Option<String>,
     /// Let a ServiceAccount become a service account; may be repeated
     #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::grant, conflicts_with = "allow_all")]
-    pub(super) allow: Vec<Grant>,
+    pub(super) allow: Vec<ImpersonationGrant>,
     /// Let anyone become anything
     #[arg(long)]
     pub(super) allow_all: bool,
@@ -105,14 +105,14 @@ pub(super) struct MachineArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
-pub(super) struct FaultOnArgs {
+pub(super) struct GoogleFaultOnArgs {
     /// Break only these endpoints; all four when not given
     #[arg(long, value_enum, value_name = "ENDPOINT")]
-    fault_on: Vec<FaultOn>,
+    fault_on: Vec<GoogleFaultTarget>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum FaultOn {
+enum GoogleFaultTarget {
     Exchange,
     AccessToken,
     IdToken,
@@ -121,16 +121,16 @@ enum FaultOn {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
-pub(super) struct DemoArgs {
+pub(super) struct GoogleDemoArgs {
     /// Make an issuer, and in this folder a token file for each of the PODS, who may each become their account
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT, or NAMESPACE/SERVICEACCOUNT=EMAIL if not SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com
-    #[arg(value_name = "PODS", value_parser = parse::demo_pod)]
-    pub(super) pods: Vec<DemoPod>,
+    #[arg(value_name = "PODS", value_parser = parse::google_pod)]
+    pub(super) pods: Vec<GooglePodArg>,
 }
 
-impl TrustArgs {
+impl GoogleTrustArgs {
     /// The audiences that a token may be minted for.
     pub(super) fn audiences_or(&self, provider: &str) -> Vec<String> {
         if self.audience.is_empty() { vec![provider.to_owned()] } else { self.audience.clone() }
@@ -163,9 +163,9 @@ impl TrustArgs {
 }
 
 impl MachineArgs {
-    pub(super) fn machine(&self) -> Machine {
+    pub(super) fn machine(&self) -> GceMachine {
         let email = self.node_service_account.clone();
-        Machine {
+        GceMachine {
             project: self.project.clone(),
             project_number: self.project_number,
             zone: self.zone.clone(),
@@ -173,27 +173,27 @@ impl MachineArgs {
             service_account: email
                 .unwrap_or_else(|| format!("node@{}.iam.gserviceaccount.com", self.project)),
             cluster: self.cluster.clone(),
-            ..Machine::default()
+            ..GceMachine::default()
         }
     }
 }
 
-impl Args {
-    pub(super) fn break_what_is_asked(&self, running: &Running) {
+impl EmulateGoogleArgs {
+    pub(super) fn apply_faults(&self, running: &GoogleEmulator) {
         let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
-        for endpoint in if chosen.is_empty() { Endpoint::FAULTY.to_vec() } else { chosen } {
+        for endpoint in if chosen.is_empty() { GoogleEndpoint::FAULTY.to_vec() } else { chosen } {
             running.set_faults_on(endpoint, self.faults.faults());
         }
     }
 }
 
-impl FaultOn {
-    fn endpoint(self) -> Endpoint {
+impl GoogleFaultTarget {
+    fn endpoint(self) -> GoogleEndpoint {
         match self {
-            Self::Exchange => Endpoint::Exchange,
-            Self::AccessToken => Endpoint::AccessToken,
-            Self::IdToken => Endpoint::IdToken,
-            Self::Metadata => Endpoint::Metadata,
+            Self::Exchange => GoogleEndpoint::Exchange,
+            Self::AccessToken => GoogleEndpoint::AccessToken,
+            Self::IdToken => GoogleEndpoint::IdToken,
+            Self::Metadata => GoogleEndpoint::Metadata,
         }
     }
 }

@@ -7,37 +7,37 @@ use std::time::Duration;
 use anyhow::Context as _;
 use seawall_core::{Clock, Secret};
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::{Machine, Options, Provider, Running};
+use seawall_emulator::google::{GceMachine, GoogleEmulator, GoogleEmulatorOptions, WorkloadIdentityProvider};
 use seawall_emulator::keys::{Algorithm, KeySet};
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::{Value, json};
 
-use super::flags::Args;
+use super::flags::EmulateGoogleArgs;
 use crate::emulate::files;
-use crate::emulate::parse::DemoPod;
+use crate::emulate::parse::GooglePodArg;
 
 /// Life of the demo's token files: nobody renews them as a kubelet would, so they outlive any demo.
 const DEMO_TOKEN: Duration = Duration::from_secs(24 * 3600);
 
 /// Everything that is decided before the listener is bound.
-pub(super) struct Plan {
-    pub(super) options: Options,
+pub(super) struct GoogleEmulatorPlan {
+    pub(super) options: GoogleEmulatorOptions,
     pub(super) provider: String,
     audiences: Vec<String>,
     issuer: String,
-    pub(super) pods: Vec<Pod>,
+    pub(super) pods: Vec<GoogleDemoPod>,
 }
 
 /// A pod of the demo with its token.
-pub(super) struct Pod {
+pub(super) struct GoogleDemoPod {
     workload: Workload,
     email: String,
     pub(super) token_file: PathBuf,
     token: Secret<String>,
 }
 
-impl Plan {
-    pub(super) fn new(args: &Args) -> anyhow::Result<Self> {
+impl GoogleEmulatorPlan {
+    pub(super) fn new(args: &EmulateGoogleArgs) -> anyhow::Result<Self> {
         let machine = args.machine.machine();
         // clap forgets a required flag that conflicts with one given.
         anyhow::ensure!(
@@ -51,16 +51,16 @@ impl Plan {
             Some(folder) => args.demo_issuer(folder, &audiences, &machine)?,
             None => (args.trust.read_keys()?, Vec::new()),
         };
-        let trusted = Provider {
+        let trusted = WorkloadIdentityProvider {
             name: provider.clone(),
             issuer: args.trust.issuer.clone(),
             keys,
             audiences: args.trust.audience.iter().cloned().collect(),
         };
-        let options = Options {
+        let options = GoogleEmulatorOptions {
             listen: args.listen,
             providers: vec![trusted],
-            impersonation: args.trust.impersonation(pods.iter().map(Pod::grant)),
+            impersonation: args.trust.impersonation(pods.iter().map(GoogleDemoPod::grant)),
             machine,
             faults: Faults::default(),
             token_lifetime: args.trust.token_lifetime,
@@ -71,9 +71,9 @@ impl Plan {
     }
 
     /// What a script needs to know, as JSON.
-    pub(super) fn statement(&self, running: &Running) -> Value {
+    pub(super) fn ready_document(&self, running: &GoogleEmulator) -> Value {
         let url = running.url();
-        let pods = self.pods.iter().map(Pod::statement);
+        let pods = self.pods.iter().map(GoogleDemoPod::ready_document);
         json!({
             "url": url,
             "address": running.address().to_string(),
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-impl Pod {
+impl GoogleDemoPod {
     /// Who may become whom.
     fn grant(&self) -> (String, String) {
         (self.workload.subject(), self.email.clone())
@@ -104,7 +104,7 @@ impl Pod {
         files::write(&self.token_file, self.token.expose(), files::SECRET)
     }
 
-    fn statement(&self) -> Value {
+    fn ready_document(&self) -> Value {
         let pod = self.workload.pod.as_ref();
         json!({
             "namespace": self.workload.namespace,
@@ -117,21 +117,21 @@ impl Pod {
     }
 }
 
-fn provider_of(machine: &Machine) -> String {
+fn provider_of(machine: &GceMachine) -> String {
     let number = machine.project_number;
     format!(
         "//iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools/seawall/providers/cluster"
     )
 }
 
-impl Args {
+impl EmulateGoogleArgs {
     /// An issuer of this run alone, and a token for each pod.
     fn demo_issuer(
         &self,
         folder: &Path,
         audiences: &[String],
-        machine: &Machine,
-    ) -> anyhow::Result<(KeySet, Vec<Pod>)> {
+        machine: &GceMachine,
+    ) -> anyhow::Result<(KeySet, Vec<GoogleDemoPod>)> {
         files::secret_directory(folder)?;
         let issuer = Issuer::generate(&self.trust.issuer, Algorithm::Rs256).context("cannot make a key")?;
         let audiences: Vec<_> = audiences.iter().map(String::as_str).collect();
@@ -141,20 +141,20 @@ impl Args {
             let token_file =
                 folder.join(format!("{}.{}.token", workload.namespace, workload.service_account));
             let token = token.context("cannot sign a token")?;
-            Ok(Pod { workload, email: demo.email_in(machine), token_file, token })
+            Ok(GoogleDemoPod { workload, email: demo.email_in(machine), token_file, token })
         });
         let pods = pods.collect::<anyhow::Result<Vec<_>>>()?;
         Ok((issuer.key_set().context("cannot publish the key")?, pods))
     }
 }
 
-impl DemoPod {
-    fn on(&self, machine: &Machine) -> Workload {
+impl GooglePodArg {
+    fn on(&self, machine: &GceMachine) -> Workload {
         let name = format!("{}-0", self.workload.service_account);
         self.workload.clone().in_pod(&name).on_node(&machine.name)
     }
 
-    fn email_in(&self, machine: &Machine) -> String {
+    fn email_in(&self, machine: &GceMachine) -> String {
         let default =
             || format!("{}@{}.iam.gserviceaccount.com", self.workload.service_account, machine.project);
         self.email.clone().unwrap_or_else(default)

@@ -1,12 +1,12 @@
 //! The words for a run with `--closed`: clients where rates would be.
 
-use seawall_lab::find::answer::{Answer, Asked, Clients, Closed, Outcome};
+use seawall_lab::find::answer::{ClosedLoopResult, FindConfig, FindOutcome, FindReport, ReportedClientLimit};
 
 use super::bounds;
 use crate::find::words::{clients, count, rate, seconds};
 
-pub(super) fn headline(closed: &Closed, answer: &Answer) -> String {
-    let Clients { good, bad, .. } = closed.limit;
+pub(super) fn headline(closed: &ClosedLoopResult, answer: &FindReport) -> String {
+    let ReportedClientLimit { good, bad, .. } = closed.limit;
     let held = good.map_or_else(|| "nothing was held".to_owned(), |good| format!("{} held", were(good)));
     let between = match (tile(closed), good, bad) {
         (Some(bracket), ..) if closed.limit.lower.is_some() => {
@@ -17,14 +17,14 @@ pub(super) fn headline(closed: &Closed, answer: &Answer) -> String {
         _ => held.clone(),
     };
     match answer.outcome {
-        Outcome::Found | Outcome::Metastable => format!("FOUND: {between}"),
-        Outcome::Capped => format!("CAPPED: nothing broke up to {}; {held}", clients(closed.most)),
-        Outcome::GeneratorLimited => {
+        FindOutcome::Found | FindOutcome::Metastable => format!("FOUND: {between}"),
+        FindOutcome::Capped => format!("CAPPED: nothing broke up to {}; {held}", clients(closed.most)),
+        FindOutcome::GeneratorLimited => {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
-        Outcome::Gone => "GONE: nothing is answered any more".to_owned(),
-        Outcome::UnstableBaseline => "UNSTABLE BASELINE: a single client has no good answer".to_owned(),
-        Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
+        FindOutcome::Gone => "GONE: nothing is answered any more".to_owned(),
+        FindOutcome::UnstableBaseline => "UNSTABLE BASELINE: a single client has no good answer".to_owned(),
+        FindOutcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
 }
 
@@ -32,7 +32,7 @@ fn were(number: u32) -> String {
     format!("{} {}", clients(number), if number == 1 { "was" } else { "were" })
 }
 
-pub(super) fn goal(closed: &Closed, asked: &Asked) -> String {
+pub(super) fn goal(closed: &ClosedLoopResult, asked: &FindConfig) -> String {
     let connections = if asked.connections.keep_alive { "kept" } else { "one per request" };
     format!(
         "{}; clients that wait for their answers, at most {}; connections {connections} ({}), {}",
@@ -44,8 +44,8 @@ pub(super) fn goal(closed: &Closed, asked: &Asked) -> String {
 }
 
 /// The bracket in a few words; without one what was tested.
-pub(in crate::find) fn tile(closed: &Closed) -> Option<String> {
-    let Clients { lower, upper, good, bad, .. } = closed.limit;
+pub(in crate::find) fn tile(closed: &ClosedLoopResult) -> Option<String> {
+    let ReportedClientLimit { lower, upper, good, bad, .. } = closed.limit;
     match (lower.zip(upper), good, bad) {
         (Some((lower, upper)), ..) if lower == upper => Some(lower.to_string()),
         (Some((lower, upper)), ..) => Some(format!("{lower} to {upper}")),
@@ -56,7 +56,7 @@ pub(in crate::find) fn tile(closed: &Closed) -> Option<String> {
 }
 
 /// Names and texts.
-pub(super) fn rows(closed: &Closed, answer: &Answer) -> Vec<(&'static str, String)> {
+pub(super) fn rows(closed: &ClosedLoopResult, answer: &FindReport) -> Vec<(&'static str, String)> {
     let mut rows = vec![("clients", limit(&closed.limit, answer))];
     rows.extend(answer.fails.map(|fails| ("above it", super::in_words_of(fails).to_owned())));
     if let Some(found) = closed.saturation {
@@ -75,7 +75,7 @@ pub(super) fn rows(closed: &Closed, answer: &Answer) -> Vec<(&'static str, Strin
     rows
 }
 
-fn limit(limit: &Clients, answer: &Answer) -> String {
+fn limit(limit: &ReportedClientLimit, answer: &FindReport) -> String {
     let bracket = match (limit.lower, limit.point, limit.upper) {
         (Some(lower), Some(point), Some(upper)) => {
             let so_far = if answer.is_found() { "" } else { " so far" };

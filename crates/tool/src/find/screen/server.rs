@@ -1,15 +1,15 @@
 //! What the target says of itself: each fact once, with all classes that it tells something of. Counters that did not rise only exclude, and
 //! are long lists: they come last, and where there is no room for all of them it is said how many more there are.
 
-use seawall_lab::find::answer::Answer;
-use seawall_lab::find::witness::{Word, words};
+use seawall_lab::find::answer::FindReport;
+use seawall_lab::find::witness::{ServerEvidence, server_evidence};
 
 use super::{EVIDENCE, WORDS, fits};
 use crate::find::words::rate;
 
 /// Names and texts of what was seen, the strongest first; of what could not be looked at, if there is nothing else.
-pub(super) fn rows(answer: &Answer, wide: usize) -> Vec<(&'static str, String)> {
-    if words(&answer.server_side).is_empty() {
+pub(super) fn rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
+    if server_evidence(&answer.server_side).is_empty() {
         let why = answer.server_side.iter().flat_map(|window| &window.untested).next();
         return why.map(|why| ("server", format!("not seen: {why}"))).into_iter().collect();
     }
@@ -18,29 +18,29 @@ pub(super) fn rows(answer: &Answer, wide: usize) -> Vec<(&'static str, String)> 
         let signs = answer.cause.iter().flat_map(|cause| cause.evidence.iter().take(EVIDENCE));
         signs.into_iter().any(|sign| sign.seen == says)
     };
-    listed(answer, wide, WORDS, |word| !word.is_silence() && !shown(word.says))
+    listed(answer, wide, WORDS, |word| !word.only_excludes() && !shown(word.text))
 }
 
 /// The same of counters that did not rise.
-pub(super) fn silent(answer: &Answer, wide: usize) -> Vec<(&'static str, String)> {
-    listed(answer, wide, usize::MAX, |word| word.is_silence())
+pub(super) fn unchanged_rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
+    listed(answer, wide, usize::MAX, |word| word.only_excludes())
 }
 
 fn listed(
-    answer: &Answer,
+    answer: &FindReport,
     wide: usize,
     most: usize,
-    is_wanted: impl Fn(&Word<'_>) -> bool,
+    is_wanted: impl Fn(&ServerEvidence<'_>) -> bool,
 ) -> Vec<(&'static str, String)> {
-    let words = words(&answer.server_side);
-    let mut facts: Vec<(&str, Vec<&Word<'_>>)> = Vec::new();
+    let words = server_evidence(&answer.server_side);
+    let mut facts: Vec<(&str, Vec<&ServerEvidence<'_>>)> = Vec::new();
     for word in words.iter().filter(|word| is_wanted(word)) {
-        match facts.iter_mut().find(|fact| fact.0 == word.says) {
+        match facts.iter_mut().find(|fact| fact.0 == word.text) {
             Some(fact) => fact.1.push(word),
-            None => facts.push((word.says, vec![word])),
+            None => facts.push((word.text, vec![word])),
         }
     }
-    let row = |(at, (says, on)): (usize, &(&str, Vec<&Word<'_>>))| {
+    let row = |(at, (says, on)): (usize, &(&str, Vec<&ServerEvidence<'_>>))| {
         let on = likelier(on);
         let text = |says: &str| format!("- {says}: {on}");
         (if at == 0 { "server says" } else { "" }, shortened(says, wide, text))
@@ -49,7 +49,7 @@ fn listed(
 }
 
 /// Of which classes a fact tells, those together of which it tells the same.
-fn likelier(on: &[&Word<'_>]) -> String {
+fn likelier(on: &[&ServerEvidence<'_>]) -> String {
     let mut groups: Vec<(String, String, Vec<&str>)> = Vec::new();
     for word in on {
         let (side, times) = if word.ratio < 1.0 {

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use seawall_testkit::waiting::until_true;
 
-use super::super::{Feed, Site};
+use super::super::{PageFeed, PageServer};
 use super::*;
 
 /// Shows a number, and is final from a number on.
@@ -15,10 +15,10 @@ struct Counter {
     padding: usize,
 }
 
-impl Content for Counter {
+impl PageContent for Counter {
     type News = u64;
 
-    fn take(&mut self, news: u64) {
+    fn update(&mut self, news: u64) {
         self.shown = news;
     }
 
@@ -38,13 +38,13 @@ impl Content for Counter {
         Ok((self.shown > 0).then(|| format!("report {}", self.shown)))
     }
 
-    fn obey(&self, line: &str) -> String {
+    fn run_command(&self, line: &str) -> String {
         if line == "stop" { "ok stopped".to_owned() } else { format!("error: {line:?}") }
     }
 }
 
 struct Served {
-    feed: Feed<u64>,
+    feed: PageFeed<u64>,
     address: SocketAddr,
     query: String,
 }
@@ -52,7 +52,7 @@ struct Served {
 const LAST: u64 = 100;
 
 fn served(padding: usize) -> Served {
-    let site = Site::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let site = PageServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = site.url();
     let (address, query) = url.strip_prefix("http://").unwrap().split_once("/?").unwrap();
     let (address, query) = (address.parse().unwrap(), query.to_owned());
@@ -79,7 +79,7 @@ impl Served {
     }
 
     fn tell(&self, number: u64) {
-        while self.feed.offer(number).is_err() {
+        while self.feed.try_send(number).is_err() {
             std::thread::yield_now();
         }
     }
@@ -181,7 +181,7 @@ fn an_open_page_hears_what_is_new_and_then_the_end() {
     served.tell(1);
     hear(&mut events, "event: run\ndata: 1\n\n");
     // Dropping the feed waits for the page, which has what it wants when it closes the connection.
-    let ended = std::thread::spawn(move || served.feed.last(LAST));
+    let ended = std::thread::spawn(move || served.feed.finish(LAST));
     hear(&mut events, &format!("event: end\ndata: {LAST}\n\n"));
     events.shutdown(Shutdown::Both).unwrap();
     ended.join().unwrap();
@@ -192,7 +192,7 @@ fn the_end_waits_for_an_open_page_no_longer_than_a_moment() {
     let served = served(0);
     let mut events = served.listen();
     hear(&mut events, "data: 0\n");
-    served.feed.last(LAST);
+    served.feed.finish(LAST);
     let rest = read(events);
     assert!(rest.contains(&format!("event: end\ndata: {LAST}\n\n")), "{rest}");
 }
@@ -244,6 +244,6 @@ fn a_page_that_does_not_read_holds_up_neither_the_run_nor_another_page() {
     }
     let held = std::thread::spawn(move || read(silent).len());
     drop(other);
-    served.feed.last(LAST);
+    served.feed.finish(LAST);
     assert!(held.join().unwrap() < 20 << 20, "it was told less than all");
 }

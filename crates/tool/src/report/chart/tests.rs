@@ -1,10 +1,10 @@
 //! The page and the picture against the one model: what each draws is what is chosen here.
 
-use seawall_load::record::{Record, Timestamp, Zone};
+use seawall_load::record::{Record, Zone, ZonedTimestamp};
 use serde_json::Value;
 
 use super::*;
-use crate::report::input::Sink;
+use crate::report::input::RecordSink;
 use crate::report::runs::Runs;
 use crate::report::series::POINTS;
 use crate::report::{html, svg};
@@ -13,24 +13,24 @@ const SCRIPT: &str = include_str!("../page/page.js");
 const STYLE: &str = include_str!("../page/page.css");
 
 /// So many runs of 100 a second, each a little slower than the one before, with an error now and then.
-fn runs(count: i64) -> Vec<Series> {
+fn runs(count: i64) -> Vec<RunSeries> {
     let of = |at: i64| {
         let mut runs = Runs::new(&[]);
         for i in 0..400 {
             let start = 1_735_787_045_000_000_000 + i * 10_000_000;
-            let timestamp = Timestamp::from_unix_ns(start, Zone::Utc);
+            let timestamp = ZonedTimestamp::from_unix_ns(start, Zone::Utc);
             let code = if i % 7 == 0 { 503 } else { 200 };
             let latency_ns = 1_000_000 * (at + 1) + i * 10_000;
             runs.add(0, &Record { code, latency_ns, timestamp, ..Record::default() });
         }
         let (_, run) = runs.named().next().unwrap();
-        Series::new(format!("run {at}"), run, POINTS)
+        RunSeries::new(format!("run {at}"), run, POINTS)
     };
     (0..count).map(of).collect()
 }
 
 /// What a page is told of its charts.
-fn told(runs: &[Series]) -> Value {
+fn told(runs: &[RunSeries]) -> Value {
     let page = html::render("title", String::new(), None, runs, &[]).unwrap();
     let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
     serde_json::from_str::<Value>(data).unwrap()["charts"].clone()
@@ -141,7 +141,7 @@ fn the_script_of_the_page_knows_no_chart() {
                 assert!(!SCRIPT.contains(name), "{name}");
             }
         }
-        for LeftOut { name, why } in &charts.left_out {
+        for OmittedLine { name, why } in &charts.left_out {
             assert!(!SCRIPT.contains(name) && !SCRIPT.contains(why), "{name}");
         }
     }
@@ -166,7 +166,7 @@ fn a_colour_is_one_in_the_page_and_in_the_picture() {
 #[test]
 fn a_chart_without_anything_to_see_is_left_out_by_name() {
     let mut runs = runs(2);
-    let nothing = |run: &mut Series| {
+    let nothing = |run: &mut RunSeries| {
         run.curve.iter_mut().for_each(|(_, ns)| *ns = 0);
         run.p99.fill(None);
         run.inflight.fill(None);

@@ -4,13 +4,13 @@
 //! somebody who knew says how many were.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::interval::Interval;
-use seawall_load::outcome::Outcome;
-use seawall_load::spread::Spread;
+use seawall_load::interval::IntervalStats;
+use seawall_load::outcome::RunOutcome;
+use seawall_load::spread::Distribution;
 use seawall_load::summary::Summary;
 
 use crate::report::rates::Rates;
-use crate::report::series::{ENOUGH, FEW, Figures, MIN_POINTS, Series, curve};
+use crate::report::series::{ENOUGH, FEW, MIN_POINTS, RunFigures, RunSeries, curve};
 
 /// Said of hits that were due and waited until the run was over.
 const UNSENT: &str = "hits of the schedule that were not sent before its end";
@@ -26,37 +26,37 @@ struct Row {
     ended: u64,
     good: u64,
     done: u64,
-    response: Spread,
-    service: Spread,
-    lag: Spread,
+    response: Distribution,
+    service: Distribution,
+    lag: Distribution,
 }
 
 /// A run's intervals, put together as it grows.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct IntervalRows {
     rows: Vec<Row>,
     most: usize,
     /// Intervals in a row, and in the last one.
-    each: usize,
-    last: usize,
+    intervals_per_row: usize,
+    last_row_len: usize,
 }
 
-impl Rows {
+impl IntervalRows {
     /// At most so many, of which there are two or more.
     pub(crate) fn new(most: usize) -> Self {
-        Self { rows: Vec::new(), most: most.max(2), each: 1, last: 1 }
+        Self { rows: Vec::new(), most: most.max(2), intervals_per_row: 1, last_row_len: 1 }
     }
 
     /// Adds what was measured next, in which so many hits were due, if that is known.
-    pub(crate) fn add(&mut self, interval: &Interval, due: Option<u64>) {
-        if self.last < self.each {
-            self.last += 1;
+    pub(crate) fn add(&mut self, interval: &IntervalStats, due: Option<u64>) {
+        if self.last_row_len < self.intervals_per_row {
+            self.last_row_len += 1;
         } else {
             if self.rows.len() == self.most {
-                self.each *= 2;
+                self.intervals_per_row *= 2;
                 self.rows = paired(&self.rows);
             }
-            self.last = 1;
+            self.last_row_len = 1;
             self.rows.push(Row { from: interval.from, due: Some(0), ..Row::default() });
         }
         if let Some(row) = self.rows.last_mut() {
@@ -81,23 +81,23 @@ fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 fn paired(rows: &[Row]) -> Vec<Row> {
-    rows.chunks(2).map(|pair| pair.iter().skip(1).fold(pair[0].clone(), Row::joined)).collect()
+    rows.chunks(2).map(|pair| pair.iter().skip(1).fold(pair[0].clone(), Row::merge)).collect()
 }
 
 impl Row {
-    fn add(&mut self, Interval { to, stats, .. }: &Interval) {
-        let times = stats.all();
+    fn add(&mut self, IntervalStats { to, stats, .. }: &IntervalStats) {
+        let times = stats.all_times();
         self.to = *to;
         self.sent = self.sent.saturating_add(stats.sent);
         self.ended = self.ended.saturating_add(stats.ended());
         self.good = self.good.saturating_add(stats.good());
         self.done = self.done.saturating_add(stats.done);
-        self.response.merge(times.response.spread());
-        self.service.merge(times.service.spread());
-        self.lag.merge(stats.lag.spread());
+        self.response.merge(times.response.distribution());
+        self.service.merge(times.service.distribution());
+        self.lag.merge(stats.lag.distribution());
     }
 
-    fn joined(mut self, next: &Self) -> Self {
+    fn merge(mut self, next: &Self) -> Self {
         self.to = next.to;
         self.due = both(self.due, next.due);
         self.sent = self.sent.saturating_add(next.sent);
@@ -118,10 +118,10 @@ impl Row {
 /// Draws nothing; computes everything that is drawn. Counting began at `warm_up`.
 pub(crate) fn series(
     name: String,
-    (outcome, summary): (&Outcome, &Summary),
-    rows: &Rows,
+    (outcome, summary): (&RunOutcome, &Summary),
+    rows: &IntervalRows,
     warm_up: Nanos,
-) -> Series {
+) -> RunSeries {
     let rows = counted(rows.readable(), warm_up);
     let usual = rows.iter().map(Row::length).max().unwrap_or(0);
     // The last row may be a moment, of which there is no rate.
@@ -131,16 +131,16 @@ pub(crate) fn series(
     };
     let rates = |count: fn(&Row) -> u64| rows.iter().map(|row| rate(row, count(row))).collect();
     let quantiles =
-        |times: fn(&Row) -> &Spread, q: f64| rows.iter().map(|row| quantile(times(row), q)).collect();
-    let response = outcome.total.all().response;
-    Series {
+        |times: fn(&Row) -> &Distribution, q: f64| rows.iter().map(|row| quantile(times(row), q)).collect();
+    let response = outcome.total.all_times().response;
+    RunSeries {
         name,
         closed: outcome.scheduled.is_none(),
         figures: figures(outcome, summary),
         codes: codes(summary, outcome.unsent()),
         errors: errors(summary, outcome.unsent()),
         targets: Vec::new(),
-        curve: curve(response.spread(), response.count()),
+        curve: curve(response.distribution(), response.count()),
         few: (response.count() as f64 / FEW).max(1.0).log10(),
         t: rows.iter().map(|row| (row.from - warm_up) as f64 / SECOND as f64).collect(),
         offered: rows.iter().map(|row| rate(row, row.due?)).collect(),
@@ -163,7 +163,7 @@ fn counted(rows: Vec<Row>, warm_up: Nanos) -> Vec<Row> {
     rows.into_iter().filter(|row| row.to > warm_up).map(from).collect()
 }
 
-fn quantile(times: &Spread, q: f64) -> Option<i64> {
+fn quantile(times: &Distribution, q: f64) -> Option<i64> {
     (times.count() > 0).then(|| times.quantile(q))
 }
 
@@ -178,13 +178,13 @@ fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
 }
 
 /// What was never sent is a request like another, but has no time.
-fn figures(outcome: &Outcome, summary: &Summary) -> Figures {
+fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
     let requests = summary.offered.max(outcome.total.done);
-    let times = outcome.total.all().response;
-    let times = times.spread();
+    let times = outcome.total.all_times().response;
+    let times = times.distribution();
     let quantile = |q| times.quantile(q);
     let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
-    Figures {
+    RunFigures {
         requests,
         timed: times.count(),
         seconds: seconds(summary.duration),

@@ -7,16 +7,16 @@ use std::io::{BufRead, Read};
 use anyhow::{Context as _, bail, ensure};
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::SCHEMA;
-use seawall_load::interval::Interval;
+use seawall_load::interval::IntervalStats;
 use seawall_load::outcome::handed_out;
 use seawall_load::results::rfc3339;
-use seawall_load::schedule::Slice;
+use seawall_load::schedule::ScheduleSlice;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::attack::intervals::End;
-use crate::report::input::Input;
+use crate::attack::intervals::IntervalsFooter;
+use crate::report::input::InputSource;
 
 /// More than an interval with every histogram, status, target and variant that there is room for.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -26,19 +26,19 @@ const LONGEST_LINE: u64 = 64 << 20;
 const MOST: u64 = 1 << 53;
 
 /// A file, from its second line on an iterator over what was measured.
-pub(super) struct Generator {
+pub(super) struct GeneratorFile {
     /// The file's.
     pub(super) name: String,
     /// The first line as it stands there.
     pub(super) about: Value,
     /// What of it is understood here.
-    pub(super) header: Header,
+    pub(super) header: IntervalsHeader,
     /// Where the last interval ended, since the start.
     to: Nanos,
     /// Hits that were handed out until then.
     handed_out: u64,
     /// The last line.
-    end: Option<End>,
+    end: Option<IntervalsFooter>,
     /// Why there is no more, if that is no end.
     pub(super) problem: Option<String>,
     reader: Box<dyn BufRead + Send>,
@@ -48,35 +48,35 @@ pub(super) struct Generator {
 
 /// What the first line says.
 #[derive(Debug, Deserialize)]
-pub(super) struct Header {
+pub(super) struct IntervalsHeader {
     schema: u32,
     /// RFC 3339; none in a year that has no such form.
     pub(super) start: Option<String>,
-    pub(super) configuration: Configuration,
+    pub(super) configuration: GeneratorConfig,
 }
 
 /// The part of a plan that its figures cannot be read without.
 #[derive(Debug, Deserialize)]
-pub(super) struct Configuration {
+pub(super) struct GeneratorConfig {
     /// Of the attack.
     pub(super) name: String,
     /// The beginning that is not counted.
     pub(super) warm_up: Nanos,
     /// Which part of the schedule was its to send.
     #[serde(deserialize_with = "slice")]
-    pub(super) slice: Slice,
+    pub(super) slice: ScheduleSlice,
     /// None in a closed loop.
     pub(super) stages: Option<Vec<Value>>,
 }
 
-fn slice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slice, D::Error> {
+fn slice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScheduleSlice, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// A line after the first.
-enum Line {
-    Interval(Box<Interval>),
-    End(End),
+enum IntervalsLine {
+    Interval(Box<IntervalStats>),
+    End(IntervalsFooter),
 }
 
 /// How the three kinds of line begin.
@@ -90,9 +90,9 @@ pub(crate) fn is_intervals(head: &[u8]) -> bool {
     [FIRST, INTERVAL, LAST].iter().any(|line| head.starts_with(line))
 }
 
-impl Generator {
+impl GeneratorFile {
     /// Reads the first line.
-    pub(super) fn open(Input { name, mut reader }: Input) -> anyhow::Result<Self> {
+    pub(super) fn open(InputSource { name, mut reader }: InputSource) -> anyhow::Result<Self> {
         let mut line = Vec::new();
         let header = read_line(&mut reader, &mut line).and_then(|_| Ok(serde_json::from_slice(&line)?));
         let about: Value = header.with_context(|| format!("{name}: line 1 does not say what the run is"))?;
@@ -100,7 +100,7 @@ impl Generator {
             about.get("error_ratio").is_none(),
             "{name} holds a summary: `seawall report` reads results, and what `attack --intervals` writes"
         );
-        let header = Header::deserialize(&about)
+        let header = IntervalsHeader::deserialize(&about)
             .with_context(|| format!("{name}: line 1 does not say what the run is"))?;
         ensure!(header.schema == SCHEMA, "{name}: schema {} is not known: expected {SCHEMA}", header.schema);
         Ok(Self {
@@ -124,22 +124,23 @@ impl Generator {
     }
 
     /// How it ended; of a file that is cut, as if the run had ended there, and what was handed out had been all that was due.
-    pub(super) fn end(&self) -> End {
+    pub(super) fn end(&self) -> IntervalsFooter {
         let length = self.to.saturating_sub(self.header.configuration.warm_up);
         let scheduled = self.header.configuration.stages.is_some().then_some(self.handed_out);
-        let cut = || End { scheduled, duration: length, elapsed: length, ..End::default() };
+        let cut =
+            || IntervalsFooter { scheduled, duration: length, elapsed: length, ..IntervalsFooter::default() };
         self.end.clone().unwrap_or_else(cut)
     }
 
     /// The next interval; none after the last line.
-    fn read(&mut self) -> anyhow::Result<Option<Interval>> {
+    fn read(&mut self) -> anyhow::Result<Option<IntervalStats>> {
         self.line.clear();
         self.number += 1;
         if !read_line(&mut self.reader, &mut self.line)? {
             bail!("is missing: the last one says how the run ended");
         }
         match parse(&self.line)? {
-            Line::Interval(interval) => {
+            IntervalsLine::Interval(interval) => {
                 let (expected, found) = (self.to, interval.from);
                 ensure!(
                     found == expected && interval.to >= found,
@@ -151,7 +152,7 @@ impl Generator {
                 self.handed_out = self.handed_out.saturating_add(handed_out(&interval.stats));
                 Ok(Some(*interval))
             }
-            Line::End(end) => {
+            IntervalsLine::End(end) => {
                 self.end = Some(end);
                 self.nothing_more()?;
                 Ok(None)
@@ -175,10 +176,10 @@ impl Generator {
     }
 }
 
-impl Iterator for Generator {
-    type Item = Interval;
+impl Iterator for GeneratorFile {
+    type Item = IntervalStats;
 
-    fn next(&mut self) -> Option<Interval> {
+    fn next(&mut self) -> Option<IntervalStats> {
         if self.end.is_some() || self.problem.is_some() {
             return None;
         }
@@ -189,12 +190,12 @@ impl Iterator for Generator {
     }
 }
 
-fn parse(line: &[u8]) -> anyhow::Result<Line> {
+fn parse(line: &[u8]) -> anyhow::Result<IntervalsLine> {
     let not = "is no interval, and does not say how the run ended";
     if line.starts_with(INTERVAL) {
-        return serde_json::from_slice(line).map(Line::Interval).context(not);
+        return serde_json::from_slice(line).map(IntervalsLine::Interval).context(not);
     }
-    serde_json::from_slice(line).map(Line::End).context(not)
+    serde_json::from_slice(line).map(IntervalsLine::End).context(not)
 }
 
 /// One line into `line`; false at the end of the file.

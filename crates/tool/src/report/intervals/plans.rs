@@ -6,7 +6,7 @@
 use anyhow::{bail, ensure};
 use serde_json::Value;
 
-use super::generator::Generator;
+use super::generator::GeneratorFile;
 
 /// Which part of the plan is its own, and what `attack --help` says is each generator's own or follows from its machine.
 const OWN: &[&str] = &["slice", "in_flight", "threads", "spin", "cadence"];
@@ -15,14 +15,14 @@ const OWN: &[&str] = &["slice", "in_flight", "threads", "spin", "cadence"];
 const SHOWN: usize = 80;
 
 /// Refuses what another of them counts, too, and what is of another plan.
-pub(super) fn belong_together(run: &[Generator]) -> anyhow::Result<()> {
+pub(super) fn belong_together(run: &[GeneratorFile]) -> anyhow::Result<()> {
     for (at, one) in run.iter().enumerate() {
         run[at + 1..].iter().try_for_each(|other| pair(one, other))?;
     }
     Ok(())
 }
 
-fn pair(one: &Generator, other: &Generator) -> anyhow::Result<()> {
+fn pair(one: &GeneratorFile, other: &GeneratorFile) -> anyhow::Result<()> {
     let (name, others) = (&one.name, &other.name);
     ensure!(name != others, "{name} is given twice: its requests would be counted twice");
     let differences = differences(&one.about["configuration"], &other.about["configuration"]);

@@ -5,19 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use seawall_load::schedule::Slice;
+use seawall_load::schedule::ScheduleSlice;
 
 /// Missing slices that are named one by one.
 const NAMED: usize = 5;
 
 /// What is missing beside these slices of one run, each with the file that it is of: a sentence for each number of slices that a
 /// file says there are.
-pub(super) fn missing(run: &[(&str, Slice)]) -> Vec<String> {
+pub(super) fn missing(run: &[(&str, ScheduleSlice)]) -> Vec<String> {
     let divisions: BTreeSet<u64> = run.iter().map(|(_, slice)| slice.of()).collect();
     divisions.into_iter().filter_map(|of| missing_of(of, run)).collect()
 }
 
-fn missing_of(of: u64, run: &[(&str, Slice)]) -> Option<String> {
+fn missing_of(of: u64, run: &[(&str, ScheduleSlice)]) -> Option<String> {
     let (files, there): (Vec<&str>, BTreeSet<String>) = run
         .iter()
         .filter(|(_, slice)| slice.of() == of)

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use seawall_core::duration;
 
-use super::config_builder::Draft;
-use super::flags::{Must, Own};
+use super::config_builder::ConfigBuilder;
+use super::flags::{ImportOption, RequiredSetting};
 
 /// Where roles are taken.
-pub(super) const REGION: Own = Own { name: "region", value: "REGION", key: "aws.region" };
+pub(super) const REGION: ImportOption = ImportOption { name: "region", value: "REGION", key: "aws.region" };
 
 /// Of roles that are given by name.
-pub(super) const ACCOUNT: Own = Own { name: "account", value: "ACCOUNT", key: "aws.account" };
+pub(super) const ACCOUNT: ImportOption =
+    ImportOption { name: "account", value: "ACCOUNT", key: "aws.account" };
 
 /// Of every tool.
-pub(super) const MUST_HAVE_REGION: Must = Must {
+pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
     is_open: |draft| !draft.has("aws.region"),
     sentence: "the region is in none of these flags: give --region REGION before `--`",
 };
@@ -25,17 +26,17 @@ const NO_ACCOUNT: &str = "the account of roles that are given by name is in none
                           that names the base of their ARNs";
 
 /// Where roles are given by name, which the tool tells.
-pub(super) const fn must_have_account(is_open: fn(&Draft) -> bool) -> Must {
-    Must { is_open, sentence: NO_ACCOUNT }
+pub(super) const fn must_have_account(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
+    RequiredSetting { is_open, sentence: NO_ACCOUNT }
 }
 
 /// Whether the account of a role that is given by name is not known.
-pub(super) fn is_account_open(draft: &Draft) -> bool {
+pub(super) fn is_account_open(draft: &ConfigBuilder) -> bool {
     !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
 }
 
 /// What holds of both tools before the first flag, where it is not our default.
-pub(super) fn begin(draft: &mut Draft) {
+pub(super) fn begin(draft: &mut ConfigBuilder) {
     draft.set("identity.strategy", "source-ip");
     draft.set("aws.sts", "global");
     draft.set("aws.session.length", "1h");
@@ -50,7 +51,7 @@ const SHORT_SESSION: &str = "sessions of less than an hour are not asked for (1h
                              left would ask on every call";
 
 /// How long sessions are.
-pub(super) fn session(text: &str, draft: &mut Draft) {
+pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
     match duration::parse(text) {
         Some(length) if length < HOUR => {
             draft.set("aws.session.length", "1h");
@@ -68,7 +69,7 @@ pub(super) fn session(text: &str, draft: &mut Draft) {
 }
 
 /// How pods' requests come here, which no key says: `to` is the port.
-pub(super) fn redirect(draft: &mut Draft, interface: &str, to: &str) {
+pub(super) fn redirect(draft: &mut ConfigBuilder, interface: &str, to: &str) {
     let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
     let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));
     let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };

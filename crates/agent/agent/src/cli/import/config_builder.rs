@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use seawall_config::{Mistake, Mistakes};
+use seawall_config::{ValidationError, ValidationErrors};
 use serde_json::{Map, Value};
 
 use crate::config;
 
 /// What has been understood so far.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct ConfigBuilder {
     settings: BTreeMap<&'static str, Setting>,
     remarks: Vec<Remark>,
     /// The last value of each flag that was given.
@@ -33,7 +33,7 @@ struct Remark {
     text: Cow<'static, str>,
 }
 
-impl Draft {
+impl ConfigBuilder {
     /// An empty one, for these flags and their values.
     pub(super) fn new(given: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Draft {
     }
 
     /// Does what concerns one flag.
-    pub(super) fn about(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
+    pub(super) fn for_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
         self.flag = Some(flag);
         reading(self);
         self.flag = None;
@@ -114,11 +114,11 @@ impl Draft {
     }
 
     /// Mistakes in what was written, by the flags that it came from.
-    pub(super) fn blame(&self, mistakes: &Mistakes) -> Vec<String> {
+    pub(super) fn explain_errors(&self, mistakes: &ValidationErrors) -> Vec<String> {
         mistakes.0.iter().map(|mistake| self.blame_one(mistake)).collect()
     }
 
-    fn blame_one(&self, mistake: &Mistake) -> String {
+    fn blame_one(&self, mistake: &ValidationError) -> String {
         let is_at = |key: &str| mistake.path.split('[').next() == Some(key);
         let flag = self.settings.iter().find(|(key, _)| is_at(key)).and_then(|(_, setting)| setting.flag);
         flag.map_or_else(

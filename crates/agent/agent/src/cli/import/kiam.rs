@@ -6,15 +6,15 @@ use seawall_protocols::aws::Pattern;
 
 use super::aws;
 use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
-use super::config_builder::Draft;
-use super::flags::{Flag, Tool};
+use super::config_builder::ConfigBuilder;
+use super::flags::{SourceTool, ToolFlag};
 
-pub(super) const KIAM: Tool = Tool {
+pub(super) const KIAM: SourceTool = SourceTool {
     word: "kiam",
     title: "KIAM",
     words: &["kiam", "agent", "server"],
-    own: &[REGION, ACCOUNT],
-    must: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
+    options: &[REGION, ACCOUNT],
+    required: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
     flags: &[AGENT, SERVER, BOTH, RELAY],
     begin,
     finish,
@@ -29,58 +29,58 @@ const UNANCHORED: &str = "the expression is written for part of a path, and here
 const SECRET: &str = "it lets every pod read what is as good as the node's credentials: what nodes join the cluster with stands in the user \
                       data. Take it out of aws.imds.passthrough unless pods need it";
 
-const AGENT: &[Flag] = &[
-    Flag::sets("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
-    Flag::no_equal_switch(
+const AGENT: &[ToolFlag] = &[
+    ToolFlag::with_value("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
+    ToolFlag::unsupported_boolean(
         "allow-ip-query",
         "leave it out: who asks is decided by the connection, never by the request",
     ),
-    Flag::sets("allow-route-regexp", passthrough),
-    Flag::sets("whitelist-route-regexp", passthrough),
-    Flag::later_switch("iptables"),
-    Flag::later_switch("iptables-remove"),
-    Flag::later("host"),
-    Flag::later("host-interface"),
+    ToolFlag::with_value("allow-route-regexp", passthrough),
+    ToolFlag::with_value("whitelist-route-regexp", passthrough),
+    ToolFlag::deferred_boolean("iptables"),
+    ToolFlag::deferred_boolean("iptables-remove"),
+    ToolFlag::deferred("host"),
+    ToolFlag::deferred("host-interface"),
 ];
 
 const AHEAD: &str = "nothing to do: pods are followed as they come and go, and credentials are fetched when a pod is announced";
 
-const SERVER: &[Flag] = &[
-    Flag::no_equal("fetchers", AHEAD),
-    Flag::no_equal("prefetch-buffer-size", AHEAD),
-    Flag::no_equal("sync", AHEAD),
-    Flag::sets("kubeconfig", |path, draft| {
+const SERVER: &[ToolFlag] = &[
+    ToolFlag::unsupported("fetchers", AHEAD),
+    ToolFlag::unsupported("prefetch-buffer-size", AHEAD),
+    ToolFlag::unsupported("sync", AHEAD),
+    ToolFlag::with_value("kubeconfig", |path, draft| {
         if !path.is_empty() {
             draft.set("identity.kubeconfig", path);
         }
     }),
-    Flag::sets("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
-    Flag::no_equal_switch(
+    ToolFlag::with_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
+    ToolFlag::unsupported_boolean(
         "role-base-arn-autodetect",
         "the base is not looked for: it is all roles of the account that --account names",
     ),
-    Flag::sets("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
-    Flag::sets("session-duration", aws::session),
-    Flag::no_equal(
+    ToolFlag::with_value("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
+    ToolFlag::with_value("session-duration", aws::session),
+    ToolFlag::unsupported(
         "session-refresh",
         "nothing to do: credentials are renewed while 25 minutes are left, so that no SDK finds them about to end",
     ),
-    Flag::sets("assume-role-arn", |role, draft| {
+    ToolFlag::with_value("assume-role-arn", |role, draft| {
         if !role.is_empty() {
             draft.set("aws.credentials.role", role);
         }
     }),
-    Flag::sets("region", |region, draft| {
+    ToolFlag::with_value("region", |region, draft| {
         if !region.is_empty() {
             draft.set("aws.region", region);
             draft.set("aws.sts", "regional");
         }
     }),
-    Flag::no_equal(
+    ToolFlag::unsupported(
         "role-alias",
         "write the role's name or ARN into the annotation iam.amazonaws.com/role of the pods that have an alias there",
     ),
-    Flag::no_equal_switch(
+    ToolFlag::unsupported_boolean(
         "disable-strict-namespace-regexp",
         "an expression in iam.amazonaws.com/permitted must match the whole of a role's name or ARN: write .* where it is of a part",
     ),
@@ -89,26 +89,26 @@ const SERVER: &[Flag] = &[
 const COUNTED: &str =
     "nothing to do: /metrics on the admin port is for Prometheus, and always current; there is no StatsD";
 
-const BOTH: &[Flag] = &[
-    Flag::no_equal_switch("json-log", "nothing to do: the log is JSON"),
-    Flag::sets("level", |level, draft| draft.set("logLevel", level)),
-    Flag::no_equal("statsd", COUNTED),
-    Flag::no_equal("statsd-prefix", COUNTED),
-    Flag::no_equal("statsd-interval", COUNTED),
-    Flag::no_equal("prometheus-sync-interval", COUNTED),
-    Flag::no_equal(
+const BOTH: &[ToolFlag] = &[
+    ToolFlag::unsupported_boolean("json-log", "nothing to do: the log is JSON"),
+    ToolFlag::with_value("level", |level, draft| draft.set("logLevel", level)),
+    ToolFlag::unsupported("statsd", COUNTED),
+    ToolFlag::unsupported("statsd-prefix", COUNTED),
+    ToolFlag::unsupported("statsd-interval", COUNTED),
+    ToolFlag::unsupported("prometheus-sync-interval", COUNTED),
+    ToolFlag::unsupported(
         "prometheus-listen-addr",
         "metrics are at `admin`, by default 127.0.0.1:8989. It also names pods and their roles (/debug/pods): put it on another address \
          only behind a NetworkPolicy or a firewall",
     ),
-    Flag::no_equal(
+    ToolFlag::unsupported(
         "pprof-listen-addr",
         "there is no profiler; /debug/pods on the admin port shows who holds which role",
     ),
 ];
 
 /// What agent and server need to speak to each other.
-const RELAY: &[Flag] = &[
+const RELAY: &[ToolFlag] = &[
     relay("cert"),
     relay("key"),
     relay("ca"),
@@ -120,7 +120,7 @@ const RELAY: &[Flag] = &[
     relay("grpc-keepalive-time-duration"),
     relay("grpc-keepalive-timeout-ms"),
     relay("grpc-keepalive-timeout-duration"),
-    Flag::no_equal_switch("grpc-keepalive-permit-without-stream", NO_RELAY),
+    ToolFlag::unsupported_boolean("grpc-keepalive-permit-without-stream", NO_RELAY),
     relay("grpc-max-connection-idle-duration"),
     relay("grpc-max-connection-age-duration"),
     relay("grpc-max-connection-age-grace-duration"),
@@ -128,40 +128,40 @@ const RELAY: &[Flag] = &[
 
 const NO_RELAY: &str = "nothing to do: each node's agent asks the API server and AWS itself; there is no server, and no TLS between two";
 
-const fn relay(name: &'static str) -> Flag {
-    Flag::no_equal(name, NO_RELAY)
+const fn relay(name: &'static str) -> ToolFlag {
+    ToolFlag::unsupported(name, NO_RELAY)
 }
 
 const NODES: &str = "KIAM's servers took the pods' roles, and each node's own role must be able to now. Where that is not wanted, pods take \
                      them with their own tokens: aws.credentials.from: pod, or the way irsa";
 
 /// KIAM's own defaults, where they are not ours.
-fn begin(draft: &mut Draft) {
+fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
     draft.set("aws.ways", vec!["kiam"]);
     draft.set("aws.session.namePrefix", "kiam-");
 }
 
-fn finish(draft: &mut Draft) {
+fn finish(draft: &mut ConfigBuilder) {
     let interface = draft.given("host-interface").unwrap_or("docker0").to_owned();
     let port = draft.given("port").unwrap_or("3100").to_owned();
     for flag in ["iptables", "iptables-remove", "host", "host-interface"] {
         if flag == "iptables" || draft.given(flag).is_some() {
-            draft.about(flag, |draft| aws::redirect(draft, &interface, &port));
+            draft.for_flag(flag, |draft| aws::redirect(draft, &interface, &port));
         }
     }
     match draft.given("assume-role-arn") {
-        Some(_) => draft.about("assume-role-arn", |draft| draft.remark(NODES)),
+        Some(_) => draft.for_flag("assume-role-arn", |draft| draft.remark(NODES)),
         None => draft.remark(NODES),
     }
     if draft.given("session-duration").is_none() {
-        draft.about("session-duration", |draft| aws::session("15m", draft));
+        draft.for_flag("session-duration", |draft| aws::session("15m", draft));
     }
 }
 
 /// One that is anchored at both ends and has no alternatives is of whole paths already.
-fn passthrough(expression: &str, draft: &mut Draft) {
+fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     if expression == "^$" {
         return;
     }

@@ -4,15 +4,15 @@
 
 use super::aws;
 use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
-use super::config_builder::Draft;
-use super::flags::{Flag, Tool};
+use super::config_builder::ConfigBuilder;
+use super::flags::{SourceTool, ToolFlag};
 
-pub(super) const KUBE2IAM: Tool = Tool {
+pub(super) const KUBE2IAM: SourceTool = SourceTool {
     word: "kube2iam",
     title: "kube2iam",
     words: &["kube2iam"],
-    own: &[REGION, ACCOUNT],
-    must: &[
+    options: &[REGION, ACCOUNT],
+    required: &[
         MUST_HAVE_REGION,
         aws::must_have_account(|draft| is_discovered(draft) && aws::is_account_open(draft)),
     ],
@@ -24,73 +24,79 @@ pub(super) const KUBE2IAM: Tool = Tool {
 const NO_DEFAULT: &str = "there is no role for pods of every namespace that name none: name it in aws.defaultRoles for the namespaces that \
                           need it, { shop: cart }; other pods have none";
 
-const ROLES: &[Flag] = &[
-    Flag::sets("base-role-arn", |base, draft| {
+const ROLES: &[ToolFlag] = &[
+    ToolFlag::with_value("base-role-arn", |base, draft| {
         if !base.is_empty() {
             let slash = if base.ends_with('/') { "" } else { "/" };
             draft.set("aws.baseRoleArn", format!("{base}{slash}"));
         }
     }),
-    Flag::switches("auto-discover-base-arn", discover),
-    Flag::switches("auto-discover-default-role", |is_on, draft| {
+    ToolFlag::boolean("auto-discover-base-arn", discover),
+    ToolFlag::boolean("auto-discover-default-role", |is_on, draft| {
         discover(is_on, draft);
         if is_on == "true" {
             draft.remark(NO_DEFAULT);
         }
     }),
-    Flag::no_equal("default-role", NO_DEFAULT),
-    Flag::sets("assume-role-arn", |role, draft| {
+    ToolFlag::unsupported("default-role", NO_DEFAULT),
+    ToolFlag::with_value("assume-role-arn", |role, draft| {
         if !role.is_empty() {
             draft.set("aws.credentials.role", role);
         }
     }),
-    Flag::sets("iam-role-session-ttl", aws::session),
-    Flag::sets("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
-    Flag::sets("iam-external-id", |key, draft| annotation(key, "iam.amazonaws.com/external-id", draft)),
-    Flag::sets("iam-role-session-name-key", |key, draft| {
+    ToolFlag::with_value("iam-role-session-ttl", aws::session),
+    ToolFlag::with_value("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
+    ToolFlag::with_value("iam-external-id", |key, draft| {
+        annotation(key, "iam.amazonaws.com/external-id", draft)
+    }),
+    ToolFlag::with_value("iam-role-session-name-key", |key, draft| {
         annotation(key, "iam.amazonaws.com/session-name", draft);
     }),
-    Flag::sets("namespace-key", |key, draft| annotation(key, "iam.amazonaws.com/allowed-roles", draft)),
-    Flag::switches("namespace-restrictions", |is_on, draft| {
+    ToolFlag::with_value("namespace-key", |key, draft| {
+        annotation(key, "iam.amazonaws.com/allowed-roles", draft)
+    }),
+    ToolFlag::boolean("namespace-restrictions", |is_on, draft| {
         draft.set("aws.kube2iam.namespaceRestrictions", is_on == "true");
     }),
-    Flag::sets("namespace-restriction-format", |format, draft| {
+    ToolFlag::with_value("namespace-restriction-format", |format, draft| {
         draft.set("aws.kube2iam.format", format);
         if format == "regexp" {
             draft.remark("an entry of allowed-roles must match the whole of a role's name or ARN: write .* where it is of a part");
         }
     }),
-    Flag::switches("iam-enable-pod-identity-tags", |is_on, draft| {
+    ToolFlag::boolean("iam-enable-pod-identity-tags", |is_on, draft| {
         if is_on == "true" {
             let tags = ["namespace", "service-account", "pod-name", "pod-uid"];
             draft.set("aws.session.tags", tags.map(|tag| format!("kubernetes-{tag}")).to_vec());
             draft.remark("with a pod's own name among the tags, each pod has a session of its own");
         }
     }),
-    Flag::no_equal("eks-cluster-arn", NO_CLUSTER),
-    Flag::no_equal("eks-cluster-name", NO_CLUSTER),
-    Flag::switches("use-regional-sts-endpoint", |is_on, draft| {
+    ToolFlag::unsupported("eks-cluster-arn", NO_CLUSTER),
+    ToolFlag::unsupported("eks-cluster-name", NO_CLUSTER),
+    ToolFlag::boolean("use-regional-sts-endpoint", |is_on, draft| {
         draft.set("aws.sts", if is_on == "true" { "regional" } else { "global" });
     }),
 ];
 
 const NO_CLUSTER: &str = "sessions are tagged with what concerns the pod; a policy that asks for the cluster's tag must ask for another";
 
-const NODE: &[Flag] = &[
-    Flag::sets("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
-    Flag::sets("node", |name, draft| {
+const NODE: &[ToolFlag] = &[
+    ToolFlag::with_value("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
+    ToolFlag::with_value("node", |name, draft| {
         // As it stands in a manifest, it is the name of a variable.
         if !name.is_empty() && !name.starts_with("$(") {
             draft.set("identity.node", name);
         }
     }),
-    Flag::sets("metadata-addr", |address, draft| draft.set("aws.imds.upstream", format!("http://{address}"))),
-    Flag::later_switch("iptables"),
-    Flag::later("host-ip"),
-    Flag::later("host-interface"),
-    Flag::no_equal("api-server", TO_API),
-    Flag::no_equal("api-token", TO_API),
-    Flag::no_equal_switch(
+    ToolFlag::with_value("metadata-addr", |address, draft| {
+        draft.set("aws.imds.upstream", format!("http://{address}"))
+    }),
+    ToolFlag::deferred_boolean("iptables"),
+    ToolFlag::deferred("host-ip"),
+    ToolFlag::deferred("host-interface"),
+    ToolFlag::unsupported("api-server", TO_API),
+    ToolFlag::unsupported("api-token", TO_API),
+    ToolFlag::unsupported_boolean(
         "insecure",
         "the API server's certificate is always verified: name its CA in a kubeconfig (identity.kubeconfig)",
     ),
@@ -98,8 +104,8 @@ const NODE: &[Flag] = &[
 
 const TO_API: &str = "write address, CA and the file of the token into a kubeconfig and name it in identity.kubeconfig; in a pod nothing is needed";
 
-const REST: &[Flag] = &[
-    Flag::sets("log-level", |level, draft| {
+const REST: &[ToolFlag] = &[
+    ToolFlag::with_value("log-level", |level, draft| {
         let level = match level {
             "panic" | "fatal" => "error",
             "warning" => "warn",
@@ -111,78 +117,81 @@ const REST: &[Flag] = &[
             draft.set("logLevel", level);
         }
     }),
-    Flag::switches("verbose", |is_on, draft| {
+    ToolFlag::boolean("verbose", |is_on, draft| {
         if is_on == "true" {
             draft.set("logLevel", "debug");
         }
     }),
-    Flag::no_equal("log-format", "nothing to do: the log is JSON"),
-    Flag::no_equal(
+    ToolFlag::unsupported("log-format", "nothing to do: the log is JSON"),
+    ToolFlag::unsupported(
         "metrics-port",
         "metrics are at `admin`, by default 127.0.0.1:8989. It also names pods and their roles (/debug/pods): put it on another address \
          only behind a NetworkPolicy or a firewall",
     ),
-    Flag::no_equal_switch("debug", "nothing to do: /debug/pods on the admin port shows who holds which role"),
-    Flag::no_equal_switch("version", "leave it out"),
+    ToolFlag::unsupported_boolean(
+        "debug",
+        "nothing to do: /debug/pods on the admin port shows who holds which role",
+    ),
+    ToolFlag::unsupported_boolean("version", "leave it out"),
     watched("backoff-max-interval"),
     watched("backoff-max-elapsed-time"),
     watched("cache-resync-period"),
     watched("cache-sync-attempts"),
     watched("healthcheck-interval"),
-    Flag::no_equal_switch(
+    ToolFlag::unsupported_boolean(
         "resolve-duplicate-cache-ips",
         "nothing to do: an address that two live pods claim is nobody's",
     ),
 ];
 
-const fn watched(name: &'static str) -> Flag {
-    Flag::no_equal(
+const fn watched(name: &'static str) -> ToolFlag {
+    ToolFlag::unsupported(
         name,
         "nothing to do: pods are followed as they come and go; one that is not known yet is waited for as long as its SDK waits, \
          and /readyz says whether the agent can serve",
     )
 }
 
-fn discover(is_on: &str, draft: &mut Draft) {
+fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     if is_on == "true" {
         draft.remark("the base is not looked for: it is all roles of the account that --account names");
     }
 }
 
 /// Whether kube2iam asked the instance for the account, which must be told here.
-fn is_discovered(draft: &Draft) -> bool {
+fn is_discovered(draft: &ConfigBuilder) -> bool {
     let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
     flags.into_iter().any(|flag| draft.given(flag) == Some("true"))
 }
 
 /// The keys of annotations are those that everybody knows.
-fn annotation(key: &str, known: &'static str, draft: &mut Draft) {
+fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
         draft.remark(format!("only the annotation {known} is read: add it beside the one that is there"));
     }
 }
 
 /// kube2iam's own defaults, where they are not ours.
-fn begin(draft: &mut Draft) {
+fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
     draft.set("aws.ways", vec!["kube2iam"]);
     draft.set("aws.kube2iam.namespaceRestrictions", false);
 }
 
-fn finish(draft: &mut Draft) {
+fn finish(draft: &mut ConfigBuilder) {
     let interface = draft.given("host-interface").unwrap_or("docker0").to_owned();
     let port = draft.given("app-port").unwrap_or("8181").to_owned();
     for flag in ["iptables", "host-ip", "host-interface"] {
         if flag == "iptables" || draft.given(flag).is_some() {
-            draft.about(flag, |draft| aws::redirect(draft, &interface, &port));
+            draft.for_flag(flag, |draft| aws::redirect(draft, &interface, &port));
         }
     }
     if draft.given("iam-role-session-ttl").is_none() {
-        draft.about("iam-role-session-ttl", |draft| aws::session("15m", draft));
+        draft.for_flag("iam-role-session-ttl", |draft| aws::session("15m", draft));
     }
     if draft.given("namespace-restrictions") != Some("true") {
-        draft.about("namespace-restrictions", |draft| {
+        draft.for_flag("namespace-restrictions", |draft| {
             draft.remark(
                 "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; \
                  aws.kube2iam.namespaceRestrictions: true ends that",

@@ -20,25 +20,25 @@ use std::path::Path;
 use lexopt::Arg::{Long, Short};
 use lexopt::{Error, Parser, ValueExt};
 
-use super::flags::word;
-use crate::config::{Config, Downward};
-use config_builder::Draft;
-use flags::{Given, Own, Tool};
+use super::flags::next_word;
+use crate::config::{AgentConfig, DownwardApi};
+use config_builder::ConfigBuilder;
+use flags::{GivenFlag, ImportOption, SourceTool};
 
-const TOOLS: [&Tool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
+const TOOLS: [&SourceTool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
 
 /// What is to be translated.
 #[derive(Debug)]
-pub(crate) struct Request {
-    tool: &'static Tool,
+pub(crate) struct ImportCommand {
+    tool: &'static SourceTool,
     /// What was told before `--`.
-    own: Vec<(&'static Own, String)>,
+    own: Vec<(&'static ImportOption, String)>,
     flags: Vec<String>,
 }
 
 /// The configuration, and what must be known about it.
 #[derive(Debug)]
-pub(crate) struct Imported {
+pub(crate) struct ImportedConfig {
     /// The remarks are in it, too, as comments.
     pub(crate) yaml: String,
     pub(crate) remarks: String,
@@ -57,13 +57,13 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-impl Request {
+impl ImportCommand {
     /// Of the words after `import`; nothing where help is asked for.
     ///
     /// # Errors
     /// How the command is used.
     pub(crate) fn parse(args: &mut Parser) -> Result<Option<Self>, Error> {
-        let word = word(args)?.unwrap_or_default();
+        let word = next_word(args)?.unwrap_or_default();
         if word == "help" {
             return Ok(None);
         }
@@ -79,15 +79,18 @@ impl Request {
     }
 }
 
-impl Tool {
+impl SourceTool {
     /// What this tool detects and this program is told. Nothing where help is asked for.
-    fn read_own(&'static self, args: &[OsString]) -> Result<Option<Vec<(&'static Own, String)>>, Error> {
+    fn read_own(
+        &'static self,
+        args: &[OsString],
+    ) -> Result<Option<Vec<(&'static ImportOption, String)>>, Error> {
         let mut args = Parser::from_args(args);
         let mut given = Vec::new();
         while let Some(arg) = args.next()? {
             let own = match arg {
                 Short('h') | Long("help") => return Ok(None),
-                Long(name) => self.own.iter().find(|own| own.name == name),
+                Long(name) => self.options.iter().find(|own| own.name == name),
                 _ => None,
             };
             let own = own.ok_or_else(|| arg.unexpected())?;
@@ -100,7 +103,7 @@ impl Tool {
 /// How each tool is named on the command line: a line each, for the help.
 pub(crate) fn usage() -> String {
     TOOLS.iter().fold(String::new(), |usage, tool| {
-        let own = tool.own.iter().map(|own| format!(" [--{} {}]", own.name, own.value));
+        let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value));
         format!("{usage}  seawall-agent import {}{} -- FLAGS\n", tool.word, own.collect::<String>())
     })
 }
@@ -114,31 +117,31 @@ fn how_to_use() -> Error {
 ///
 /// # Errors
 /// Every flag that is unknown or has a value that cannot be meant; what the flags leave open.
-pub(crate) fn import(request: &Request) -> Result<Imported, ImportError> {
+pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportError> {
     let tool = request.tool;
     let given = flags::read(&request.flags, tool).map_err(ImportError)?;
     let mut draft = draft(request, &given);
     (tool.finish)(&mut draft);
-    let open = tool.must.iter().filter(|must| (must.is_open)(&draft));
+    let open = tool.required.iter().filter(|must| (must.is_open)(&draft));
     let open: Vec<_> = open.map(|must| must.sentence.to_owned()).collect();
     if !open.is_empty() {
         return Err(ImportError(open));
     }
     let yaml = draft.yaml(tool.title);
     // Any name will do: each node's agent has its own from NODE_NAME.
-    Config::parse(&yaml, Path::new(""), &Downward::on("node"))
-        .map_err(|mistakes| ImportError(draft.blame(&mistakes)))?;
-    Ok(Imported { yaml, remarks: draft.remarks() })
+    AgentConfig::parse(&yaml, Path::new(""), &DownwardApi::for_node("node"))
+        .map_err(|mistakes| ImportError(draft.explain_errors(&mistakes)))?;
+    Ok(ImportedConfig { yaml, remarks: draft.remarks() })
 }
 
-fn draft(request: &Request, given: &[Given<'_>]) -> Draft {
-    let mut draft = Draft::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
+fn draft(request: &ImportCommand, given: &[GivenFlag<'_>]) -> ConfigBuilder {
+    let mut draft = ConfigBuilder::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
     (request.tool.begin)(&mut draft);
     for (own, value) in &request.own {
-        draft.about(own.name, |draft| draft.set(own.key, value.as_str()));
+        draft.for_flag(own.name, |draft| draft.set(own.key, value.as_str()));
     }
-    for Given { flag, value } in given {
-        draft.about(flag.name, |draft| flag.apply(value, draft));
+    for GivenFlag { flag, value } in given {
+        draft.for_flag(flag.name, |draft| flag.apply(value, draft));
     }
     draft
 }

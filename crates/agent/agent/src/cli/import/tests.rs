@@ -1,12 +1,12 @@
-use super::flags::Must;
+use super::flags::RequiredSetting;
 use super::*;
 
-fn request(line: &str) -> Result<Request, String> {
-    let request = Request::parse(&mut Parser::from_args(line.split_whitespace()));
+fn request(line: &str) -> Result<ImportCommand, String> {
+    let request = ImportCommand::parse(&mut Parser::from_args(line.split_whitespace()));
     request.map(Option::unwrap).map_err(|error| error.to_string())
 }
 
-fn imported(line: &str) -> Imported {
+fn imported(line: &str) -> ImportedConfig {
     import(&request(line).unwrap()).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
@@ -16,8 +16,10 @@ fn mistakes(line: &str) -> Vec<String> {
 
 /// What holds after an import, as `check` prints it.
 fn effective(line: &str) -> String {
-    let Imported { yaml, .. } = imported(line);
-    crate::config::effective(&Config::parse(&yaml, Path::new("/etc/seawall"), &Downward::on("n1")).unwrap())
+    let ImportedConfig { yaml, .. } = imported(line);
+    crate::config::effective_yaml(
+        &AgentConfig::parse(&yaml, Path::new("/etc/seawall"), &DownwardApi::for_node("n1")).unwrap(),
+    )
 }
 
 const KIAM: &str = "kiam --region eu-central-1 --account 123456789012 --";
@@ -124,8 +126,8 @@ fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
     }
 }
 
-fn assert_is_valid(Imported { yaml, remarks }: &Imported) {
-    Config::parse(yaml, Path::new(""), &Downward::on("n1")).unwrap();
+fn assert_is_valid(ImportedConfig { yaml, remarks }: &ImportedConfig) {
+    AgentConfig::parse(yaml, Path::new(""), &DownwardApi::for_node("n1")).unwrap();
     for remark in remarks.lines() {
         assert!(yaml.contains(&format!("# {remark}\n")), "{remark} in {yaml}");
     }
@@ -261,7 +263,7 @@ fn an_expression_is_wrapped_unless_it_is_of_whole_paths_already() {
         ("", "/anything", true),
     ] {
         let flags = vec![format!("--allow-route-regexp={expression}")];
-        let request = Request { flags, ..request(KIAM).unwrap() };
+        let request = ImportCommand { flags, ..request(KIAM).unwrap() };
         let yaml = import(&request).unwrap().yaml;
         let line = yaml.lines().find_map(|line| line.trim().strip_prefix("passthrough: ")).unwrap();
         let written: Vec<String> = serde_json::from_str(line).unwrap();
@@ -272,7 +274,8 @@ fn an_expression_is_wrapped_unless_it_is_of_whole_paths_already() {
 
 #[test]
 fn a_value_without_an_equal_is_shown_nowhere() {
-    let Imported { yaml, remarks } = imported(&format!("{KUBE2IAM} --api-token=SECRET --api-token SECRET"));
+    let ImportedConfig { yaml, remarks } =
+        imported(&format!("{KUBE2IAM} --api-token=SECRET --api-token SECRET"));
     assert!(!yaml.contains("SECRET") && !remarks.contains("SECRET"));
     let shown = mistakes(&format!("{KUBE2IAM} --tokne=SECRET")).join(" ");
     assert!(!shown.contains("SECRET"), "{shown}");
@@ -285,7 +288,7 @@ fn no_text_of_a_flag_leaves_its_place_in_the_file() {
             for flag in tool.flags.iter().copied().flatten() {
                 let flags = vec![format!("--{}={text}", flag.name)];
                 // Either is well: that it comes out valid, `import` has checked.
-                if let Ok(imported) = import(&Request { flags, ..request(line).unwrap() }) {
+                if let Ok(imported) = import(&ImportCommand { flags, ..request(line).unwrap() }) {
                     assert!(!imported.yaml.contains("listen: [here]\n"), "{}", imported.yaml);
                 }
             }
@@ -316,7 +319,7 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
     for tool in TOOLS {
         let line = usage.lines().find(|line| line.contains(&format!(" import {} ", tool.word))).unwrap();
         assert!(told.contains(tool.word), "{told}");
-        for own in tool.own {
+        for own in tool.options {
             assert!(line.contains(&format!("[--{} {}]", own.name, own.value)), "{line}");
             let told = request(&format!("{} --{} --", tool.word, own.name)).unwrap_err();
             assert!(told.contains(&format!("missing argument for option '--{}'", own.name)), "{told}");
@@ -329,11 +332,13 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
 /// Every tool was asked for a region of AWS's.
 #[test]
 fn what_must_be_told_is_the_tools_alone() {
-    const NOTHING: Tool = Tool { flags: &[], own: &[], must: &[], words: &[], ..kiam::KIAM };
-    const ITS_OWN: Must = Must { is_open: |draft| !draft.has("tide"), sentence: "tell the tide" };
-    const TIDAL: Tool = Tool { must: &[ITS_OWN], ..NOTHING };
+    const NOTHING: SourceTool =
+        SourceTool { flags: &[], options: &[], required: &[], words: &[], ..kiam::KIAM };
+    const ITS_OWN: RequiredSetting =
+        RequiredSetting { is_open: |draft| !draft.has("tide"), sentence: "tell the tide" };
+    const TIDAL: SourceTool = SourceTool { required: &[ITS_OWN], ..NOTHING };
     for (tool, expected) in [(&NOTHING, false), (&TIDAL, true)] {
-        let mistakes = import(&Request { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;
+        let mistakes = import(&ImportCommand { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;
         assert_eq!(mistakes == ["tell the tide"], expected, "{mistakes:?}");
         assert!(!mistakes.iter().any(|mistake| mistake.contains("--region")), "{mistakes:?}");
     }
@@ -361,7 +366,7 @@ fn the_migration_pages_name_only_flags_that_there_are() {
         let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
         let named = named.map(|text| text.split('=').next().unwrap_or(text));
         // Some stand for several, and some are ours.
-        let is_own = |name: &str| name == "offline" || tool.own.iter().any(|own| own.name == name);
+        let is_own = |name: &str| name == "offline" || tool.options.iter().any(|own| own.name == name);
         let named: Vec<_> = named.filter(|name| !name.ends_with(['*', '…']) && !is_own(name)).collect();
         assert!(named.len() > 15, "{named:?}");
         for name in named {

@@ -3,19 +3,19 @@
 //! Does what one command says and ends: no listener, no configuration, and nothing of the serving agent. What is attached stays when this
 //! program has ended, which is the point of it.
 
-mod places;
+mod node_paths;
 mod print_rules;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
-use seawall_redirect::attach::Outcome;
+use seawall_redirect::attach::AttachOutcome;
 use seawall_redirect::{self as redirect, attach, nft_rules, remove, status};
 
-use self::places::{PLACES, Places};
-use self::print_rules::{Rules, printed};
-use super::flags::{Flags, word};
+use self::node_paths::{NodePaths, PATH_FLAGS};
+use self::print_rules::{RuleSet, print_or_write};
+use super::flags::{Flags, next_word};
 
 pub(crate) const HELP: &str = "\
 seawall-agent redirect: brings the clouds' metadata addresses (169.254.169.254 and its like, port 80) to the agent.
@@ -52,30 +52,30 @@ somebody else's excludes its own.
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum RedirectCommand {
     Help,
-    Attach { places: Places, net: bool, within: Option<PathBuf> },
-    Status(Places),
-    Remove(Places),
-    Print { rules: Rules, into: Option<PathBuf> },
+    Attach { places: NodePaths, net: bool, within: Option<PathBuf> },
+    Status(NodePaths),
+    Remove(NodePaths),
+    Print { rules: RuleSet, into: Option<PathBuf> },
 }
 
-impl Request {
+impl RedirectCommand {
     /// Of the words after `redirect`.
     ///
     /// # Errors
     /// How the command is used.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
-        let mut words: Vec<String> = word(&mut args)?.into_iter().collect();
+        let mut words: Vec<String> = next_word(&mut args)?.into_iter().collect();
         if words == ["print"] {
-            words.extend(word(&mut args)?);
+            words.extend(next_word(&mut args)?);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let [bpffs, cgroup, kubepods] = PLACES;
+        let [bpffs, cgroup, kubepods] = PATH_FLAGS;
         let takes: &[_] = match *words {
             [] | ["help"] | ["print", "help"] => return Ok(Self::Help),
             ["attach"] => &[bpffs, cgroup, kubepods, "net", "ask-within="],
-            ["status" | "remove"] => &PLACES,
+            ["status" | "remove"] => &PATH_FLAGS,
             ["print", "net" | "removal"] => &["into="],
             ["print", "translation"] => {
                 &[bpffs, cgroup, kubepods, "node=*", "metadata=", "containers=", "own=", "into="]
@@ -83,14 +83,14 @@ impl Request {
             _ => return Err(Error::Custom(format!("redirect: there is no {}", words.join(" ")).into())),
         };
         let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
-        let places = || Places::of(&flags);
+        let places = || NodePaths::of(&flags);
         Ok(match *words {
             ["attach"] => {
                 Self::Attach { net: flags.has("net"), within: flags.path("ask-within"), places: places() }
             }
             ["status"] => Self::Status(places()),
             ["remove"] => Self::Remove(places()),
-            ["print", what] => Self::Print { rules: Rules::of(what, &flags)?, into: flags.path("into") },
+            ["print", what] => Self::Print { rules: RuleSet::of(what, &flags)?, into: flags.path("into") },
             _ => Self::Help,
         })
     }
@@ -100,20 +100,20 @@ impl Request {
 ///
 /// # Errors
 /// It could not be done, or what `status` found is not complete.
-pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
+pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
     match request {
-        Request::Help => Ok(HELP.to_owned()),
-        Request::Attach { places, net, within } => attached(places, *net, within.as_deref()),
-        Request::Status(places) => told(places),
-        Request::Remove(places) => removed(places),
-        Request::Print { rules, into } => printed(&rules.text()?, into.as_deref()),
+        RedirectCommand::Help => Ok(HELP.to_owned()),
+        RedirectCommand::Attach { places, net, within } => attached(places, *net, within.as_deref()),
+        RedirectCommand::Status(places) => told(places),
+        RedirectCommand::Remove(places) => removed(places),
+        RedirectCommand::Print { rules, into } => print_or_write(&rules.text()?, into.as_deref()),
     }
 }
 
-fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result<String> {
+fn attached(places: &NodePaths, net: bool, within: Option<&Path>) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.site()?);
     if let Some(outermost) = within {
-        site = site.asking_within(outermost);
+        site = site.with_conflict_scope(outermost);
     }
     let outcome = attach(&pins, &site)?;
     // After the programs: pods that it would cut off are with the agent by then.
@@ -122,14 +122,14 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
             .context("the programs are attached, but not the net's rules loaded")?;
     }
     let done = match outcome {
-        Outcome::AlreadyThere => "attached already",
-        Outcome::Attached => "attached",
-        Outcome::Replaced => "attached in place of what was there",
+        AttachOutcome::AlreadyAttached => "attached already",
+        AttachOutcome::Attached => "attached",
+        AttachOutcome::Replaced => "attached in place of what was there",
     };
     Ok(format!("{done}: {}\n", site.directory().display()))
 }
 
-fn told(places: &Places) -> anyhow::Result<String> {
+fn told(places: &NodePaths) -> anyhow::Result<String> {
     let status = status(&places.pins()?, &places.site()?)?;
     if !status.is_complete() {
         bail!("not all is attached as this version does it:\n{status}");
@@ -137,7 +137,7 @@ fn told(places: &Places) -> anyhow::Result<String> {
     Ok(status.to_string())
 }
 
-fn removed(places: &Places) -> anyhow::Result<String> {
+fn removed(places: &NodePaths) -> anyhow::Result<String> {
     match places.pins() {
         Ok(pins) => remove(&pins)?,
         // Nothing was ever pinned there, and a node on which the agent could not start is one to leave, too.
@@ -149,7 +149,7 @@ fn removed(places: &Places) -> anyhow::Result<String> {
         }
         Err(error) => return Err(error.into()),
     }
-    match nft_rules::apply(&nft_rules::removal()) {
+    match nft_rules::apply(&nft_rules::cleanup_rules()) {
         Ok(()) => Ok("removed, the net's rules too\n".to_owned()),
         Err(redirect::Error::NoNft) => {
             Ok("removed; there is no nft here, so rules that were loaded are left (redirect print removal)\n"
@@ -163,27 +163,30 @@ fn removed(places: &Places) -> anyhow::Result<String> {
 mod tests {
     use std::num::NonZeroU16;
 
-    use seawall_redirect::Agent;
+    use seawall_redirect::AgentAddress;
 
     use super::*;
 
-    fn parsed(line: &str) -> Result<Request, String> {
-        Request::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
+    fn parsed(line: &str) -> Result<RedirectCommand, String> {
+        RedirectCommand::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
     }
 
-    fn places() -> Places {
-        Places::of(&Flags::default())
+    fn places() -> NodePaths {
+        NodePaths::of(&Flags::default())
     }
 
     #[test]
     fn each_command_is_read_with_its_flags() {
-        assert_eq!(parsed("attach"), Ok(Request::Attach { places: places(), net: false, within: None }));
+        assert_eq!(
+            parsed("attach"),
+            Ok(RedirectCommand::Attach { places: places(), net: false, within: None })
+        );
         assert_eq!(
             parsed(
                 "attach --net --ask-within /host/cgroup/a --bpffs=/bpf --cgroup /host/cgroup --kubepods /a/kubepods"
             ),
-            Ok(Request::Attach {
-                places: Places {
+            Ok(RedirectCommand::Attach {
+                places: NodePaths {
                     bpffs: "/bpf".into(),
                     cgroup: "/host/cgroup".into(),
                     kubepods: Some("a/kubepods".into())
@@ -192,25 +195,25 @@ mod tests {
                 within: Some("/host/cgroup/a".into())
             })
         );
-        assert_eq!(parsed("status"), Ok(Request::Status(places())));
-        assert_eq!(parsed("remove"), Ok(Request::Remove(places())));
-        assert_eq!(parsed("print net"), Ok(Request::Print { rules: Rules::Net, into: None }));
+        assert_eq!(parsed("status"), Ok(RedirectCommand::Status(places())));
+        assert_eq!(parsed("remove"), Ok(RedirectCommand::Remove(places())));
+        assert_eq!(parsed("print net"), Ok(RedirectCommand::Print { rules: RuleSet::Net, into: None }));
         let into = Some("/rules/a.nft".into());
         assert_eq!(
             parsed("print removal --into=/rules/a.nft"),
-            Ok(Request::Print { rules: Rules::Removal, into })
+            Ok(RedirectCommand::Print { rules: RuleSet::Removal, into })
         );
-        let agent = Agent {
+        let agent = AgentAddress {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
             metadata: NonZeroU16::new(8988),
             containers: None,
-            ..Agent::default()
+            ..AgentAddress::default()
         };
         assert_eq!(
             parsed("print translation --node 10.0.0.1 --node fd00::1 --metadata 8988"),
-            Ok(Request::Print {
-                rules: Rules::Translation { places: places(), agent, own: None },
+            Ok(RedirectCommand::Print {
+                rules: RuleSet::Translation { places: places(), agent, own: None },
                 into: None
             })
         );
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn help_is_given_to_who_asks_and_to_who_says_nothing() {
         for line in ["", "help", "--help", "attach --help", "print -h"] {
-            assert_eq!(parsed(line), Ok(Request::Help), "{line}");
+            assert_eq!(parsed(line), Ok(RedirectCommand::Help), "{line}");
         }
     }
 
@@ -256,20 +259,21 @@ mod tests {
     #[test]
     fn where_no_bpf_file_system_is_there_is_nothing_to_remove() {
         let folder = tempfile::TempDir::with_prefix("seawall-no-bpffs-").unwrap();
-        let at = |path: PathBuf| run(&Request::Remove(Places { bpffs: path, ..places() }));
+        let at = |path: PathBuf| run(&RedirectCommand::Remove(NodePaths { bpffs: path, ..places() }));
         assert!(at(folder.path().into()).unwrap().contains("nothing is pinned there"));
         assert!(at(folder.path().join("misspelt")).is_err());
     }
 
     #[test]
     fn rules_are_printed_without_a_right_and_into_a_file_where_one_is_named() {
-        let print = |rules, into: Option<&Path>| run(&Request::Print { rules, into: into.map(Into::into) });
-        assert!(print(Rules::Net, None).unwrap().contains("169.254.169.254"));
+        let print =
+            |rules, into: Option<&Path>| run(&RedirectCommand::Print { rules, into: into.map(Into::into) });
+        assert!(print(RuleSet::Net, None).unwrap().contains("169.254.169.254"));
         let folder = tempfile::TempDir::with_prefix("seawall-rules-").unwrap();
         let file = folder.path().join("rules.nft");
-        assert!(print(Rules::Removal, Some(&file)).unwrap().starts_with("written: "));
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::removal());
-        let nowhere = print(Rules::Net, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
+        assert!(print(RuleSet::Removal, Some(&file)).unwrap().starts_with("written: "));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::cleanup_rules());
+        let nowhere = print(RuleSet::Net, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
         assert!(nowhere.to_string().contains("cannot write"), "{nowhere}");
     }
 }

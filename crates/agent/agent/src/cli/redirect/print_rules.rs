@@ -6,27 +6,27 @@ use std::path::Path;
 use anyhow::Context;
 use lexopt::Error;
 use seawall_core::PodUid;
-use seawall_redirect::{self as redirect, Agent, nft_rules};
+use seawall_redirect::{self as redirect, AgentAddress, nft_rules};
 
-use super::places::Places;
+use super::node_paths::NodePaths;
 use crate::cli::flags::Flags;
 
 /// Which of netfilter's rules.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
+pub(crate) enum RuleSet {
     Net,
-    Translation { places: Places, agent: Agent, own: Option<PodUid> },
+    Translation { places: NodePaths, agent: AgentAddress, own: Option<PodUid> },
     Removal,
 }
 
-impl Rules {
+impl RuleSet {
     pub(super) fn of(what: &str, flags: &Flags) -> Result<Self, Error> {
         Ok(match what {
             "net" => Self::Net,
             "translation" => Self::Translation {
                 agent: agent(flags)?,
                 own: flags.one("own", "a UID")?.map(|uid: String| PodUid(uid.into())),
-                places: Places::of(flags),
+                places: NodePaths::of(flags),
             },
             _ => Self::Removal,
         })
@@ -36,15 +36,15 @@ impl Rules {
         match self {
             Self::Net => Ok(nft_rules::safety_net()),
             Self::Translation { places, agent, own } => translation(places, agent, own.as_ref()),
-            Self::Removal => Ok(nft_rules::removal()),
+            Self::Removal => Ok(nft_rules::cleanup_rules()),
         }
     }
 }
 
 /// Where the node's connections go.
-fn agent(flags: &Flags) -> Result<Agent, Error> {
+fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
     let (metadata, containers) = (flags.one("metadata", "a port")?, flags.one("containers", "a port")?);
-    let mut agent = Agent { metadata, containers, ..Agent::default() };
+    let mut agent = AgentAddress { metadata, containers, ..AgentAddress::default() };
     for address in flags.all("node", "an address of the node's")? {
         let twice = match address {
             IpAddr::V4(address) => agent.v4.replace(address).is_some(),
@@ -57,17 +57,21 @@ fn agent(flags: &Flags) -> Result<Agent, Error> {
     Ok(agent)
 }
 
-pub(super) fn printed(rules: &str, into: Option<&Path>) -> anyhow::Result<String> {
+pub(super) fn print_or_write(rules: &str, into: Option<&Path>) -> anyhow::Result<String> {
     let Some(file) = into else { return Ok(rules.to_owned()) };
     std::fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(format!("written: {}\n", file.display()))
 }
 
 /// The way for nodes on which there may be no control groups of version 2 to find pods in.
-fn translation(places: &Places, agent: &Agent, own: Option<&PodUid>) -> Result<String, redirect::Error> {
+fn translation(
+    places: &NodePaths,
+    agent: &AgentAddress,
+    own: Option<&PodUid>,
+) -> Result<String, redirect::Error> {
     let site = match places.site() {
-        Err(redirect::Error::NotVersionTwo { .. }) => None,
+        Err(redirect::Error::NotCgroup2 { .. }) => None,
         found => Some(found?),
     };
-    nft_rules::translation(agent, site.as_ref(), own)
+    nft_rules::dnat_rules(agent, site.as_ref(), own)
 }

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use seawall_core::{Clock, Secret};
-use seawall_emulator::aws::{self, Options, Provider, Role, Running, Session, User};
+use seawall_emulator::aws::{
+    self, AwsEmulator, AwsEmulatorOptions, AwsSession, IamRole, IamUser, OidcProvider,
+};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
@@ -112,7 +114,7 @@ impl Pod {
 /// Everything together. Fields are dropped in this order: the agent goes first.
 pub(crate) struct World {
     pub(crate) agent: Agent,
-    pub(crate) aws: Hosted<Running>,
+    pub(crate) aws: Hosted<AwsEmulator>,
     issuer: Issuer,
     files: TempDir,
 }
@@ -201,7 +203,7 @@ impl World {
     }
 
     /// A pod's document, and whose session it is.
-    pub(crate) fn document(&self, pod: &Pod) -> (Value, Session) {
+    pub(crate) fn document(&self, pod: &Pod) -> (Value, AwsSession) {
         let listed = self.get(pod, ROLES);
         assert_eq!(listed.status, 200, "{listed:?}");
         let document = self.get(pod, &format!("{ROLES}{}", listed.body));
@@ -213,7 +215,7 @@ impl World {
     }
 
     /// Whose session a document is of.
-    pub(crate) fn session(&self, document: &Value) -> Session {
+    pub(crate) fn session(&self, document: &Value) -> AwsSession {
         self.aws.session(document["Token"].as_str().unwrap()).unwrap()
     }
 
@@ -242,24 +244,33 @@ fn token(issuer: &Issuer, pod: &Pod, audiences: &[&str]) -> String {
 }
 
 /// Roles that trust those who are to have them, and nobody else.
-fn options(issuer: &Issuer) -> Options {
-    let provider = Provider {
+fn options(issuer: &Issuer) -> AwsEmulatorOptions {
+    let provider = OidcProvider {
         issuer: ISSUER.into(),
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role = |name: &str, trusted: &str| Role::open(&format!("{BASE}{name}")).trusting(trusted);
+    let role = |name: &str, trusted: &str| IamRole::open(&format!("{BASE}{name}")).trusting(trusted);
     let roles = vec![
         role("irsa", &IRSA.subject()),
-        Role { external_id: Some("me-1".into()), ..role("team/kiam", USER).trusting(NODE).trusting(FIRST) },
-        Role::open(FIRST).trusting(USER).trusting(&KIAM.subject()),
-        Role::open(ABROAD).trusting(USER),
+        IamRole {
+            external_id: Some("me-1".into()),
+            ..role("team/kiam", USER).trusting(NODE).trusting(FIRST)
+        },
+        IamRole::open(FIRST).trusting(USER).trusting(&KIAM.subject()),
+        IamRole::open(ABROAD).trusting(USER),
         role("plain", USER),
     ];
     let secret_access_key = Secret::new("s3cret".to_owned());
-    let user = User { arn: USER.into(), access_key_id: "AKIASEAWALL".into(), secret_access_key };
+    let user = IamUser { arn: USER.into(), access_key_id: "AKIASEAWALL".into(), secret_access_key };
     let associations = [(ASSOCIATED.subject(), format!("{BASE}team/associated"))].into();
-    Options { providers: vec![provider], roles, users: vec![user], associations, ..Options::default() }
+    AwsEmulatorOptions {
+        providers: vec![provider],
+        roles,
+        users: vec![user],
+        associations,
+        ..AwsEmulatorOptions::default()
+    }
 }
 
 fn configuration(url: &str, ways: &str, credentials: &str, imds: &str, beside: &str) -> String {

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_emulator::google::{self, Endpoint, Impersonation, Options, Provider, Running};
+use seawall_emulator::google::{
+    self, GoogleEmulator, GoogleEmulatorOptions, GoogleEndpoint, Impersonation, WorkloadIdentityProvider,
+};
 use seawall_emulator::keys::{Algorithm, SigningKey};
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
@@ -19,7 +21,7 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// A running emulator.
 pub(crate) struct Cloud {
-    running: Hosted<Running>,
+    running: Hosted<GoogleEmulator>,
     issuer: Issuer,
 }
 
@@ -32,19 +34,19 @@ impl Cloud {
     /// The same, at an address.
     pub(crate) fn start_at(listen: SocketAddr, pods: &[Pod]) -> Self {
         let issuer = Issuer::generate(ISSUER, Algorithm::Es256).unwrap();
-        let provider = Provider {
+        let provider = WorkloadIdentityProvider {
             name: PROVIDER.into(),
             issuer: ISSUER.into(),
             keys: issuer.key_set().unwrap(),
             audiences: [AUDIENCE.to_owned()].into(),
         };
         let own = pods.iter().filter_map(|pod| Some((pod.namespace, pod.account, pod.email?)));
-        let options = Options {
+        let options = GoogleEmulatorOptions {
             listen,
             providers: vec![provider],
             impersonation: Impersonation::only(own),
             identity_key: Some(identity_key()),
-            ..Options::default()
+            ..GoogleEmulatorOptions::default()
         };
         Self { running: Hosted::start(google::start(options, Clock::system())), issuer }
     }
@@ -60,7 +62,8 @@ impl Cloud {
 
     /// Calls that arrived so far at the exchange and at both kinds of impersonation.
     pub(crate) fn calls(&self) -> [u64; 3] {
-        [Endpoint::Exchange, Endpoint::AccessToken, Endpoint::IdToken].map(|at| self.counts(at).calls)
+        [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken, GoogleEndpoint::IdToken]
+            .map(|at| self.counts(at).calls)
     }
 
     /// The claims of an identity token that this cloud signed for `audience`; a panic for any other.
@@ -74,9 +77,9 @@ impl Cloud {
 }
 
 impl std::ops::Deref for Cloud {
-    type Target = Running;
+    type Target = GoogleEmulator;
 
-    fn deref(&self) -> &Running {
+    fn deref(&self) -> &GoogleEmulator {
         &self.running
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_emulator::aws::{self, Endpoint, Instance, Options};
+use seawall_emulator::aws::{self, AwsEmulatorOptions, AwsEndpoint, Ec2Instance};
 use tempfile::TempDir;
 
 use super::hosted::Hosted;
@@ -21,14 +21,14 @@ const REQUESTS: u64 = 2;
 /// To be called inside a network namespace ([`Ground::Sealed`](super::namespace::Ground)): the service is at 169.254.169.254. Takes a
 /// second or two.
 pub(crate) fn fetches_of_java_1(calls: u32, left: Duration) -> u64 {
-    let options = Options {
+    let options = AwsEmulatorOptions {
         listen: SocketAddr::from(([169, 254, 169, 254], 80)),
-        instance: Instance { tokens_required: false, ..Instance::default() },
+        instance: Ec2Instance { tokens_required: false, ..Ec2Instance::default() },
         session_lifetime: left,
-        ..Options::default()
+        ..AwsEmulatorOptions::default()
     };
     let metadata = Hosted::start(aws::start(options, Clock::system()));
-    let asked = || metadata.counts(Endpoint::Metadata).calls;
+    let asked = || metadata.counts(AwsEndpoint::Metadata).calls;
     let folder = TempDir::new().unwrap();
     let times = format!("times={calls}");
     let steps = [JAVA_1.credentials, "wait", &times].map(str::to_owned);

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use seawall_core::{Clock, Secret};
-use seawall_emulator::aws::{self, Options, Provider, Role, Running, User};
+use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, IamUser, OidcProvider};
 use seawall_emulator::keys::KeySet;
 use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
@@ -23,25 +23,30 @@ const USER: &str = "arn:aws:iam::123456789012:user/seawall";
 
 /// STS on the node, which takes the tokens of this API server.
 pub(crate) struct Sts {
-    running: Running,
+    running: AwsEmulator,
     _runtime: Runtime,
 }
 
 impl Sts {
     /// One with these roles.
-    pub(crate) fn start(api: &Api, roles: Vec<Role>) -> Self {
+    pub(crate) fn start(api: &Api, roles: Vec<IamRole>) -> Self {
         let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
-        let provider = Provider {
+        let provider = OidcProvider {
             issuer: ISSUER.into(),
             keys: KeySet::parse(&keys).unwrap(),
             audiences: ["sts.amazonaws.com".to_owned()].into(),
         };
         let secret_access_key = Secret::new("s3cret".to_owned());
-        let user = User { arn: USER.into(), access_key_id: "AKIASEAWALL".into(), secret_access_key };
+        let user = IamUser { arn: USER.into(), access_key_id: "AKIASEAWALL".into(), secret_access_key };
         // At the gateway, too: a pod that has credentials asks it who it is.
         let listen = (Ipv4Addr::UNSPECIFIED, 0).into();
-        let options =
-            Options { listen, providers: vec![provider], roles, users: vec![user], ..Options::default() };
+        let options = AwsEmulatorOptions {
+            listen,
+            providers: vec![provider],
+            roles,
+            users: vec![user],
+            ..AwsEmulatorOptions::default()
+        };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let running = runtime.block_on(aws::start(options, Clock::system())).unwrap();
@@ -99,8 +104,8 @@ pub(crate) fn arn(role: &str) -> String {
     format!("{BASE}{role}")
 }
 
-fn trusting(role: &str, trusted: &str) -> Role {
-    Role::open(&arn(role)).trusting(trusted)
+fn trusting(role: &str, trusted: &str) -> IamRole {
+    IamRole::open(&arn(role)).trusting(trusted)
 }
 
 fn subject(account: &str) -> String {
@@ -108,7 +113,7 @@ fn subject(account: &str) -> String {
 }
 
 /// The role of a ServiceAccount's own name, and IRSA's annotation that names it.
-pub(crate) fn give_role(world: &World, account: &str) -> Role {
+pub(crate) fn give_role(world: &World, account: &str) -> IamRole {
     annotate(
         world,
         &format!("{}/{account}", accounts()),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seawall_redirect::{Pins, Site, attach, nft_rules, remove};
+use seawall_redirect::{CgroupTree, Pins, attach, nft_rules, remove};
 use seawall_testkit::objects::NODE;
 use seawall_testkit::pod::{Process, in_group};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ struct Groups {
     kubepods: PathBuf,
     bpffs: PathBuf,
     pins: Pins,
-    site: Site,
+    site: CgroupTree,
 }
 
 /// A container of a pod that is captured: a process.
@@ -64,7 +64,7 @@ impl Groups {
         let tree = all.parent().unwrap();
         let below = kubepods.strip_prefix(tree).unwrap().to_owned();
         // The machine's own groups are nobody's to touch in a test.
-        let site = Site::find(tree, Some(&below)).unwrap().asking_within(&base);
+        let site = CgroupTree::find(tree, Some(&below)).unwrap().with_conflict_scope(&base);
         Self { home: all.join("home"), pins: Pins::at(&bpffs).unwrap(), bpffs, site, kubepods: below, base }
     }
 
@@ -79,7 +79,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         let _ = fs::write(self.home.join("cgroup.procs"), "0");
-        let _ = nft_rules::apply(&nft_rules::removal());
+        let _ = nft_rules::apply(&nft_rules::cleanup_rules());
         if let Err(error) = remove(&self.pins) {
             eprintln!("not removed: {error}");
         }

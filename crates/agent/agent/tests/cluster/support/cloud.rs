@@ -3,7 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use seawall_core::Clock;
-use seawall_emulator::google::{self, AccessToken, Endpoint, Impersonation, Options, Provider, Running};
+use seawall_emulator::google::{
+    self, EmulatedAccessToken, GoogleEmulator, GoogleEmulatorOptions, GoogleEndpoint, Impersonation,
+    WorkloadIdentityProvider,
+};
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
 use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
@@ -16,7 +19,7 @@ pub(crate) const POOL: &str = "seawall-emulator.svc.id.goog";
 
 /// A running emulator; ends with the value.
 pub(crate) struct Cloud {
-    running: Option<Running>,
+    running: Option<GoogleEmulator>,
     runtime: Runtime,
 }
 
@@ -29,7 +32,7 @@ impl Cloud {
     /// The same, in which it is what time this clock says.
     pub(crate) fn start_by(clock: Clock, api: &Api, accounts: &[(String, Option<String>)]) -> Self {
         let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
-        let provider = Provider {
+        let provider = WorkloadIdentityProvider {
             name: PROVIDER.into(),
             issuer: ISSUER.into(),
             keys: KeySet::parse(&keys).unwrap(),
@@ -38,11 +41,11 @@ impl Cloud {
         };
         let own =
             accounts.iter().filter_map(|(name, email)| Some((NAMESPACE, name.as_str(), email.as_deref()?)));
-        let options = Options {
+        let options = GoogleEmulatorOptions {
             providers: vec![provider],
             impersonation: Impersonation::only(own),
             identity_key: Some(identity_key()),
-            ..Options::default()
+            ..GoogleEmulatorOptions::default()
         };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -51,7 +54,7 @@ impl Cloud {
     }
 
     /// What a token says; a panic for one that is not this cloud's.
-    pub(crate) fn read(&self, token: &str) -> AccessToken {
+    pub(crate) fn read(&self, token: &str) -> EmulatedAccessToken {
         self.access_token(token).unwrap_or_else(|| panic!("not a token of this cloud, or expired: {token}"))
     }
 
@@ -66,14 +69,15 @@ impl Cloud {
 
     /// Calls that arrived so far at the exchange and at both kinds of impersonation.
     pub(crate) fn calls(&self) -> [u64; 3] {
-        [Endpoint::Exchange, Endpoint::AccessToken, Endpoint::IdToken].map(|at| self.counts(at).calls)
+        [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken, GoogleEndpoint::IdToken]
+            .map(|at| self.counts(at).calls)
     }
 }
 
 impl std::ops::Deref for Cloud {
-    type Target = Running;
+    type Target = GoogleEmulator;
 
-    fn deref(&self) -> &Running {
+    fn deref(&self) -> &GoogleEmulator {
         self.running.as_ref().expect("runs until it is dropped")
     }
 }

@@ -7,8 +7,8 @@
 //! a token and an endpoint in the pod, and here the token is the agent's (`identity.tokenLifetime`) and the endpoint that of `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
-use seawall_core::attestation::{Carrier, FileKey};
-use seawall_core::facts::Selection;
+use seawall_core::annotations::AnnotationKeys;
+use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
 use super::{role_arn, session};
 
@@ -38,14 +38,14 @@ const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 
 /// What is to be known of pods, by which annotations count: of pods and their namespaces (KIAM's, kube2iam's), of ServiceAccounts. About
 /// namespaces nobody asks who need not.
-pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> Selection {
+pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
         (true, true) => &[PERMITTED, ALLOWED_ROLES],
         (true, false) => &[PERMITTED],
         (false, true) => &[ALLOWED_ROLES],
         (false, false) => &[],
     };
-    Selection {
+    AnnotationKeys {
         pod: if kiam || kube2iam { POD } else { &[] },
         service_account: if irsa { SERVICE_ACCOUNT } else { &[] },
         namespace,
@@ -54,27 +54,39 @@ pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> Selec
 
 const fn key(
     name: &'static str,
-    of: Carrier,
+    of: AnnotatedObject,
     annotation: &'static str,
     expected: &'static str,
     is_good: fn(&str) -> bool,
-) -> FileKey {
-    FileKey { name, of, annotation, expected, is_good }
+) -> IdentityFileKey {
+    IdentityFileKey { name, object: of, annotation, expected, is_valid: is_good }
 }
 
 /// What stands for the annotations in a file of pods.
-pub(crate) const FILE_KEYS: &[FileKey] = &[
-    key("awsRole", Carrier::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
-    key("awsSessionName", Carrier::Pod, SESSION_NAME, "the name of a session", |text| !text.is_empty()),
-    key("awsExternalId", Carrier::Pod, EXTERNAL_ID, "an external id", |text| ExternalId::parse(text).is_ok()),
-    key("awsPermitted", Carrier::Namespace, PERMITTED, "a regular expression", |text| !text.is_empty()),
-    key("awsAllowedRoles", Carrier::Namespace, ALLOWED_ROLES, "a JSON list of roles", |text| {
+pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[
+    key("awsRole", AnnotatedObject::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
+    key("awsSessionName", AnnotatedObject::Pod, SESSION_NAME, "the name of a session", |text| {
+        !text.is_empty()
+    }),
+    key("awsExternalId", AnnotatedObject::Pod, EXTERNAL_ID, "an external id", |text| {
+        ExternalId::parse(text).is_ok()
+    }),
+    key("awsPermitted", AnnotatedObject::Namespace, PERMITTED, "a regular expression", |text| {
+        !text.is_empty()
+    }),
+    key("awsAllowedRoles", AnnotatedObject::Namespace, ALLOWED_ROLES, "a JSON list of roles", |text| {
         text.starts_with('[')
     }),
-    key("awsRoleArn", Carrier::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
+    key("awsRoleArn", AnnotatedObject::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
         role_arn::NamedRole::new(text).is_some()
     }),
-    key("awsAudience", Carrier::ServiceAccount, AUDIENCE, "whom a token is for", session::is_audience),
+    key(
+        "awsAudience",
+        AnnotatedObject::ServiceAccount,
+        AUDIENCE,
+        "whom a token is for",
+        session::is_audience,
+    ),
 ];
 
 #[cfg(test)]
@@ -87,6 +99,6 @@ mod tests {
         assert_eq!(selection(true, false, false).namespace, [PERMITTED]);
         assert_eq!(selection(false, true, true).namespace, [ALLOWED_ROLES]);
         assert_eq!(selection(true, true, true).namespace.len(), 2);
-        assert_eq!(selection(false, false, false), Selection::default());
+        assert_eq!(selection(false, false, false), AnnotationKeys::default());
     }
 }

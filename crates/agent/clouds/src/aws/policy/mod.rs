@@ -19,24 +19,24 @@ pub(crate) mod session;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use seawall_broker::aws::{ClusterName, ExternalId, SessionName, Tags};
-use seawall_core::events::Complaint;
-use seawall_core::facts::{Annotations, Beside, Text};
-use seawall_core::{Facts, Pod};
+use seawall_broker::aws::{ClusterName, ExternalId, SessionName, SessionTags};
+use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::events::EventReason;
+use seawall_core::{Pod, PodAnnotations};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::NO_ROLE;
 
 use self::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};
-use self::role_arn::{Base, NamedRole};
-use self::session::Tag;
+use self::role_arn::{BaseRoleArn, NamedRole};
+use self::session::PodTag;
 
 /// What the operator says about roles.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Rules {
+pub(super) struct RolePolicy {
     /// Roles by name are below here.
-    pub(super) base: Option<Base>,
+    pub(super) base: Option<BaseRoleArn>,
     /// Whether pods may name roles, and what their namespaces must say of it.
-    pub(super) by_pod: Option<namespace::Rules>,
+    pub(super) by_pod: Option<namespace::NamespaceRules>,
     /// Whether ServiceAccounts may stand for roles; the audience of their tokens, where they name none.
     pub(super) by_service_account: Option<Arc<str>>,
     /// The cluster in which EKS associates roles with ServiceAccounts, if it is asked for pods for which nobody names one.
@@ -44,46 +44,46 @@ pub(super) struct Rules {
     /// The role of a namespace's pods that name none.
     pub(super) defaults: HashMap<String, NamedRole>,
     /// What sessions are tagged with that somebody else takes for the pod.
-    pub(super) tags: Vec<Tag>,
+    pub(super) tags: Vec<PodTag>,
     /// What sessions' names begin with.
     pub(super) session_prefix: String,
 }
 
 /// What a pod may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Allowed {
+pub(super) enum AllowedRole {
     /// A role that is known.
-    Role(Grant),
+    Granted(RoleGrant),
     /// Whichever role EKS associates with its ServiceAccount in this cluster, if any: its answer says it.
     Associated(ClusterName),
 }
 
 /// A role that a pod may have, and how it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
+pub(super) struct RoleGrant {
     pub(super) role: NamedRole,
     pub(super) session: SessionName,
-    pub(super) way: Way,
+    pub(super) method: GrantMethod,
 }
 
 /// Who takes a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum GrantMethod {
     /// The pod itself, with a token for this audience.
     WebIdentity { audience: Arc<str> },
     /// The agent for it, with credentials of its own.
-    Assume { external_id: Option<ExternalId>, tags: Tags },
+    Assume { external_id: Option<ExternalId>, tags: SessionTags },
 }
 
 /// Why a pod has no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Denied {
+pub(super) enum RoleDenial {
     /// Something that decides it is not read yet.
-    NotYet,
+    Pending,
     /// Nobody names one for it: nothing that its owner must be told.
     NoRole(Refusal),
     /// One is named that it may not have.
-    Refused(Complaint, Refusal),
+    Refused(EventReason, Refusal),
 }
 
 const MALFORMED_ROLE: Refusal = Refusal::new(
@@ -126,35 +126,43 @@ const UNTAGGABLE: Refusal = Refusal::new(
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
 
-impl Rules {
+impl RolePolicy {
     /// What this pod may have.
     ///
     /// # Errors
     /// Why it may have none.
-    pub(super) fn decide(&self, pod: &Pod, facts: &Facts) -> Result<Allowed, Denied> {
+    pub(super) fn decide(&self, pod: &Pod, facts: &PodAnnotations) -> Result<AllowedRole, RoleDenial> {
         let by_service_account = self.named_by_service_account(facts)?;
         let by_pod = self.named_by_pod(facts)?;
         match (by_pod, by_service_account) {
             (Some(one), Some((other, _))) if one != other => {
-                Err(Denied::Refused(Complaint::RefusedByPolicy, TWO_ROLES))
+                Err(RoleDenial::Refused(EventReason::RefusedByPolicy, TWO_ROLES))
             }
             (_, Some((role, audience))) => {
                 let session = session::default_name(&self.session_prefix, pod);
-                Ok(Allowed::Role(Grant { role, session, way: Way::WebIdentity { audience } }))
+                Ok(AllowedRole::Granted(RoleGrant {
+                    role,
+                    session,
+                    method: GrantMethod::WebIdentity { audience },
+                }))
             }
-            (Some(role), None) => self.permitted(pod, facts, role).map(Allowed::Role),
+            (Some(role), None) => self.permitted(pod, facts, role).map(AllowedRole::Granted),
             (None, None) => self.named_by_nobody(pod),
         }
     }
 
     /// The role that the pod's ServiceAccount stands for, and whom its token is for.
-    fn named_by_service_account(&self, facts: &Facts) -> Result<Option<(NamedRole, Arc<str>)>, Denied> {
+    fn named_by_service_account(
+        &self,
+        facts: &PodAnnotations,
+    ) -> Result<Option<(NamedRole, Arc<str>)>, RoleDenial> {
         let Some(audience) = &self.by_service_account else { return Ok(None) };
         let account = match &facts.service_account {
-            Beside::NotRead => return Err(Denied::NotYet),
-            Beside::Known(object) => {
-                object.as_ref().as_ref().ok_or(Denied::Refused(Complaint::NoToken, NO_SERVICE_ACCOUNT))?
-            }
+            RelatedAnnotations::NotRead => return Err(RoleDenial::Pending),
+            RelatedAnnotations::Known(object) => object
+                .as_ref()
+                .as_ref()
+                .ok_or(RoleDenial::Refused(EventReason::NoToken, NO_SERVICE_ACCOUNT))?,
         };
         let Some(role) = said(account, ROLE_ARN, MALFORMED_ROLE_ARN)? else { return Ok(None) };
         let role = role_arn::resolve(role, self.base.as_ref()).ok_or(malformed(MALFORMED_ROLE_ARN))?;
@@ -167,7 +175,7 @@ impl Rules {
     }
 
     /// The role that the pod names itself.
-    fn named_by_pod(&self, facts: &Facts) -> Result<Option<NamedRole>, Denied> {
+    fn named_by_pod(&self, facts: &PodAnnotations) -> Result<Option<NamedRole>, RoleDenial> {
         if self.by_pod.is_none() {
             return Ok(None);
         }
@@ -176,16 +184,16 @@ impl Rules {
     }
 
     /// The role that the pod names itself, if its namespace permits it.
-    fn permitted(&self, pod: &Pod, facts: &Facts, role: NamedRole) -> Result<Grant, Denied> {
+    fn permitted(&self, pod: &Pod, facts: &PodAnnotations, role: NamedRole) -> Result<RoleGrant, RoleDenial> {
         let namespace = match &facts.namespace {
-            Beside::NotRead => return Err(Denied::NotYet),
-            Beside::Known(object) => object.as_ref().as_ref(),
+            RelatedAnnotations::NotRead => return Err(RoleDenial::Pending),
+            RelatedAnnotations::Known(object) => object.as_ref().as_ref(),
         };
         // Without rules no pod names a role.
-        let Some(rules) = self.by_pod else { return Err(Denied::NoRole(NO_ROLE)) };
+        let Some(rules) = self.by_pod else { return Err(RoleDenial::NoRole(NO_ROLE)) };
         rules
             .permit(namespace, &role, self.base.as_ref())
-            .map_err(|refusal| Denied::Refused(Complaint::RefusedByPolicy, refusal))?;
+            .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
         let session = match said(&facts.pod, SESSION_NAME, MALFORMED_SESSION_NAME)? {
             Some(wanted) => session::name(&self.session_prefix, wanted),
             None => session::default_name(&self.session_prefix, pod),
@@ -194,22 +202,26 @@ impl Rules {
             Some(id) => Some(ExternalId::parse(id).map_err(|_| malformed(MALFORMED_EXTERNAL_ID))?),
             None => None,
         };
-        Ok(Grant { role, session, way: self.assume(pod, external_id)? })
+        Ok(RoleGrant { role, session, method: self.assume(pod, external_id)? })
     }
 
     /// The role of the pod's namespace, where the operator names one; else that of EKS, where it is asked.
-    fn named_by_nobody(&self, pod: &Pod) -> Result<Allowed, Denied> {
+    fn named_by_nobody(&self, pod: &Pod) -> Result<AllowedRole, RoleDenial> {
         if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
             let session = session::default_name(&self.session_prefix, pod);
-            return Ok(Allowed::Role(Grant { role: role.clone(), session, way: self.assume(pod, None)? }));
+            return Ok(AllowedRole::Granted(RoleGrant {
+                role: role.clone(),
+                session,
+                method: self.assume(pod, None)?,
+            }));
         }
-        self.by_association.clone().map(Allowed::Associated).ok_or(Denied::NoRole(NO_ROLE))
+        self.by_association.clone().map(AllowedRole::Associated).ok_or(RoleDenial::NoRole(NO_ROLE))
     }
 
-    fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<Way, Denied> {
+    fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<GrantMethod, RoleDenial> {
         let tags = session::tags(&self.tags, pod)
-            .map_err(|_| Denied::Refused(Complaint::RefusedByPolicy, UNTAGGABLE))?;
-        Ok(Way::Assume { external_id, tags })
+            .map_err(|_| RoleDenial::Refused(EventReason::RefusedByPolicy, UNTAGGABLE))?;
+        Ok(GrantMethod::Assume { external_id, tags })
     }
 }
 
@@ -218,16 +230,16 @@ fn said<'a>(
     annotations: &'a Annotations,
     key: &str,
     too_long: Refusal,
-) -> Result<Option<&'a Arc<str>>, Denied> {
+) -> Result<Option<&'a Arc<str>>, RoleDenial> {
     match annotations.find(key) {
-        Some(Text::Whole(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Some(Text::TooLong) => Err(malformed(too_long)),
+        Some(AnnotationValue::Whole(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Some(AnnotationValue::TooLong) => Err(malformed(too_long)),
         None => Ok(None),
     }
 }
 
-fn malformed(refusal: Refusal) -> Denied {
-    Denied::Refused(Complaint::MalformedAccount, refusal)
+fn malformed(refusal: Refusal) -> RoleDenial {
+    RoleDenial::Refused(EventReason::MalformedAccount, refusal)
 }
 
 #[cfg(test)]
@@ -236,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::aws::policy::annotations::{ALLOWED_ROLES, PERMITTED};
-    use crate::aws::policy::namespace::{Format, Kube2iam};
+    use crate::aws::policy::namespace::{AllowedRolesFormat, Kube2iam};
 
     const BASE: &str = "arn:aws:iam::123456789012:role/";
     const CART: &str = "arn:aws:iam::123456789012:role/cart";
@@ -245,17 +257,17 @@ mod tests {
 
     type Said = [(&'static str, &'static str)];
 
-    fn rules(kiam: bool, kube2iam: bool, irsa: bool) -> Rules {
-        let kube2iam = kube2iam.then_some(Kube2iam { restricted: true, format: Format::Glob });
-        Rules {
-            base: Base::new(BASE),
-            by_pod: (kiam || kube2iam.is_some()).then_some(namespace::Rules { kiam, kube2iam }),
+    fn rules(kiam: bool, kube2iam: bool, irsa: bool) -> RolePolicy {
+        let kube2iam = kube2iam.then_some(Kube2iam { restricted: true, format: AllowedRolesFormat::Glob });
+        RolePolicy {
+            base: BaseRoleArn::new(BASE),
+            by_pod: (kiam || kube2iam.is_some()).then_some(namespace::NamespaceRules { kiam, kube2iam }),
             by_service_account: irsa.then(|| "sts.amazonaws.com".into()),
-            ..Rules::default()
+            ..RolePolicy::default()
         }
     }
 
-    fn all() -> Rules {
+    fn all() -> RolePolicy {
         rules(true, true, true)
     }
 
@@ -265,25 +277,26 @@ mod tests {
     }
 
     fn told(said: &Said) -> Annotations {
-        said.iter().map(|(key, text)| (*key, Text::from(*text))).collect()
+        said.iter().map(|(key, text)| (*key, AnnotationValue::from(*text))).collect()
     }
 
-    fn facts(pod: &Said, account: &Said, namespace: &Said) -> Facts {
-        let (service_account, namespace) = (Beside::read(told(account)), Beside::read(told(namespace)));
-        Facts { pod: told(pod), service_account, namespace }
+    fn facts(pod: &Said, account: &Said, namespace: &Said) -> PodAnnotations {
+        let (service_account, namespace) =
+            (RelatedAnnotations::read(told(account)), RelatedAnnotations::read(told(namespace)));
+        PodAnnotations { pod: told(pod), service_account, namespace }
     }
 
-    fn granted(rules: &Rules, facts: &Facts) -> Result<Grant, Denied> {
+    fn granted(rules: &RolePolicy, facts: &PodAnnotations) -> Result<RoleGrant, RoleDenial> {
         rules.decide(&pod(), facts).map(|allowed| match allowed {
-            Allowed::Role(grant) => grant,
-            Allowed::Associated(_) => panic!("{rules:?} {facts:?}"),
+            AllowedRole::Granted(grant) => grant,
+            AllowedRole::Associated(_) => panic!("{rules:?} {facts:?}"),
         })
     }
 
-    fn code(denied: Denied) -> (&'static str, u16) {
+    fn code(denied: RoleDenial) -> (&'static str, u16) {
         match denied {
-            Denied::NotYet => ("not yet", 503),
-            Denied::NoRole(refusal) | Denied::Refused(_, refusal) => (refusal.code, refusal.status),
+            RoleDenial::Pending => ("not yet", 503),
+            RoleDenial::NoRole(refusal) | RoleDenial::Refused(_, refusal) => (refusal.code, refusal.status),
         }
     }
 
@@ -306,9 +319,9 @@ mod tests {
         ] {
             let grant = granted(rules, &facts(pod_says, account_says, &permits)).unwrap();
             assert_eq!((grant.role.as_str(), grant.session.as_str()), (role, "shop.cart"), "{pod_says:?}");
-            let taken = match &grant.way {
-                Way::WebIdentity { audience } => &**audience,
-                Way::Assume { .. } => "assume",
+            let taken = match &grant.method {
+                GrantMethod::WebIdentity { audience } => &**audience,
+                GrantMethod::Assume { .. } => "assume",
             };
             assert_eq!(taken, way, "{pod_says:?} {account_says:?}");
         }
@@ -350,7 +363,7 @@ mod tests {
             let rules = rules(true, false, true);
             let denied = rules.decide(&pod(), &facts(pod_says, account_says, namespace_says)).unwrap_err();
             assert_eq!(code(denied), expected, "{pod_says:?} {account_says:?}");
-            let (Denied::NoRole(refusal) | Denied::Refused(_, refusal)) = denied else {
+            let (RoleDenial::NoRole(refusal) | RoleDenial::Refused(_, refusal)) = denied else {
                 panic!("{denied:?}")
             };
             assert!(refusal.message.contains(names), "{} lacks {names}", refusal.message);
@@ -359,21 +372,19 @@ mod tests {
 
     #[test]
     fn what_is_not_read_yet_decides_nothing_where_it_counts() {
-        let facts = |account: Beside, namespace: Beside, says: &Said| Facts {
-            pod: told(says),
-            service_account: account,
-            namespace,
+        let facts = |account: RelatedAnnotations, namespace: RelatedAnnotations, says: &Said| {
+            PodAnnotations { pod: told(says), service_account: account, namespace }
         };
-        let (empty, role) = (|| Beside::read(Annotations::default()), &[(ROLE, "cart")][..]);
+        let (empty, role) = (|| RelatedAnnotations::read(Annotations::default()), &[(ROLE, "cart")][..]);
         let (irsa, kiam) = (rules(false, false, true), rules(true, false, false));
         for (rules, facts, expected) in [
-            (&irsa, facts(Beside::NotRead, empty(), &[]), "not yet"),
-            (&all(), facts(Beside::NotRead, empty(), role), "not yet"),
-            (&kiam, facts(Beside::NotRead, empty(), role), "nothing_permitted"),
-            (&kiam, facts(empty(), Beside::NotRead, role), "not yet"),
-            (&kiam, facts(empty(), Beside::missing(), role), "no_namespace"),
-            (&kiam, facts(empty(), Beside::NotRead, &[]), "no_role"),
-            (&irsa, facts(Beside::missing(), empty(), &[]), "no_service_account"),
+            (&irsa, facts(RelatedAnnotations::NotRead, empty(), &[]), "not yet"),
+            (&all(), facts(RelatedAnnotations::NotRead, empty(), role), "not yet"),
+            (&kiam, facts(RelatedAnnotations::NotRead, empty(), role), "nothing_permitted"),
+            (&kiam, facts(empty(), RelatedAnnotations::NotRead, role), "not yet"),
+            (&kiam, facts(empty(), RelatedAnnotations::missing(), role), "no_namespace"),
+            (&kiam, facts(empty(), RelatedAnnotations::NotRead, &[]), "no_role"),
+            (&irsa, facts(RelatedAnnotations::missing(), empty(), &[]), "no_service_account"),
         ] {
             assert_eq!(code(rules.decide(&pod(), &facts).unwrap_err()).0, expected, "{facts:?}");
         }
@@ -382,7 +393,7 @@ mod tests {
     #[test]
     fn a_default_role_is_the_configured_namespaces_alone_and_only_of_pods_that_name_none() {
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
-        let rules = Rules { defaults, ..all() };
+        let rules = RolePolicy { defaults, ..all() };
         assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.as_str(), PAY);
         let refused = rules.decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
         assert_eq!(code(refused).0, "nothing_permitted", "a refused role is not replaced by another");
@@ -394,13 +405,13 @@ mod tests {
     #[test]
     fn eks_is_asked_only_for_pods_for_which_nobody_names_a_role() {
         let reef = ClusterName::parse("reef").unwrap();
-        let rules = Rules { by_association: Some(reef.clone()), ..all() };
+        let rules = RolePolicy { by_association: Some(reef.clone()), ..all() };
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
-        let with_default = Rules { defaults, ..rules.clone() };
+        let with_default = RolePolicy { defaults, ..rules.clone() };
         let permits = &[(PERMITTED, "cart"), (ALLOWED_ROLES, "[\"*\"]")][..];
-        let code_of = |rules: &Rules, facts: &Facts| match rules.decide(&pod(), facts) {
-            Ok(Allowed::Role(grant)) => grant.role.name().as_str().to_owned(),
-            Ok(Allowed::Associated(cluster)) => cluster.as_str().to_owned(),
+        let code_of = |rules: &RolePolicy, facts: &PodAnnotations| match rules.decide(&pod(), facts) {
+            Ok(AllowedRole::Granted(grant)) => grant.role.name().as_str().to_owned(),
+            Ok(AllowedRole::Associated(cluster)) => cluster.as_str().to_owned(),
             Err(denied) => code(denied).0.to_owned(),
         };
         for (rules, pod_says, account_says, namespace_says, expected) in [
@@ -418,25 +429,28 @@ mod tests {
             let facts = facts(pod_says, account_says, namespace_says);
             assert_eq!(code_of(rules, &facts), expected, "{pod_says:?} {account_says:?}");
         }
-        let unread = Facts {
+        let unread = PodAnnotations {
             pod: Annotations::default(),
-            service_account: Beside::NotRead,
-            namespace: Beside::read(Annotations::default()),
+            service_account: RelatedAnnotations::NotRead,
+            namespace: RelatedAnnotations::read(Annotations::default()),
         };
         assert_eq!(code_of(&rules, &unread), "not yet", "an annotation may name a role");
-        let alone = Rules { by_pod: None, by_service_account: None, ..rules.clone() };
+        let alone = RolePolicy { by_pod: None, by_service_account: None, ..rules.clone() };
         assert_eq!(code_of(&alone, &unread), "reef", "no annotation counts");
     }
 
     #[test]
     fn a_session_has_the_name_the_external_id_and_the_tags_that_are_asked_for() {
-        let rules =
-            Rules { tags: vec![Tag::Namespace, Tag::PodName], session_prefix: "kiam-".into(), ..all() };
+        let rules = RolePolicy {
+            tags: vec![PodTag::Namespace, PodTag::PodName],
+            session_prefix: "kiam-".into(),
+            ..all()
+        };
         let says = [(ROLE, "cart"), (SESSION_NAME, "my session"), (EXTERNAL_ID, "me:1")];
         let grant = granted(&rules, &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
         assert_eq!(grant.session.as_str(), "kiam-my-session");
-        let tags = session::tags(&[Tag::PodName, Tag::Namespace], &pod()).unwrap();
-        assert_eq!(grant.way, Way::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
+        let tags = session::tags(&[PodTag::PodName, PodTag::Namespace], &pod()).unwrap();
+        assert_eq!(grant.method, GrantMethod::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
     }
 
     const MANIFESTS: [(&str, &str); 3] = [
@@ -449,10 +463,11 @@ mod tests {
     fn annotated(manifest: &str, kind: &str) -> Annotations {
         const KEYS: [&str; 7] =
             [ROLE, SESSION_NAME, EXTERNAL_ID, PERMITTED, ALLOWED_ROLES, ROLE_ARN, AUDIENCE];
-        let objects = manifest.split("\n---\n").map(|text| seawall_config::foreign(text).unwrap());
+        let objects = manifest.split("\n---\n").map(|text| seawall_config::parse_foreign_yaml(text).unwrap());
         let object = objects.into_iter().find(|object| object["kind"] == kind).unwrap();
-        let said =
-            |key: &'static str| Some((key, Text::from(object["metadata"]["annotations"][key].as_str()?)));
+        let said = |key: &'static str| {
+            Some((key, AnnotationValue::from(object["metadata"]["annotations"][key].as_str()?)))
+        };
         KEYS.into_iter().filter_map(said).collect()
     }
 
@@ -463,13 +478,13 @@ mod tests {
             (rules(false, true, false), MANIFESTS[1], "role/video/encoder", "shop.cart"),
             (rules(false, false, true), MANIFESTS[2], "role/indexer", "shop.cart"),
         ] {
-            let [service_account, namespace] =
-                ["ServiceAccount", "Namespace"].map(|kind| Beside::read(annotated(manifest, kind)));
-            let facts = Facts { pod: annotated(manifest, "Pod"), service_account, namespace };
+            let [service_account, namespace] = ["ServiceAccount", "Namespace"]
+                .map(|kind| RelatedAnnotations::read(annotated(manifest, kind)));
+            let facts = PodAnnotations { pod: annotated(manifest, "Pod"), service_account, namespace };
             let grant = granted(&rules, &facts).unwrap();
             assert!(grant.role.as_str().ends_with(role), "{of}: {grant:?}");
             assert_eq!(grant.session.as_str(), session, "{of}");
-            let others = Rules { by_pod: None, by_service_account: None, ..rules };
+            let others = RolePolicy { by_pod: None, by_service_account: None, ..rules };
             assert_eq!(
                 code(others.decide(&pod(), &facts).unwrap_err()).0,
                 "no_role",

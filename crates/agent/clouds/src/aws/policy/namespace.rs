@@ -5,16 +5,16 @@
 //! does by default. An expression must match the whole of a role's name:
 //! KIAM puts `^` and `$` around the text, which leaves one side of `a|b` open, and kube2iam's are open on both.
 
-use seawall_core::facts::{Annotations, Text};
+use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_http::Refusal;
 use seawall_protocols::aws::Pattern;
 
 use super::annotations::{ALLOWED_ROLES, PERMITTED};
-use super::role_arn::{Base, NamedRole};
+use super::role_arn::{BaseRoleArn, NamedRole};
 
 /// Which annotations of a namespace count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::aws) struct Rules {
+pub(in crate::aws) struct NamespaceRules {
     /// `iam.amazonaws.com/permitted`.
     pub(in crate::aws) kiam: bool,
     /// `iam.amazonaws.com/allowed-roles`, and how its entries are written.
@@ -27,12 +27,12 @@ pub(in crate::aws) struct Kube2iam {
     /// Whether `allowed-roles` decides at all (`--namespace-restrictions`): if so, a namespace without it permits nothing.
     pub(in crate::aws) restricted: bool,
     /// `--namespace-restriction-format`.
-    pub(in crate::aws) format: Format,
+    pub(in crate::aws) format: AllowedRolesFormat,
 }
 
 /// How the entries of `allowed-roles` are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::aws) enum Format {
+pub(in crate::aws) enum AllowedRolesFormat {
     /// `*` stands for anything.
     Glob,
     /// Regular expressions.
@@ -72,7 +72,7 @@ const MALFORMED_ALLOWED: Refusal = Refusal::new(
 const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
 
-impl Rules {
+impl NamespaceRules {
     /// Whether a namespace permits a role. Each of its annotations that counts must permit it, and one must be there.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Rules {
         self,
         namespace: Option<&Annotations>,
         role: &NamedRole,
-        base: Option<&Base>,
+        base: Option<&BaseRoleArn>,
     ) -> Result<(), Refusal> {
         let namespace = namespace.ok_or(NO_NAMESPACE)?;
         let permitted = namespace.find(PERMITTED).filter(|text| self.kiam && !is_empty(text));
@@ -111,14 +111,18 @@ impl Rules {
     }
 }
 
-fn is_empty(text: &Text) -> bool {
-    matches!(text, Text::Whole(text) if text.is_empty())
+fn is_empty(text: &AnnotationValue) -> bool {
+    matches!(text, AnnotationValue::Whole(text) if text.is_empty())
 }
 
 /// KIAM compares with the ARN since its version 4, and before with what the pod's annotation says. Both are taken of a role below the base;
 /// of another the ARN alone, so that `cart` never means the role of that name in somebody else's account.
-fn matches_permitted(expression: &Text, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
-    let Text::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
+fn matches_permitted(
+    expression: &AnnotationValue,
+    role: &NamedRole,
+    base: Option<&BaseRoleArn>,
+) -> Result<(), Refusal> {
+    let AnnotationValue::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
     let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
     let below = base.and_then(|base| base.below(role));
     let is_match = pattern.matches(role.as_str()) || below.is_some_and(|name| pattern.matches(name));
@@ -126,8 +130,13 @@ fn matches_permitted(expression: &Text, role: &NamedRole, base: Option<&Base>) -
 }
 
 /// Entries are ARNs, or stand below the base; without a base each is of a whole ARN, so that `*` is every role, as in kube2iam.
-fn is_among(list: &Text, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
-    let Text::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
+fn is_among(
+    list: &AnnotationValue,
+    format: AllowedRolesFormat,
+    role: &NamedRole,
+    base: Option<&BaseRoleArn>,
+) -> Result<(), Refusal> {
+    let AnnotationValue::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
     let entries: Vec<String> = serde_json::from_str(list).map_err(|_| MALFORMED_ALLOWED)?;
     for entry in &entries {
         if is_entry_of(entry, format, role, base)? {
@@ -137,7 +146,12 @@ fn is_among(list: &Text, format: Format, role: &NamedRole, base: Option<&Base>) 
     Err(NOT_ALLOWED)
 }
 
-fn is_entry_of(entry: &str, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<bool, Refusal> {
+fn is_entry_of(
+    entry: &str,
+    format: AllowedRolesFormat,
+    role: &NamedRole,
+    base: Option<&BaseRoleArn>,
+) -> Result<bool, Refusal> {
     let is_whole = entry.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("arn:"));
     let text = match base {
         Some(base) if !is_whole => base.below(role),
@@ -145,8 +159,10 @@ fn is_entry_of(entry: &str, format: Format, role: &NamedRole, base: Option<&Base
     };
     let Some(text) = text else { return Ok(false) };
     match format {
-        Format::Glob => Ok(is_glob_of(entry, text)),
-        Format::Regexp => Pattern::new(entry).map(|p| p.matches(text)).map_err(|_| MALFORMED_ALLOWED),
+        AllowedRolesFormat::Glob => Ok(is_glob_of(entry, text)),
+        AllowedRolesFormat::Regexp => {
+            Pattern::new(entry).map(|p| p.matches(text)).map_err(|_| MALFORMED_ALLOWED)
+        }
     }
 }
 
@@ -169,22 +185,28 @@ fn is_glob_of(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const KIAM: Rules = Rules { kiam: true, kube2iam: None };
-    const GLOB: Rules =
-        Rules { kiam: false, kube2iam: Some(Kube2iam { restricted: true, format: Format::Glob }) };
-    const REGEXP: Rules =
-        Rules { kiam: false, kube2iam: Some(Kube2iam { restricted: true, format: Format::Regexp }) };
-    const OPEN: Rules =
-        Rules { kiam: false, kube2iam: Some(Kube2iam { restricted: false, format: Format::Glob }) };
-    const BOTH: Rules = Rules { kiam: true, ..GLOB };
+    const KIAM: NamespaceRules = NamespaceRules { kiam: true, kube2iam: None };
+    const GLOB: NamespaceRules = NamespaceRules {
+        kiam: false,
+        kube2iam: Some(Kube2iam { restricted: true, format: AllowedRolesFormat::Glob }),
+    };
+    const REGEXP: NamespaceRules = NamespaceRules {
+        kiam: false,
+        kube2iam: Some(Kube2iam { restricted: true, format: AllowedRolesFormat::Regexp }),
+    };
+    const OPEN: NamespaceRules = NamespaceRules {
+        kiam: false,
+        kube2iam: Some(Kube2iam { restricted: false, format: AllowedRolesFormat::Glob }),
+    };
+    const BOTH: NamespaceRules = NamespaceRules { kiam: true, ..GLOB };
 
     const OWN: &str = "arn:aws:iam::123456789012:role/";
     const OTHERS: &str = "arn:aws:iam::999999999999:role/cart";
 
-    fn decide(rules: Rules, said: &[(&'static str, &str)], role: &str) -> Result<(), &'static str> {
-        let said = said.iter().map(|(key, text)| (*key, Text::from(*text))).collect();
+    fn decide(rules: NamespaceRules, said: &[(&'static str, &str)], role: &str) -> Result<(), &'static str> {
+        let said = said.iter().map(|(key, text)| (*key, AnnotationValue::from(*text))).collect();
         let role = if role.starts_with("arn:") { role.to_owned() } else { format!("{OWN}{role}") };
-        let (role, base) = (NamedRole::new(&role).unwrap(), Base::new(OWN));
+        let (role, base) = (NamedRole::new(&role).unwrap(), BaseRoleArn::new(OWN));
         rules.permit(Some(&said), &role, base.as_ref()).map_err(|refusal| {
             assert_eq!(refusal.status, 403);
             refusal.code
@@ -244,11 +266,11 @@ mod tests {
     /// A list that was there was enforced whatever the flag said, and stopped pods that had their roles from kube2iam.
     #[test]
     fn without_namespace_restrictions_a_list_decides_nothing() {
-        let long = "x".repeat(seawall_core::facts::LONGEST + 1);
+        let long = "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH + 1);
         for list in ["[]", r#"["pay"]"#, "no list", &long] {
             assert_eq!(decide(OPEN, &[(ALLOWED_ROLES, list)], "cart"), Ok(()), "{list}");
         }
-        let with_kiam = Rules { kiam: true, ..OPEN };
+        let with_kiam = NamespaceRules { kiam: true, ..OPEN };
         let said = |permitted| [(PERMITTED, permitted), (ALLOWED_ROLES, r#"["cart"]"#)];
         assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("not_permitted"));
         assert_eq!(decide(with_kiam, &said("cart"), "cart"), Ok(()));
@@ -267,7 +289,7 @@ mod tests {
             (REGEXP, r#"[".*/cart"]"#, Ok(())),
             (REGEXP, r#"["cart"]"#, Err(NOT_ALLOWED)),
         ] {
-            let said = [(ALLOWED_ROLES, Text::from(list))].into_iter().collect();
+            let said = [(ALLOWED_ROLES, AnnotationValue::from(list))].into_iter().collect();
             assert_eq!(rules.permit(Some(&said), &role, None), expected, "{list}");
         }
     }
@@ -321,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_text_too_long_to_be_kept_permits_nothing() {
-        let long = format!("cart|{}", "x".repeat(seawall_core::facts::LONGEST));
+        let long = format!("cart|{}", "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH));
         assert_eq!(decide(KIAM, &[(PERMITTED, &long)], "cart"), Err("malformed_permitted"));
         assert_eq!(decide(GLOB, &[(ALLOWED_ROLES, &long)], "cart"), Err("malformed_allowed_roles"));
     }

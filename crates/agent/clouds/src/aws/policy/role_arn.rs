@@ -44,9 +44,9 @@ impl NamedRole {
 /// What roles are below that are given by name: an ARN that ends before the name, `arn:aws:iam::123456789012:role/`, or after a part of
 /// the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::aws) struct Base(Arc<str>);
+pub(in crate::aws) struct BaseRoleArn(Arc<str>);
 
-impl Base {
+impl BaseRoleArn {
     /// The base of this text: one below which a name makes the ARN of a role.
     pub(in crate::aws) fn new(text: &str) -> Option<Self> {
         let is_base = text.ends_with('/') && NamedRole::new(&format!("{text}a")).is_some();
@@ -71,7 +71,7 @@ impl Base {
 
 /// The role that an annotation names: by its ARN, in whichever account, or by what it is called below the base; there a slash at the
 /// beginning means nothing, as it does to KIAM.
-pub(in crate::aws) fn resolve(text: &str, base: Option<&Base>) -> Option<NamedRole> {
+pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<NamedRole> {
     if text.starts_with("arn:") {
         return NamedRole::new(text);
     }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_name_is_a_role_below_the_base_and_an_arn_is_itself() {
-        let base = Base::new("arn:aws:iam::123456789012:role/pods/").unwrap();
+        let base = BaseRoleArn::new("arn:aws:iam::123456789012:role/pods/").unwrap();
         for (text, arn) in [
             ("cart", "arn:aws:iam::123456789012:role/pods/cart"),
             ("/cart", "arn:aws:iam::123456789012:role/pods/cart"),
@@ -156,11 +156,11 @@ mod tests {
 
     #[test]
     fn a_base_ends_where_a_name_begins() {
-        let whole = Base::of_account("aws", "123456789012").unwrap();
+        let whole = BaseRoleArn::of_account("aws", "123456789012").unwrap();
         assert_eq!(whole.as_str(), "arn:aws:iam::123456789012:role/");
         let role = NamedRole::new("arn:aws:iam::123456789012:role/pods/cart").unwrap();
         assert_eq!(whole.below(&role), Some("pods/cart"));
-        assert_eq!(Base::of_account("aws", "999999999999").unwrap().below(&role), None);
+        assert_eq!(BaseRoleArn::of_account("aws", "999999999999").unwrap().below(&role), None);
         for text in [
             "arn:aws:iam::123456789012:role",
             "arn:aws:iam::123456789012:role/pods",
@@ -169,7 +169,7 @@ mod tests {
             "arn:aws:iam::12:role/",
             "",
         ] {
-            assert_eq!(Base::new(text), None, "{text:?}");
+            assert_eq!(BaseRoleArn::new(text), None, "{text:?}");
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use seawall_broker::aws::{NameError, SessionName, Tags};
+use seawall_broker::aws::{NameError, SessionName, SessionTags};
 use seawall_core::Pod;
 
 /// Longest beginning of sessions' names: half of their room is left for what follows.
@@ -14,7 +14,7 @@ const LONGEST_PREFIX: usize = 32;
 
 /// The name of a session, made fit: what AWS does not take becomes `-`, and what is too long is cut, as KIAM does.
 pub(in crate::aws) fn name(prefix: &str, wanted: &str) -> SessionName {
-    SessionName::made_of(&format!("{prefix}{wanted}"))
+    SessionName::sanitized(&format!("{prefix}{wanted}"))
 }
 
 /// What a session is called where nobody says: a namespace holds no point, so where it ends is clear.
@@ -32,13 +32,13 @@ pub(in crate::aws) fn is_prefix(text: &str) -> bool {
 ///
 /// # Errors
 /// Kubernetes has a name that is no tag's value.
-pub(in crate::aws) fn tags(of: &[Tag], pod: &Pod) -> Result<Tags, NameError> {
-    let tag = |tag: &Tag| seawall_broker::aws::Tag {
+pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, NameError> {
+    let tag = |tag: &PodTag| seawall_broker::aws::SessionTag {
         key: tag.key().into(),
         value: tag.value(pod),
         transitive: false,
     };
-    Tags::new(of.iter().map(tag).collect())
+    SessionTags::new(of.iter().map(tag).collect())
 }
 
 /// Whether this may be whom a token is for: it is sent to the API server as it stands.
@@ -49,14 +49,14 @@ pub(in crate::aws) fn is_audience(text: &str) -> bool {
 /// What of a pod a session may be tagged with. The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS
 /// resources based on tags").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::aws) enum Tag {
+pub(in crate::aws) enum PodTag {
     Namespace,
     ServiceAccount,
     PodName,
     PodUid,
 }
 
-impl Tag {
+impl PodTag {
     /// All there are.
     pub(in crate::aws) const ALL: [Self; 4] =
         [Self::Namespace, Self::ServiceAccount, Self::PodName, Self::PodUid];
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn tags_say_who_the_pod_is() {
-        let tags = Tag::ALL.map(|tag| (tag.key(), tag.value(&pod())));
+        let tags = PodTag::ALL.map(|tag| (tag.key(), tag.value(&pod())));
         let values = tags.each_ref().map(|(_, value)| &**value);
         assert_eq!(values, ["shop", "cart.v2", "cart-0", "u1"]);
-        assert!(super::tags(&Tag::ALL, &pod()).is_ok());
+        assert!(super::tags(&PodTag::ALL, &pod()).is_ok());
     }
 }

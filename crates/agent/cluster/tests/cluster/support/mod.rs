@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use seawall_cluster::{Access, Cluster, Config, NodeName, PodRecord, Pods, Snapshot, Unheard};
+use seawall_cluster::{
+    ClusterClient, ClusterConfig, KubeAccess, NodeName, NodePods, PodRecord, PodSnapshot, WatchThreadError,
+};
 use seawall_core::Clock;
-use seawall_core::facts::Selection;
+use seawall_core::annotations::AnnotationKeys;
 use seawall_testkit::objects;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -32,7 +34,8 @@ pub(crate) const ADMISSION: &str = include_str!("../../../../../../deploy/admiss
 pub(crate) const ACCOUNT: &str = "iam.gke.io/gcp-service-account";
 
 /// What is read of objects here.
-pub(crate) const SELECTION: Selection = Selection { pod: &[], service_account: &[ACCOUNT], namespace: &[] };
+pub(crate) const SELECTION: AnnotationKeys =
+    AnnotationKeys { pod: &[], service_account: &[ACCOUNT], namespace: &[] };
 
 /// Long enough that only a thing that never happens exceeds it.
 pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
@@ -62,19 +65,19 @@ pub(crate) async fn prepare(admin: &Api) -> String {
 
 /// The agent's part, with the thread that hears. Ends it when dropped.
 pub(crate) struct Node {
-    cluster: Cluster,
+    cluster: ClusterClient,
     end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<Result<(), Unheard>>>,
+    thread: Option<JoinHandle<Result<(), WatchThreadError>>>,
 }
 
 impl Node {
-    pub(crate) async fn start(config: Config) -> Self {
+    pub(crate) async fn start(config: ClusterConfig) -> Self {
         Self::start_by(Clock::system(), config).await
     }
 
     /// As [`Self::start`], where it is another time.
-    pub(crate) async fn start_by(clock: Clock, config: Config) -> Self {
-        let (cluster, hearing) = Cluster::start(config, clock).await.unwrap();
+    pub(crate) async fn start_by(clock: Clock, config: ClusterConfig) -> Self {
+        let (cluster, hearing) = ClusterClient::start(config, clock).await.unwrap();
         let (end, ended) = oneshot::channel::<()>();
         let ended = async move { drop(ended.await) };
         let thread = std::thread::spawn(move || hearing.run(std::future::pending(), ended));
@@ -83,9 +86,9 @@ impl Node {
 }
 
 impl Deref for Node {
-    type Target = Cluster;
+    type Target = ClusterClient;
 
-    fn deref(&self) -> &Cluster {
+    fn deref(&self) -> &ClusterClient {
         &self.cluster
     }
 }
@@ -108,17 +111,21 @@ pub(crate) async fn cluster_at(
     plane: &ControlPlane,
     token: &str,
     port: u16,
-    change: impl FnOnce(&mut Config),
+    change: impl FnOnce(&mut ClusterConfig),
 ) -> Node {
-    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
     config.selections = vec![SELECTION];
-    config.access = Access::Kubeconfig(plane.kubeconfig(token, port));
+    config.access = KubeAccess::Kubeconfig(plane.kubeconfig(token, port));
     change(&mut config);
     Node::start(config).await
 }
 
 /// Waits, by versions, for a snapshot of which something is true.
-pub(crate) async fn until(pods: &Pods, what: &str, is: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
+pub(crate) async fn until(
+    pods: &NodePods,
+    what: &str,
+    is: impl Fn(&PodSnapshot) -> bool,
+) -> Arc<PodSnapshot> {
     let wait = async {
         let mut snapshot = pods.snapshot();
         while !is(&snapshot) {
@@ -133,7 +140,7 @@ pub(crate) async fn until(pods: &Pods, what: &str, is: impl Fn(&Snapshot) -> boo
 }
 
 /// Waits for the pod with this UID.
-pub(crate) async fn until_known(pods: &Pods, uid: &str) -> Arc<PodRecord> {
+pub(crate) async fn until_known(pods: &NodePods, uid: &str) -> Arc<PodRecord> {
     until(pods, "the pod is known", |snapshot| snapshot.by_uid(uid).is_some())
         .await
         .by_uid(uid)
@@ -142,7 +149,7 @@ pub(crate) async fn until_known(pods: &Pods, uid: &str) -> Arc<PodRecord> {
 }
 
 /// The names of the tests' pods, sorted; the agent's own is not among them.
-pub(crate) fn names(snapshot: &Snapshot) -> Vec<String> {
+pub(crate) fn names(snapshot: &PodSnapshot) -> Vec<String> {
     let here = snapshot.pods().filter(|record| &*record.pod.service_account.namespace == NAMESPACE);
     let mut names: Vec<String> = here.map(|record| record.pod.name.to_string()).collect();
     names.sort();

@@ -17,16 +17,16 @@ use std::time::Duration;
 use seawall_http::RequestHead;
 
 use self::passed_paths::PassedPaths;
-use super::credentials::Shape;
-use super::facts::{Facts, Node};
+use super::credentials::DocumentFormat;
+use super::instance_metadata::{InstanceMetadata, InstanceMetadataPaths};
 use super::pattern::Pattern;
 use super::role::is_role_name;
-use super::session::{Grant, Keys, Longest, MAX_TTL, Visitor};
+use super::session::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
-use super::{ALPHABET, NOT_FOUND, fields};
-use crate::head::without_body;
+use super::{ALPHABET, NOT_FOUND, headers};
+use crate::head::require_no_body;
 use seawall_http::Refusal;
-use seawall_http::path::{self, Path};
+use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");
@@ -61,13 +61,13 @@ const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
 /// The service of one node.
 #[derive(Debug)]
 pub struct Imds {
-    facts: Facts,
+    facts: InstanceMetadataPaths,
     passed: PassedPaths,
 }
 
 /// Whether requests need a session token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tokens {
+pub enum TokenRequirement {
     /// They do (IMDSv2 alone).
     Required,
     /// They may come without (IMDSv1, too). One that is shown is checked all the same.
@@ -76,29 +76,29 @@ pub enum Tokens {
 
 /// By which rules tokens are given and taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Sessions<'a> {
+pub struct TokenRules<'a> {
     /// What signs them.
-    pub keys: &'a Keys,
+    pub keys: &'a TokenSigningKeys,
     /// Whether they are needed.
-    pub tokens: Tokens,
+    pub requirement: TokenRequirement,
     /// How long they live at most.
-    pub longest: Longest,
+    pub ttl_limit: TtlLimit,
 }
 
 /// What a request asks for.
 #[derive(Debug)]
-pub enum Asked<'t, 'b> {
+pub enum ImdsRequest<'t, 'b> {
     /// A session token: to be answered at once ([`respond::token`]), whoever asks and whatever is known of it. The connection goes on.
-    Token(Grant),
+    Token(GrantedToken),
     /// Metadata: to be answered to who is known.
-    Read(Query<'t, 'b>),
+    Read(ImdsQuery<'t, 'b>),
 }
 
 /// Metadata that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query<'t, 'b> {
+pub struct ImdsQuery<'t, 'b> {
     /// The thing.
-    pub what: What<'t, 'b>,
+    pub resource: ImdsResource<'t, 'b>,
     /// From when on the token that was shown, and so the same request, is to be refused. `None`: no token was shown, so this
     /// is one that is refused where tokens are required.
     pub session: Option<UnixTime>,
@@ -106,42 +106,42 @@ pub struct Query<'t, 'b> {
 
 /// The thing asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What<'t, 'b> {
+pub enum ImdsResource<'t, 'b> {
     /// The name of the pod's role ([`respond::role_name`]), or [`NO_ROLE`]. Where credentials have to be waited for or refused, it is
     /// here: once this is answered with a name, the document must be had.
-    Roles(Shape),
-    /// The document of a role ([`respond::document`]), if it is the pod's ([`same_role`]).
+    Roles(DocumentFormat),
+    /// The document of a role ([`respond::document`]), if it is the pod's ([`check_role`]).
     Role {
         /// The role's name as asked for.
         name: Cow<'b, str>,
         /// In which form.
-        shape: Shape,
+        shape: DocumentFormat,
     },
     /// About the pod's role ([`respond::role_info`]), or [`NO_ROLE`].
     RoleInfo,
-    /// Text that is known ([`respond::known`]).
-    Known(Known<'t>),
+    /// Text that is known ([`respond::text`]).
+    Text(MetadataText<'t>),
     /// Something of the real service that the configuration lets pass: its canonical path. No header and no query of the client's
     /// goes along.
-    Pass(Cow<'b, str>),
+    Passthrough(Cow<'b, str>),
 }
 
 /// Text that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known<'t> {
+pub struct MetadataText<'t> {
     /// The text.
     pub body: &'t str,
 }
 
-impl What<'_, '_> {
+impl ImdsResource<'_, '_> {
     /// What it is; a word from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Roles(_) => "roles",
             Self::Role { .. } => "credentials",
             Self::RoleInfo => "role_info",
-            Self::Known(_) => "fact",
-            Self::Pass(_) => "pass",
+            Self::Text(_) => "fact",
+            Self::Passthrough(_) => "pass",
         }
     }
 }
@@ -152,7 +152,7 @@ pub fn claims(path: &str) -> bool {
 }
 
 /// Whether a connection goes on after a request with this method. A token is asked for on the connection on which it is shown next.
-pub fn goes_on_after(method: &str) -> bool {
+pub fn keeps_alive_after(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "PUT")
 }
 
@@ -160,7 +160,7 @@ pub fn goes_on_after(method: &str) -> bool {
 ///
 /// # Errors
 /// [`NO_ROLE`], [`WRONG_ROLE`].
-pub fn same_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
+pub fn check_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
     match own {
         Some(own) if own == asked => Ok(()),
         Some(_) => Err(WRONG_ROLE),
@@ -171,8 +171,8 @@ pub fn same_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
 impl Imds {
     /// The service of this node. A path of the real one is let pass if one of `passed` matches it and, where it leads to what is as good as
     /// a credential (`user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`), names that word.
-    pub fn new(node: &Node, passed: Vec<Pattern>) -> Self {
-        Self { facts: Facts::of(node), passed: PassedPaths::new(passed) }
+    pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
+        Self { facts: InstanceMetadataPaths::of(node), passed: PassedPaths::new(passed) }
     }
 
     /// What a request asks for.
@@ -186,45 +186,53 @@ impl Imds {
     pub fn query<'t, 'b>(
         &'t self,
         head: &RequestHead<'_, 'b>,
-        sessions: &Sessions<'_>,
-        visitor: &Visitor,
+        sessions: &TokenRules<'_>,
+        visitor: &TokenClient,
         now: UnixTime,
-    ) -> Result<Asked<'t, 'b>, Refusal> {
+    ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
         let is_put = head.method == "PUT";
         if !is_put && !matches!(head.method, "GET" | "HEAD") {
             return Err(METHOD);
         }
-        without_body(head)?;
-        fields::direct(head)?;
+        require_no_body(head)?;
+        headers::require_direct(head)?;
         let path = path::canonicalise_in(head.target, &ALPHABET)?.path;
         if is_put {
-            return grant(head, &path, sessions, visitor, now).map(Asked::Token);
+            return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
         }
         let session = session(head, sessions, visitor, now)?;
-        Ok(Asked::Read(Query { what: self.find(path)?, session }))
+        Ok(ImdsRequest::Read(ImdsQuery { resource: self.find(path)?, session }))
     }
 
-    fn find<'b>(&self, path: Path<'b>) -> Result<What<'_, 'b>, Refusal> {
+    fn find<'b>(&self, path: CanonicalPath<'b>) -> Result<ImdsResource<'_, 'b>, Refusal> {
         let text = path.as_str();
         let Some(below) = below_version(text) else {
-            return if text == "/" { Ok(What::Known(Known { body: "latest" })) } else { self.pass(path) };
+            return if text == "/" {
+                Ok(ImdsResource::Text(MetadataText { body: "latest" }))
+            } else {
+                self.pass(path)
+            };
         };
         if let Some(rest) = below.strip_prefix(ROLES) {
             let start = text.len() - rest.len();
             return role(path.into_text(), start);
         }
         match below {
-            "meta-data/iam/info" | "meta-data/iam/info/" => Ok(What::RoleInfo),
+            "meta-data/iam/info" | "meta-data/iam/info/" => Ok(ImdsResource::RoleInfo),
             TOKENS => Err(TOKEN_METHOD),
             _ => match self.facts.find(below) {
-                Some(body) => Ok(What::Known(Known { body })),
+                Some(body) => Ok(ImdsResource::Text(MetadataText { body })),
                 None => self.pass(path),
             },
         }
     }
 
-    fn pass<'b>(&self, path: Path<'b>) -> Result<What<'static, 'b>, Refusal> {
-        if self.passed.allows(path.as_str()) { Ok(What::Pass(path.into_text())) } else { Err(NOT_FOUND) }
+    fn pass<'b>(&self, path: CanonicalPath<'b>) -> Result<ImdsResource<'static, 'b>, Refusal> {
+        if self.passed.allows(path.as_str()) {
+            Ok(ImdsResource::Passthrough(path.into_text()))
+        } else {
+            Err(NOT_FOUND)
+        }
     }
 }
 
@@ -255,15 +263,15 @@ fn is_version(version: &str) -> bool {
 }
 
 /// What is asked below a directory of roles; `text` from `start` on follows its name without `-extended`.
-fn role(text: Cow<'_, str>, start: usize) -> Result<What<'static, '_>, Refusal> {
+fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, Refusal> {
     let (shape, start) = match text[start..].strip_prefix("-extended") {
-        Some(_) => (Shape::Extended, start + "-extended".len()),
-        None => (Shape::Plain, start),
+        Some(_) => (DocumentFormat::Extended, start + "-extended".len()),
+        None => (DocumentFormat::Plain, start),
     };
     let name = match text[start..].strip_prefix('/') {
-        None if start == text.len() => return Ok(What::Roles(shape)),
+        None if start == text.len() => return Ok(ImdsResource::Roles(shape)),
         None => return Err(NOT_FOUND),
-        Some("") => return Ok(What::Roles(shape)),
+        Some("") => return Ok(ImdsResource::Roles(shape)),
         Some(name) => name.strip_suffix('/').unwrap_or(name),
     };
     if !is_role_name(name) {
@@ -274,7 +282,7 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<What<'static, '_>, Refusal> 
         Cow::Borrowed(text) => Cow::Borrowed(&text[start + 1..end]),
         Cow::Owned(text) => Cow::Owned(text[start + 1..end].to_owned()),
     };
-    Ok(What::Role { name, shape })
+    Ok(ImdsResource::Role { name, shape })
 }
 
 /// A token for who asks for one.
@@ -284,18 +292,18 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<What<'static, '_>, Refusal> 
 /// but 400 mean to go on without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
-    path: &Path<'_>,
-    sessions: &Sessions<'_>,
-    visitor: &Visitor,
+    path: &CanonicalPath<'_>,
+    sessions: &TokenRules<'_>,
+    visitor: &TokenClient,
     now: UnixTime,
-) -> Result<Grant, Refusal> {
+) -> Result<GrantedToken, Refusal> {
     match below_version(path.as_str()) {
         Some(TOKENS) if path.as_str().starts_with("/latest/") => {}
         Some(TOKENS) => return Err(TOKEN_VERSION),
         _ => return Err(METHOD),
     }
-    let ttl = fields::once(head, TTL)?.and_then(ttl).ok_or(BAD_TTL)?;
-    Ok(sessions.keys.grant(visitor, ttl, sessions.longest, now))
+    let ttl = headers::find_single(head, TTL)?.and_then(ttl).ok_or(BAD_TTL)?;
+    Ok(sessions.keys.issue(visitor, ttl, sessions.ttl_limit, now))
 }
 
 /// One to five digits, from 1 to [`MAX_TTL`].
@@ -314,13 +322,13 @@ fn ttl(value: &[u8]) -> Option<Duration> {
 /// [`NO_TOKEN`] where one is needed; what is wrong with one that is shown, needed or not; [`super::REPEATED_HEADER`].
 fn session(
     head: &RequestHead<'_, '_>,
-    sessions: &Sessions<'_>,
-    visitor: &Visitor,
+    sessions: &TokenRules<'_>,
+    visitor: &TokenClient,
     now: UnixTime,
 ) -> Result<Option<UnixTime>, Refusal> {
-    match (fields::once(head, TOKEN)?, sessions.tokens) {
-        (Some(token), _) => sessions.keys.open(token, visitor, now).map(Some),
-        (None, Tokens::Optional) => Ok(None),
-        (None, Tokens::Required) => Err(NO_TOKEN),
+    match (headers::find_single(head, TOKEN)?, sessions.requirement) {
+        (Some(token), _) => sessions.keys.verify(token, visitor, now).map(Some),
+        (None, TokenRequirement::Optional) => Ok(None),
+        (None, TokenRequirement::Required) => Err(NO_TOKEN),
     }
 }

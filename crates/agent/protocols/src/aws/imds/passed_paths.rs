@@ -15,8 +15,9 @@ impl PassedPaths {
     pub(super) fn allows(&self, path: &str) -> bool {
         let lower = path.to_ascii_lowercase();
         let secret = SECRETS.iter().find(|secret| lower.contains(*secret));
-        let passes =
-            |passed: &Pattern| secret.is_none_or(|secret| passed.names(secret)) && passed.matches(path);
+        let passes = |passed: &Pattern| {
+            secret.is_none_or(|secret| passed.contains_literal(secret)) && passed.matches(path)
+        };
         !is_credential(&lower) && self.0.iter().any(passes)
     }
 }

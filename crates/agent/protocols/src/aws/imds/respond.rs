@@ -5,13 +5,13 @@
 
 use seawall_http::write;
 
-use super::super::credentials::{Credentials, Shape};
+use super::super::credentials::{CredentialsDocument, DocumentFormat};
 use super::super::refuse;
 use super::super::role::RoleName;
-use super::super::session::Grant;
-use super::super::time::Stamp;
-use super::{Known, TOKEN_METHOD, TTL};
-use seawall_http::{Frame, Refusal};
+use super::super::session::GrantedToken;
+use super::super::time::Iso8601Time;
+use super::{MetadataText, TOKEN_METHOD, TTL};
+use seawall_http::{Refusal, ResponseContext};
 
 /// The headers of every answer, as the real service names itself.
 const ALWAYS: &[u8] = b"Server: EC2ws\r\n";
@@ -19,7 +19,7 @@ const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
 const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
 
 /// Writes a session token and its life: the token alone, as a line end in it fails all clients but two.
-pub fn token(out: &mut Vec<u8>, frame: &Frame<'_>, grant: &Grant) {
+pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
     out.extend_from_slice(b": ");
@@ -31,14 +31,19 @@ pub fn token(out: &mut Vec<u8>, frame: &Frame<'_>, grant: &Grant) {
 
 /// Writes the name of the pod's role, without a line end: three clients put what they read into the next path, and two of them
 /// abort.
-pub fn role_name(out: &mut Vec<u8>, frame: &Frame<'_>, role: &RoleName) {
+pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end(out, &[role.as_str().as_bytes()]);
 }
 
 /// Writes the document of a role. No cache may keep it.
-pub fn document(out: &mut Vec<u8>, frame: &Frame<'_>, credentials: &Credentials<'_>, shape: Shape) {
+pub fn document(
+    out: &mut Vec<u8>,
+    frame: &ResponseContext<'_>,
+    credentials: &CredentialsDocument<'_>,
+    shape: DocumentFormat,
+) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(SECRET_TEXT);
     credentials.write_document(out, frame, shape);
@@ -52,11 +57,11 @@ pub struct RoleInfo<'a> {
     /// Its id, if the configuration names one.
     pub profile_id: Option<&'a str>,
     /// When this was last so.
-    pub last_updated: Stamp,
+    pub last_updated: Iso8601Time,
 }
 
 /// Writes what `iam/info` says.
-pub fn role_info(out: &mut Vec<u8>, frame: &Frame<'_>, info: &RoleInfo<'_>) {
+pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     let before_id: &[u8] = if info.profile_id.is_some() { b"\",\n  \"InstanceProfileId\" : \"" } else { b"" };
@@ -75,22 +80,22 @@ pub fn role_info(out: &mut Vec<u8>, frame: &Frame<'_>, info: &RoleInfo<'_>) {
 }
 
 /// Writes text that is known.
-pub fn known(out: &mut Vec<u8>, frame: &Frame<'_>, known: &Known<'_>) {
+pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end(out, &[known.body.as_bytes()]);
 }
 
 /// Writes a refusal, the dialect's or another's, with the id under which the agent logged it.
-pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
+pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] = if *refusal == TOKEN_METHOD { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
     refuse::write(out, frame, ALWAYS, allow, refusal, request);
 }
 
 /// Writes what the real service answered to what may pass: its status, the headers that say what its body is, its body.
-pub fn passed<'h>(
+pub fn passthrough<'h>(
     out: &mut Vec<u8>,
-    frame: &Frame<'_>,
+    frame: &ResponseContext<'_>,
     status: u16,
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     body: &[u8],

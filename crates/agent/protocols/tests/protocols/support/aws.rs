@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use seawall_core::{PodUid, Secret};
-use seawall_http::{Frame, Refusal, RequestHead};
+use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::imds::respond::{self, RoleInfo};
-use seawall_protocols::aws::imds::{NO_ROLE, Sessions, same_role};
+use seawall_protocols::aws::imds::{NO_ROLE, TokenRules, check_role};
 use seawall_protocols::aws::{
-    Asked, Bearer, Containers, Credentials, Imds, Keys, Longest, Node, Pattern, RoleName, Stamp, Tokens,
-    UnixTime, Visitor, What, containers,
+    ContainerEndpoint, CredentialsDocument, Imds, ImdsRequest, ImdsResource, InstanceMetadata, Iso8601Time,
+    Pattern, RoleName, TokenClient, TokenRequirement, TokenSigningKeys, TokenSubject, TtlLimit, UnixTime,
+    containers,
 };
 
 use super::{DATE, body, with_head};
@@ -22,9 +23,9 @@ pub(crate) const POD_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0,
 /// Who asks, of whom, and when.
 pub(crate) struct Scene {
     pub(crate) imds: Imds,
-    pub(crate) keys: Keys,
-    pub(crate) tokens: Tokens,
-    pub(crate) visitor: Visitor,
+    pub(crate) keys: TokenSigningKeys,
+    pub(crate) tokens: TokenRequirement,
+    pub(crate) visitor: TokenClient,
     pub(crate) role: Option<RoleName>,
     pub(crate) now: UnixTime,
 }
@@ -34,8 +35,8 @@ impl Scene {
     pub(crate) fn new() -> Self {
         Self {
             imds: Imds::new(&node(), Vec::new()),
-            keys: Keys::new(Secret::new([7; 32]), NOW),
-            tokens: Tokens::Optional,
+            keys: TokenSigningKeys::new(Secret::new([7; 32]), NOW),
+            tokens: TokenRequirement::Optional,
             visitor: pod("cart"),
             role: RoleName::new("cart"),
             now: NOW,
@@ -44,7 +45,7 @@ impl Scene {
 
     /// The same, where tokens are required.
     pub(crate) fn strict() -> Self {
-        Self { tokens: Tokens::Required, ..Self::new() }
+        Self { tokens: TokenRequirement::Required, ..Self::new() }
     }
 
     /// The same, with these expressions.
@@ -55,13 +56,21 @@ impl Scene {
     }
 
     /// What a request asks for.
-    pub(crate) fn ask<T>(&self, raw: &str, look: impl FnOnce(Asked<'_, '_>) -> T) -> Result<T, Refusal> {
+    pub(crate) fn ask<T>(
+        &self,
+        raw: &str,
+        look: impl FnOnce(ImdsRequest<'_, '_>) -> T,
+    ) -> Result<T, Refusal> {
         with_head(raw, |head| self.ask_head(head).map(look))
     }
 
     /// As [`Scene::ask`], of a head.
-    pub(crate) fn ask_head<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<Asked<'t, 'b>, Refusal> {
-        let sessions = Sessions { keys: &self.keys, tokens: self.tokens, longest: Longest::default() };
+    pub(crate) fn ask_head<'t, 'b>(
+        &'t self,
+        head: &RequestHead<'_, 'b>,
+    ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
+        let sessions =
+            TokenRules { keys: &self.keys, requirement: self.tokens, ttl_limit: TtlLimit::default() };
         self.imds.query(head, &sessions, &self.visitor, self.now)
     }
 
@@ -69,7 +78,7 @@ impl Scene {
     pub(crate) fn exchange(&self, raw: &str) -> String {
         let mut out = Vec::new();
         with_head(raw, |head| {
-            let frame = Frame::of(head, DATE);
+            let frame = ResponseContext::of(head, DATE);
             let answered = self.ask_head(head).and_then(|asked| self.answer(&mut out, &frame, asked));
             if let Err(refusal) = answered {
                 respond::refusal(&mut out, &frame, &refusal, 0x5ea);
@@ -78,35 +87,40 @@ impl Scene {
         String::from_utf8(out).expect("text")
     }
 
-    fn answer(&self, out: &mut Vec<u8>, frame: &Frame<'_>, asked: Asked<'_, '_>) -> Result<(), Refusal> {
+    fn answer(
+        &self,
+        out: &mut Vec<u8>,
+        frame: &ResponseContext<'_>,
+        asked: ImdsRequest<'_, '_>,
+    ) -> Result<(), Refusal> {
         let query = match asked {
-            Asked::Token(grant) => {
+            ImdsRequest::Token(grant) => {
                 respond::token(out, frame, &grant);
                 return Ok(());
             }
-            Asked::Read(query) => query,
+            ImdsRequest::Read(query) => query,
         };
-        match query.what {
-            What::Known(known) => respond::known(out, frame, &known),
-            What::Roles(_) => respond::role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?),
-            What::Role { name, shape } => {
-                same_role(&name, self.role.as_ref().map(RoleName::as_str))?;
+        match query.resource {
+            ImdsResource::Text(known) => respond::text(out, frame, &known),
+            ImdsResource::Roles(_) => respond::role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?),
+            ImdsResource::Role { name, shape } => {
+                check_role(&name, self.role.as_ref().map(RoleName::as_str))?;
                 respond::document(out, frame, &credentials(), shape);
             }
-            What::RoleInfo => {
+            ImdsResource::RoleInfo => {
                 let role = self.role.as_ref().ok_or(NO_ROLE)?.as_str();
                 let profile_arn = format!("arn:aws:iam::123456789012:instance-profile/{role}");
-                let last_updated = Stamp::of(NOW);
+                let last_updated = Iso8601Time::of(NOW);
                 let info = RoleInfo { profile_arn: &profile_arn, profile_id: None, last_updated };
                 respond::role_info(out, frame, &info);
             }
-            What::Pass(path) => {
+            ImdsResource::Passthrough(path) => {
                 let headers: [(&str, &[u8]); 3] = [
                     ("content-type", b"text/plain"),
                     ("X-aws-ec2-metadata-token-ttl-seconds", b"21600"),
                     ("Connection", b"close"),
                 ];
-                respond::passed(out, frame, 200, headers, path.as_bytes());
+                respond::passthrough(out, frame, 200, headers, path.as_bytes());
             }
         }
         Ok(())
@@ -119,31 +133,31 @@ impl Scene {
 }
 
 /// A pod that is known, at [`POD_ADDRESS`].
-pub(crate) fn pod(uid: &str) -> Visitor {
-    Visitor::pod(Bearer::pod(&PodUid(uid.into())), POD_ADDRESS)
+pub(crate) fn pod(uid: &str) -> TokenClient {
+    TokenClient::pod(TokenSubject::pod(&PodUid(uid.into())), POD_ADDRESS)
 }
 
 /// Credentials that a document holds whole.
-pub(crate) fn credentials() -> Credentials<'static> {
-    Credentials {
+pub(crate) fn credentials() -> CredentialsDocument<'static> {
+    CredentialsDocument {
         access_key_id: "ASIAEXAMPLE",
         secret_access_key: "c2VjcmV0/+",
         session_token: "IQoJb3JpZ2luX2Vj//+=",
-        expiration: Stamp::of(UnixTime(NOW.0 + 3600)),
-        last_updated: Stamp::of(NOW),
+        expiration: Iso8601Time::of(UnixTime(NOW.0 + 3600)),
+        last_updated: Iso8601Time::of(NOW),
         account_id: Some("123456789012"),
         role_arn: Some("arn:aws:iam::123456789012:role/team/cart"),
     }
 }
 
-fn node() -> Node {
+fn node() -> InstanceMetadata {
     let text = |text: &str| Some(text.to_owned());
-    Node {
+    InstanceMetadata {
         region: text("eu-central-1"),
         availability_zone: text("eu-central-1a"),
         instance_id: text("i-0123456789abcdef0"),
         account_id: text("123456789012"),
-        ..Node::default()
+        ..InstanceMetadata::default()
     }
 }
 
@@ -163,8 +177,8 @@ pub(crate) fn request(line: &str, headers: &[&str]) -> String {
 pub(crate) fn container(raw: &str) -> String {
     let mut out = Vec::new();
     with_head(raw, |head| {
-        let frame = Frame::of(head, DATE);
-        match Containers::new(containers::ADDRESSES).query(head) {
+        let frame = ResponseContext::of(head, DATE);
+        match ContainerEndpoint::new(containers::ADDRESSES).query(head) {
             Ok(_) => containers::document(&mut out, &frame, &credentials()),
             Err(refusal) => containers::refusal(&mut out, &frame, &refusal, 0x5ea),
         }

@@ -3,9 +3,12 @@
 pub(crate) mod aws;
 pub(crate) mod spelling;
 
-use seawall_http::{Frame, Framing, Limits, Parsed, Refusal, RequestHead, Version, parse_request, request};
+use seawall_http::{
+    Framing, HeadLimits, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request, request,
+};
 use seawall_protocols::google::{
-    self, AccessToken, Account, Credential, ETag, Forward, Node, Query, Server, Text, Tree, What,
+    self, AccessTokenBody, AdmittedRequest, CredentialQuery, ETag, GoogleAccount, MetadataServerKind,
+    MetadataTree, NodeMetadata, TreeQuery, TreeResource, TreeResponse,
 };
 
 /// A moment for `Date`.
@@ -16,8 +19,8 @@ pub(crate) const V1: &str = "/computeMetadata/v1";
 
 /// Parses raw bytes and hands over the head.
 pub(crate) fn with_head<T>(raw: &str, look: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
-    let mut room = request::header_room();
-    match parse_request(raw.as_bytes(), &mut room, &Limits::default()) {
+    let mut room = request::header_buffer();
+    match parse_request(raw.as_bytes(), &mut room, &HeadLimits::default()) {
         Ok(Parsed::Complete(head, _)) => look(&head),
         other => panic!("not a request: {other:?} {raw:?}"),
     }
@@ -29,7 +32,7 @@ pub(crate) fn refusal_of_target(target: &str) -> Option<Refusal> {
     let head = RequestHead {
         method: "GET",
         target,
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         headers: &headers,
         framing: Framing::None,
         keep_alive: true,
@@ -53,13 +56,13 @@ pub(crate) fn admit(raw: &str) -> Result<String, Refusal> {
 }
 
 /// As [`admit`], and a look at the whole.
-pub(crate) fn forward<T>(raw: &str, look: impl FnOnce(Forward<'_>) -> T) -> Result<T, Refusal> {
+pub(crate) fn forward<T>(raw: &str, look: impl FnOnce(AdmittedRequest<'_>) -> T) -> Result<T, Refusal> {
     with_head(raw, |head| google::admit(head).map(look))
 }
 
 /// A node in which every fact is known.
-pub(crate) fn node() -> Node {
-    Node {
+pub(crate) fn node() -> NodeMetadata {
+    NodeMetadata {
         project_id: "shop-prod".into(),
         numeric_project_id: 123_456_789_012,
         zone: Some("europe-west4-a".into()),
@@ -74,50 +77,58 @@ pub(crate) fn node() -> Node {
 }
 
 /// A workload that impersonates a service account.
-pub(crate) fn impersonating() -> Tree {
-    Tree::new(&node(), Some(&account("cart@shop-prod.iam.gserviceaccount.com", true)))
+pub(crate) fn impersonating() -> MetadataTree {
+    MetadataTree::new(&node(), Some(&account("cart@shop-prod.iam.gserviceaccount.com", true)))
 }
 
 /// A workload that is its pool's own identity.
-pub(crate) fn direct() -> Tree {
-    Tree::new(&node(), Some(&account("shop-prod.svc.id.goog", false)))
+pub(crate) fn direct() -> MetadataTree {
+    MetadataTree::new(&node(), Some(&account("shop-prod.svc.id.goog", false)))
 }
 
-fn account(email: &str, impersonated: bool) -> Account {
-    let scopes = google::AccountScopes::new(&google::facts::DEFAULT_SCOPES);
-    Account { email: email.into(), impersonated, scopes }
+fn account(email: &str, impersonated: bool) -> GoogleAccount {
+    let scopes = google::AccountScopes::new(&google::node_metadata::DEFAULT_SCOPES);
+    GoogleAccount { email: email.into(), is_impersonated: impersonated, scopes }
 }
 
 /// What federate mode makes of a request.
-pub(crate) fn ask<T>(tree: &Tree, raw: &str, look: impl FnOnce(Query<'_, '_>) -> T) -> Result<T, Refusal> {
+pub(crate) fn ask<T>(
+    tree: &MetadataTree,
+    raw: &str,
+    look: impl FnOnce(TreeQuery<'_, '_>) -> T,
+) -> Result<T, Refusal> {
     with_head(raw, |head| tree.query(head).map(look))
 }
 
 /// Asks and answers as the agent does, with a fixed token; the whole response.
-pub(crate) fn exchange(tree: &Tree, raw: &str) -> String {
+pub(crate) fn exchange(tree: &MetadataTree, raw: &str) -> String {
     let mut out = Vec::new();
     with_head(raw, |head| {
-        let frame = Frame::of(head, DATE);
+        let frame = ResponseContext::of(head, DATE);
         match tree.query(head) {
             Ok(query) => answer(&mut out, &frame, &query),
-            Err(refusal) => Server::Gke.refusal(&mut out, &frame, &refusal, 0x5ea),
+            Err(refusal) => MetadataServerKind::Gke.refusal(&mut out, &frame, &refusal, 0x5ea),
         }
     });
     String::from_utf8(out).expect("text")
 }
 
 /// Writes the answer to a query.
-pub(crate) fn answer(out: &mut Vec<u8>, frame: &Frame<'_>, query: &Query<'_, '_>) {
-    match &query.what {
-        What::Text(Text::Known(known)) => Server::Gke.known(out, frame, known),
-        What::Text(Text::Redirect(redirect)) => Server::Gke.redirect(out, frame, redirect),
-        What::Credential(Credential::IdToken { .. }) => Server::Gke.id_token(out, frame, "e30.e30.c2ln"),
-        What::Credential(Credential::AccessToken { alt, .. }) => {
+pub(crate) fn answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuery<'_, '_>) {
+    match &query.resource {
+        TreeResource::Response(TreeResponse::Text(known)) => MetadataServerKind::Gke.text(out, frame, known),
+        TreeResource::Response(TreeResponse::Redirect(redirect)) => {
+            MetadataServerKind::Gke.redirect(out, frame, redirect)
+        }
+        TreeResource::Credential(CredentialQuery::IdToken { .. }) => {
+            MetadataServerKind::Gke.id_token(out, frame, "e30.e30.c2ln")
+        }
+        TreeResource::Credential(CredentialQuery::AccessToken { alt, .. }) => {
             let etag = Some(ETag::of(b"ya29.token"));
-            Server::Gke.token(
+            MetadataServerKind::Gke.token(
                 out,
                 frame,
-                &AccessToken { text: "ya29.token", expires_in: 3599, alt: *alt, etag },
+                &AccessTokenBody { text: "ya29.token", expires_in: 3599, alt: *alt, etag },
             );
         }
     }

@@ -8,25 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use seawall_redirect::{Agent as Listens, Callers, Gate, Owner, Pods};
+use seawall_redirect::{AgentAddress as Listens, ConnectionMap, ConnectionOwner, PodCgroups, TargetMap};
 
 use super::{HOST, Lab, NODE, NODE6, ONE, TWO, address, within};
 
 /// Who made a connection, in the words of the tests: `one`, `two`, `host`, or `nobody`. Two witnesses must agree: the source address, which names
 /// the owner, and what the kernel wrote down under it.
-pub(crate) fn who(lab: &Lab, callers: &mut Callers, peer: SocketAddr, local: SocketAddr) -> String {
+pub(crate) fn who(lab: &Lab, callers: &mut ConnectionMap, peer: SocketAddr, local: SocketAddr) -> String {
     let pods: HashMap<IpAddr, &str> =
         [("10.44.0.11", ONE), ("fd44::11", ONE), ("10.44.0.12", TWO), ("fd44::12", TWO)]
             .map(|(at, uid)| (address(at), uid))
             .into();
     let at = peer.ip().to_canonical();
     let owner = match pods.get(&at) {
-        Some(uid) => Owner::Pod(lab.id(uid)),
-        None if [NODE, NODE6].contains(&at.to_string().as_str()) => Owner::Node,
+        Some(uid) => ConnectionOwner::Pod(lab.id(uid)),
+        None if [NODE, NODE6].contains(&at.to_string().as_str()) => ConnectionOwner::Node,
         None => return "nobody".to_owned(),
     };
     let Some(caller) = callers.take(owner, peer, local).unwrap() else { return "nobody".to_owned() };
-    let pods = Pods::list(&lab.site).unwrap();
+    let pods = PodCgroups::list(&lab.site).unwrap();
     match pods.pod(caller.pod).map(|uid| &*uid.0) {
         Some(ONE) => "one",
         Some(TWO) => "two",
@@ -51,33 +51,34 @@ pub(crate) fn at_node(metadata: Option<NonZeroU16>, containers: Option<NonZeroU1
     let v4 = NODE.parse::<Ipv4Addr>().ok();
     let v6 = NODE6.parse::<Ipv6Addr>().ok();
     // The first that is admitted has the first seat.
-    Listens { v4, v6, metadata, containers, seat: 0 }
+    Listens { v4, v6, metadata, containers, listener_slot: 0 }
 }
 
-pub(crate) fn gate(lab: &Lab) -> Gate {
-    Gate::open(&lab.pins, &lab.site).unwrap()
+pub(crate) fn gate(lab: &Lab) -> TargetMap {
+    TargetMap::open(&lab.pins, &lab.site).unwrap()
 }
 
 /// A lab whose captured connections go to a listener, and what was written down of them.
-pub(crate) fn captured() -> (Lab, TcpListener, Callers) {
+pub(crate) fn captured() -> (Lab, TcpListener, ConnectionMap) {
     let (lab, listener) = (Lab::attached(), listen());
     point(&lab, &listener);
-    let callers = Callers::open(&lab.pins).unwrap();
+    let callers = ConnectionMap::open(&lab.pins).unwrap();
     (lab, listener, callers)
 }
 
 /// Sends captured connections to a listener.
 pub(crate) fn point(lab: &Lab, listener: &TcpListener) {
     let mut gate = gate(lab);
-    let seat = gate.admit(listener).unwrap();
-    gate.point(Listens { seat, ..at_node(Some(port(listener)), None) }).unwrap();
+    let seat = gate.register_listener(listener).unwrap();
+    gate.set_target(Listens { listener_slot: seat, ..at_node(Some(port(listener)), None) }).unwrap();
 }
 
 /// Learns the node's namespace, as an agent's pod does before it serves.
 pub(crate) fn learn(lab: &Lab) {
     lab.join_agents_pod();
-    let mut callers = Callers::open(&lab.pins).unwrap();
-    let learned = within("node", || gate(lab).learn_node(&mut callers, lab.id(super::AGENT), address(NODE)));
+    let mut callers = ConnectionMap::open(&lab.pins).unwrap();
+    let learned =
+        within("node", || gate(lab).detect_node_netns(&mut callers, lab.id(super::AGENT), address(NODE)));
     learned.unwrap_or_else(|error| {
         panic!("{error}\n{}", seawall_redirect::status(&lab.pins, &lab.site).unwrap())
     });
@@ -95,7 +96,7 @@ impl Agent {
     pub(crate) fn start(lab: &Arc<Lab>) -> Self {
         learn(lab);
         let agent = Self::beside(lab);
-        gate(lab).point(agent.at()).unwrap();
+        gate(lab).set_target(agent.at()).unwrap();
         agent
     }
 
@@ -106,11 +107,11 @@ impl Agent {
 
     pub(crate) fn saying(lab: &Arc<Lab>, name: &'static str) -> Self {
         let listener = listen();
-        let (port, seat) = (port(&listener), gate(lab).admit(&listener).unwrap());
+        let (port, seat) = (port(&listener), gate(lab).register_listener(&listener).unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, lab) = (Arc::clone(&stop), Arc::clone(lab));
         let thread = thread::spawn(move || {
-            let mut callers = Callers::open(&lab.pins).unwrap();
+            let mut callers = ConnectionMap::open(&lab.pins).unwrap();
             loop {
                 let (stream, peer) = listener.accept().unwrap();
                 if stopped.load(Ordering::Acquire) {
@@ -125,7 +126,7 @@ impl Agent {
 
     /// Where it answers metadata.
     pub(crate) fn at(&self) -> Listens {
-        Listens { seat: self.seat, ..at_node(Some(self.port), None) }
+        Listens { listener_slot: self.seat, ..at_node(Some(self.port), None) }
     }
 }
 

@@ -16,7 +16,7 @@ use std::thread;
 use rustix::thread::{
     CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space, set_capabilities,
 };
-use seawall_redirect::{Pins, Site, attach, remove};
+use seawall_redirect::{CgroupTree, Pins, attach, remove};
 
 pub(crate) use agent::Agent;
 pub(crate) use seawall_testkit::pod::Process;
@@ -38,7 +38,7 @@ pub(crate) struct Lab {
     /// The group around all of this lab's.
     pub(crate) base: PathBuf,
     pub(crate) pins: Pins,
-    pub(crate) site: Site,
+    pub(crate) site: CgroupTree,
     place: PathBuf,
     home: PathBuf,
 }
@@ -79,7 +79,7 @@ impl Lab {
         let tree = all.parent().unwrap();
         let below = base.join(kubepods).strip_prefix(tree).unwrap().to_owned();
         // The machine's own groups are nobody's to touch in a test.
-        let site = Site::find(tree, Some(&below)).unwrap().asking_within(&base);
+        let site = CgroupTree::find(tree, Some(&below)).unwrap().with_conflict_scope(&base);
         Self { pins: Pins::at(&place).unwrap(), site, place, home: all.join("home"), base }
     }
 
@@ -89,7 +89,7 @@ impl Lab {
         lab
     }
 
-    pub(crate) fn attach(&self) -> attach::Outcome {
+    pub(crate) fn attach(&self) -> attach::AttachOutcome {
         attach(&self.pins, &self.site).unwrap_or_else(|error| panic!("{error}"))
     }
 

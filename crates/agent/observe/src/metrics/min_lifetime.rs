@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use seawall_identity::strategy::Who;
+use seawall_identity::service::IdentityService;
 
 use super::write::gauges;
 
@@ -11,7 +11,7 @@ use super::write::gauges;
 ///
 /// # Errors
 /// The encoder's.
-pub fn write(who: &Who, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub fn write(who: &IdentityService, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "1 while configuration and upstream let credentials be kept above the floor";
     let floors = who.floors().into_iter().map(|(state, can_be_kept)| {
         ([("cloud", state.cloud.as_str())], f64::from(u8::from(state.is_kept && can_be_kept)))

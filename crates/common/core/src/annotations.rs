@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The annotations that somebody wants to know, by the kind of object that carries them. All others are let pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct AnnotationKeys {
     /// Keys on the pod.
     pub pod: &'static [&'static str],
     /// Keys on the pod's ServiceAccount.
@@ -19,57 +19,57 @@ pub struct Selection {
 
 /// Longest text that is kept, in bytes; Kubernetes takes 256 KiB of an object's annotations. Far more than what is meant for
 /// a cloud takes: an e-mail 254 (RFC 5321), an AWS role's ARN 2048 (IAM API reference, `arnType`).
-pub const LONGEST: usize = 2048;
+pub const MAX_VALUE_LENGTH: usize = 2048;
 
 /// An annotation's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum AnnotationValue {
     /// All of it.
     Whole(Arc<str>),
-    /// It is longer than [`LONGEST`]. Nothing of it is kept, so that nobody can take its beginning for the whole.
+    /// It is longer than [`MAX_VALUE_LENGTH`]. Nothing of it is kept, so that nobody can take its beginning for the whole.
     TooLong,
 }
 
-impl From<&str> for Text {
+impl From<&str> for AnnotationValue {
     fn from(text: &str) -> Self {
-        if text.len() > LONGEST { Self::TooLong } else { Self::Whole(text.into()) }
+        if text.len() > MAX_VALUE_LENGTH { Self::TooLong } else { Self::Whole(text.into()) }
     }
 }
 
 /// The selected annotations of one object. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Annotations(Option<Arc<Kept>>);
+pub struct Annotations(Option<Arc<AnnotationEntries>>);
 
 /// Behind one thin pointer: there is one of those in each pod's record.
 #[derive(Debug, PartialEq, Eq)]
-struct Kept(Box<[(&'static str, Text)]>);
+struct AnnotationEntries(Box<[(&'static str, AnnotationValue)]>);
 
 impl Annotations {
     /// What stands under a key; nothing if the object has no such annotation.
-    pub fn find(&self, key: &str) -> Option<&Text> {
-        let Kept(all) = &**self.0.as_ref()?;
+    pub fn find(&self, key: &str) -> Option<&AnnotationValue> {
+        let AnnotationEntries(all) = &**self.0.as_ref()?;
         all.iter().find(|(known, _)| *known == key).map(|(_, text)| text)
     }
 }
 
-impl FromIterator<(&'static str, Text)> for Annotations {
-    fn from_iter<I: IntoIterator<Item = (&'static str, Text)>>(all: I) -> Self {
+impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
+    fn from_iter<I: IntoIterator<Item = (&'static str, AnnotationValue)>>(all: I) -> Self {
         let all: Box<[_]> = all.into_iter().collect();
-        Self((!all.is_empty()).then(|| Arc::new(Kept(all))))
+        Self((!all.is_empty()).then(|| Arc::new(AnnotationEntries(all))))
     }
 }
 
 /// An object that is not the pod itself and is read beside it. One word, and cheap to clone: what is known of such an object is
 /// shared by its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum RelatedAnnotations {
     /// Not read yet: the answer is "not known yet", not "none".
     NotRead,
     /// What it says; `None`: there is no such object.
     Known(Arc<Option<Annotations>>),
 }
 
-impl Beside {
+impl RelatedAnnotations {
     /// The object is there and says this.
     pub fn read(annotations: Annotations) -> Self {
         Self::Known(Arc::new(Some(annotations)))
@@ -83,13 +83,13 @@ impl Beside {
 
 /// All that is told of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct PodAnnotations {
     /// The pod's own annotations.
     pub pod: Annotations,
     /// Its ServiceAccount's.
-    pub service_account: Beside,
+    pub service_account: RelatedAnnotations,
     /// Its namespace's. Where nothing is asked of namespaces, it is known that nothing of it counts.
-    pub namespace: Beside,
+    pub namespace: RelatedAnnotations,
 }
 
 #[cfg(test)]
@@ -98,16 +98,17 @@ mod tests {
 
     #[test]
     fn a_text_is_kept_whole_or_not_at_all() {
-        let longest = "x".repeat(LONGEST);
-        assert_eq!(Text::from(&*longest), Text::Whole(longest.as_str().into()));
-        assert_eq!(Text::from(&*format!("{longest}x")), Text::TooLong);
+        let longest = "x".repeat(MAX_VALUE_LENGTH);
+        assert_eq!(AnnotationValue::from(&*longest), AnnotationValue::Whole(longest.as_str().into()));
+        assert_eq!(AnnotationValue::from(&*format!("{longest}x")), AnnotationValue::TooLong);
     }
 
     #[test]
     fn an_annotation_is_found_by_its_whole_key() {
-        let some: Annotations = [("a/b", Text::from("1")), ("a", Text::from(""))].into_iter().collect();
-        assert_eq!(some.find("a/b"), Some(&Text::from("1")));
-        assert_eq!(some.find("a"), Some(&Text::from("")), "empty is not none");
+        let some: Annotations =
+            [("a/b", AnnotationValue::from("1")), ("a", AnnotationValue::from(""))].into_iter().collect();
+        assert_eq!(some.find("a/b"), Some(&AnnotationValue::from("1")));
+        assert_eq!(some.find("a"), Some(&AnnotationValue::from("")), "empty is not none");
         assert_eq!(some.find("b"), None);
         assert_eq!(Annotations::default().find("a"), None);
     }
@@ -115,7 +116,7 @@ mod tests {
     /// There is one for each pod of the node, whether or not anything is told.
     #[test]
     fn what_is_told_of_a_pod_is_three_words() {
-        assert!(size_of::<Facts>() <= 3 * size_of::<usize>(), "{}", size_of::<Facts>());
+        assert!(size_of::<PodAnnotations>() <= 3 * size_of::<usize>(), "{}", size_of::<PodAnnotations>());
         assert_eq!([].into_iter().collect::<Annotations>(), Annotations(None), "nothing on the heap");
     }
 }

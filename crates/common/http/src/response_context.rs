@@ -1,22 +1,22 @@
 //! What every dialect's answers have in common: the request's version, the moment, whether the connection goes on, and how the
 //! end of a body is told. What else stands in a head is a dialect's own.
 
-use crate::{RequestHead, Version, write};
+use crate::{HttpVersion, RequestHead, write};
 
 /// What a response needs to know about its request and its moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct ResponseContext<'a> {
     /// `Date`, an IMF-fixdate (RFC 9110 section 5.6.7).
     pub date: &'a [u8; 29],
     /// The request's version; an HTTP/1.0 client must be told that its connection is kept.
-    pub version: Version,
+    pub version: HttpVersion,
     /// Whether the connection is kept.
     pub keep_alive: bool,
     /// Whether only the head is sent (HEAD).
     pub head_only: bool,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> ResponseContext<'a> {
     /// The frame that answers this request, the connection kept if the client wants it.
     pub fn of(head: &RequestHead<'_, '_>, date: &'a [u8; 29]) -> Self {
         let head_only = head.method == "HEAD";
@@ -25,7 +25,7 @@ impl<'a> Frame<'a> {
 
     /// The frame that answers bytes which are no request: the connection closes.
     pub fn closing(date: &'a [u8; 29]) -> Self {
-        Self { date, version: Version::Http11, keep_alive: false, head_only: false }
+        Self { date, version: HttpVersion::Http11, keep_alive: false, head_only: false }
     }
 
     /// Begins a head: the status, the headers that each answer of a dialect has (whole lines), the date, and what becomes of the
@@ -35,8 +35,8 @@ impl<'a> Frame<'a> {
         out.extend_from_slice(always);
         write::header(out, "Date", self.date);
         match (self.version, self.keep_alive) {
-            (Version::Http11, true) => {}
-            (Version::Http10, true) => write::header(out, "Connection", b"keep-alive"),
+            (HttpVersion::Http11, true) => {}
+            (HttpVersion::Http10, true) => write::header(out, "Connection", b"keep-alive"),
             (_, false) => write::header(out, "Connection", b"close"),
         }
     }
@@ -61,7 +61,7 @@ impl<'a> Frame<'a> {
 
 /// How the client is told where a body ends whose bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub enum ResponseFraming {
     /// By its length.
     Known(u64),
     /// By chunks ([`write::chunk`], [`write::last_chunk`]): to a client of HTTP/1.1.
@@ -70,18 +70,18 @@ pub enum Length {
     UntilClose,
 }
 
-impl Length {
+impl ResponseFraming {
     /// How a client of this version is told, where the body's length is known or not.
-    pub fn of(length: Option<u64>, version: Version) -> Self {
+    pub fn of(length: Option<u64>, version: HttpVersion) -> Self {
         match (length, version) {
             (Some(length), _) => Self::Known(length),
-            (None, Version::Http11) => Self::Chunked,
-            (None, Version::Http10) => Self::UntilClose,
+            (None, HttpVersion::Http11) => Self::Chunked,
+            (None, HttpVersion::Http10) => Self::UntilClose,
         }
     }
 
     /// Ends a head with it.
-    pub fn end(self, out: &mut Vec<u8>) {
+    pub fn end_head(self, out: &mut Vec<u8>) {
         match self {
             Self::Known(length) => write::length_and_end(out, length),
             Self::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
@@ -90,7 +90,7 @@ impl Length {
     }
 
     /// Writes a part of the body.
-    pub fn part(self, out: &mut Vec<u8>, bytes: &[u8]) {
+    pub fn write_part(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
             Self::Chunked => write::chunk(out, bytes),
             Self::Known(_) | Self::UntilClose => out.extend_from_slice(bytes),
@@ -98,7 +98,7 @@ impl Length {
     }
 
     /// Ends the body.
-    pub fn last(self, out: &mut Vec<u8>) {
+    pub fn end_body(self, out: &mut Vec<u8>) {
         if self == Self::Chunked {
             write::last_chunk(out);
         }

@@ -10,7 +10,7 @@ use seawall_http::Refusal;
 ///
 /// # Errors
 /// [`REPEATED_HEADER`].
-pub(super) fn once<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<Option<&'b [u8]>, Refusal> {
+pub(super) fn find_single<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<Option<&'b [u8]>, Refusal> {
     let mut found = None;
     for header in head.headers {
         if header.name.eq_ignore_ascii_case(name) && found.replace(header.value).is_some() {
@@ -22,6 +22,6 @@ pub(super) fn once<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<Option<
 
 /// # Errors
 /// [`RELAYED`].
-pub(super) fn direct(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
+pub(super) fn require_direct(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
     if head.headers.iter().any(|header| is_relay_mark(header.name)) { Err(RELAYED) } else { Ok(()) }
 }

@@ -7,14 +7,14 @@ use aya::programs::links::{FdLink, LinkError, PinnedLink};
 
 /// What a pinned link is, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attached {
+pub(crate) struct LinkInfo {
     /// The group, 0 once that is gone.
     pub(crate) group: u64,
     /// The program's id.
     pub(crate) program: u32,
 }
 
-impl Attached {
+impl LinkInfo {
     /// Reads it at a pin.
     pub(crate) fn at(pin: &Path) -> Result<Self, LinkError> {
         let link: FdLink = PinnedLink::from_pin(pin)?.into();

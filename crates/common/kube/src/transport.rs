@@ -24,23 +24,24 @@ use rustls::crypto::CryptoProvider;
 use seawall_core::{Clock, Moment, disk};
 use tracing::warn;
 
-use crate::access::endpoint::{Base, Endpoint};
-use crate::failure::Failure;
+use crate::access::endpoint::{BaseUrl, KubeEndpoint};
+use crate::failure::KubeError;
 
 /// The body of an answer.
-pub type Body = UnsyncBoxBody<Bytes, Failure>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, KubeError>;
 
 /// An answer to come.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send + 'a>>;
+pub type ResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, KubeError>> + Send + 'a>>;
 
 /// Carries requests to an API server, whatever it is: connections, or a test.
-pub trait Carrier: Send + Sync {
+pub trait ApiServerTransport: Send + Sync {
     /// Sends a request that names a path; the answer's head, whatever its status, and its body as it comes.
-    fn carry(&self, request: Request<Bytes>) -> Answering<'_>;
+    fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
 /// How old what was read from files may be. Source: client-go (transport/token_source.go), a minute for tokens.
-pub const FRESH: Duration = Duration::from_secs(60);
+pub const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// An established connection is probed after this long without traffic, then this often, and given up after so many
 /// probes: 25 s until a machine that vanished is noticed.
@@ -51,55 +52,55 @@ const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
 /// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
 /// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
-pub const READ: usize = 16 * 1024;
+pub const READ_BUFFER_SIZE: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// The API server.
-pub(crate) struct Server {
-    endpoint: Arc<Endpoint>,
+pub(crate) struct PooledTransport {
+    endpoint: Arc<KubeEndpoint>,
     provider: Arc<CryptoProvider>,
     /// Longest wait for a TCP connection.
     connect: Duration,
     clock: Clock,
     /// A lock, because any task may be the one that finds it old; held for a copy.
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedPool>,
 }
 
-struct Kept {
+struct CachedPool {
     read: Moment,
     /// Of the certificates that `way` opens connections with.
     fingerprint: u64,
-    way: Way,
+    way: AuthorizedPool,
 }
 
 /// How to send a request now. Cheap to clone.
 #[derive(Clone)]
-struct Way {
+struct AuthorizedPool {
     pool: Pool,
     authorization: Option<HeaderValue>,
 }
 
-impl Server {
+impl PooledTransport {
     /// Opens nothing yet.
     ///
     /// # Errors
     /// What of the endpoint's files cannot be used.
     pub(crate) fn new(
-        endpoint: Endpoint,
+        endpoint: KubeEndpoint,
         provider: Arc<CryptoProvider>,
         connect: Duration,
         clock: Clock,
     ) -> Result<Self, String> {
-        let papers = endpoint.papers()?;
+        let papers = endpoint.read_credentials()?;
         let pool = pool(&endpoint, papers.tls(provider.clone())?, connect);
-        let way = Way { pool, authorization: papers.authorization()? };
-        let kept = Kept { read: clock.now(), fingerprint: papers.fingerprint(), way };
+        let way = AuthorizedPool { pool, authorization: papers.authorization()? };
+        let kept = CachedPool { read: clock.now(), fingerprint: papers.fingerprint(), way };
         Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
     }
 
     /// The way, after another look at the files unless the last is younger than that.
-    async fn way(&self, age: Duration) -> Way {
+    async fn way(&self, age: Duration) -> AuthorizedPool {
         if self.is_due(age)
             && let Err(reason) = self.renew().await
         {
@@ -118,13 +119,13 @@ impl Server {
         is_due
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CachedPool> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn renew(&self) -> Result<(), String> {
         let endpoint = self.endpoint.clone();
-        let papers = disk::aside(move || endpoint.papers()).await??;
+        let papers = disk::run_with_timeout(move || endpoint.read_credentials()).await??;
         let mut kept = self.kept();
         kept.way.authorization = papers.authorization()?;
         let fingerprint = papers.fingerprint();
@@ -135,8 +136,8 @@ impl Server {
         Ok(())
     }
 
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
-        let way = self.way(FRESH).await;
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<ResponseBody>, KubeError> {
+        let way = self.way(CREDENTIALS_MAX_AGE).await;
         let answer = way.send(&self.endpoint.base, request.clone()).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
@@ -150,42 +151,46 @@ impl Server {
     }
 }
 
-impl Carrier for Server {
-    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+impl ApiServerTransport for PooledTransport {
+    fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.send(request))
     }
 }
 
-impl Way {
-    async fn send(&self, base: &Base, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+impl AuthorizedPool {
+    async fn send(
+        &self,
+        base: &BaseUrl,
+        request: Request<Bytes>,
+    ) -> Result<Response<ResponseBody>, KubeError> {
         let (mut head, body) = request.into_parts();
-        head.uri = base.locate(&head.uri)?;
+        head.uri = base.url_for(&head.uri)?;
         if let Some(authorization) = &self.authorization {
             head.headers.insert(AUTHORIZATION, authorization.clone());
         }
         let answer = self.pool.request(Request::from_parts(head, Full::new(body))).await;
-        let answer = answer.map_err(|error| Failure::unreachable(&error))?;
-        Ok(answer.map(|body| body.map_err(|error| Failure::unreachable(&error)).boxed_unsync()))
+        let answer = answer.map_err(|error| KubeError::unreachable(&error))?;
+        Ok(answer.map(|body| body.map_err(|error| KubeError::unreachable(&error)).boxed_unsync()))
     }
 }
 
-fn pool(endpoint: &Endpoint, tls: ClientConfig, connect: Duration) -> Pool {
+fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
     let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let tls = match &endpoint.name {
         Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
         None => tls,
     };
-    let connector = tls.enable_http1().wrap_connector(tcp(connect));
+    let connector = tls.enable_http1().wrap_connector(tcp_connector(connect));
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_max_idle_per_host(IDLE.0)
         .pool_idle_timeout(IDLE.1)
-        .http1_max_buf_size(READ)
+        .http1_max_buf_size(READ_BUFFER_SIZE)
         .build(connector)
 }
 
 /// What opens TCP connections, and notices a machine that has vanished.
-pub fn tcp(connect: Duration) -> HttpConnector {
+pub fn tcp_connector(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // The connector above speaks TLS; this one must not insist on http://.
     tcp.enforce_http(false);
@@ -210,7 +215,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::access::Access;
+    use crate::access::KubeAccess;
 
     /// A kubeconfig and its files, an API server that takes the token `good`, and the clock of our side.
     struct World {
@@ -248,7 +253,7 @@ mod tests {
         }
 
         /// Our side, with more in the cluster's and the user's entry.
-        fn server(&self, cluster: Value, user: Value) -> Result<Server, String> {
+        fn server(&self, cluster: Value, user: Value) -> Result<PooledTransport, String> {
             let with = |mut entry: Value, more: Value| {
                 if let Value::Object(more) = more {
                     more.into_iter().for_each(|(key, value)| entry[key] = value);
@@ -263,15 +268,15 @@ mod tests {
                 "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "c", "user": user}],
             });
             self.write("kubeconfig", &text.to_string());
-            let endpoint = Endpoint::of(&Access::Kubeconfig(self.folder.path().join("kubeconfig")))?;
+            let endpoint = KubeEndpoint::of(&KubeAccess::Kubeconfig(self.folder.path().join("kubeconfig")))?;
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            Server::new(endpoint, provider, Duration::from_secs(10), self.clock.clone())
+            PooledTransport::new(endpoint, provider, Duration::from_secs(10), self.clock.clone())
         }
     }
 
-    async fn ask(server: &Server) -> Result<u16, Failure> {
+    async fn ask(server: &PooledTransport) -> Result<u16, KubeError> {
         let request = Request::get("/api").body(Bytes::new()).unwrap();
-        Ok(server.carry(request).await?.status().as_u16())
+        Ok(server.send_request(request).await?.status().as_u16())
     }
 
     #[tokio::test]
@@ -304,7 +309,7 @@ mod tests {
         fs::remove_file(world.folder.path().join("token")).unwrap();
         world.write("ca.crt", "nonsense");
         for _ in 0..2 {
-            world.hand.advance(FRESH);
+            world.hand.advance(CREDENTIALS_MAX_AGE);
             assert_eq!(ask(&server).await, Ok(200));
         }
         let reason = world.server(json!({}), json!({})).err().unwrap();
@@ -317,11 +322,11 @@ mod tests {
         world.write("ca.crt", &Authority::new().unwrap().certificate());
         let server = world.server(json!({}), json!({})).unwrap();
         assert!(
-            matches!(ask(&server).await, Err(Failure::Unreachable(reason)) if reason.contains("certificate"))
+            matches!(ask(&server).await, Err(KubeError::Unreachable(reason)) if reason.contains("certificate"))
         );
         world.write("ca.crt", &world.authority.certificate());
         assert!(ask(&server).await.is_err());
-        world.hand.advance(FRESH);
+        world.hand.advance(CREDENTIALS_MAX_AGE);
         assert_eq!(ask(&server).await, Ok(200));
     }
 
@@ -353,6 +358,6 @@ mod tests {
         let server = Arc::new(world.server(json!({}), json!({})).unwrap());
         drop(world.stub);
         let failure = ask(&server).await.unwrap_err();
-        assert!(failure.is_absence() && !failure.to_string().contains("good"), "{failure}");
+        assert!(failure.is_unreachable() && !failure.to_string().contains("good"), "{failure}");
     }
 }

@@ -10,37 +10,37 @@ use seawall_core::pod::SubjectTokens;
 use seawall_core::{Gcra, Lease, Moment, Pod};
 
 use crate::broker::Broker;
-use crate::cache_entry::{Proof, Slot};
+use crate::broker_state::BrokerState;
+use crate::cache_entry::{CacheEntry, PodSubject};
 use crate::debug_view::PrincipalView;
-use crate::exchange::{EntitlementOf, Exchange, WantOf};
-use crate::fetch_results::Landings;
-use crate::limiter::Party;
-use crate::lookup::Asker;
+use crate::exchange::{EntitlementOf, RequestOf, TokenExchange};
+use crate::fetch_results::FetchResults;
+use crate::lease_error::LeaseError;
+use crate::limiter::CallOwner;
+use crate::lookup::LeaseRequester;
 use crate::principal::Principal;
-use crate::shared::Shared;
-use crate::unavailable::Unavailable;
 
-/// How often one credential is waited for by who catches up, each time for [`crate::Settings::wait`]: longer than a call may take.
+/// How often one credential is waited for by who catches up, each time for [`crate::BrokerSettings::max_wait`]: longer than a call may take.
 const CATCHING_UP: u32 = 8;
 
 /// A pod that may hold credentials.
 #[derive(Debug)]
-pub struct HolderSpec<E> {
+pub struct PodCredentialsSpec<E> {
     /// The pod.
     pub pod: Pod,
     /// What it may have of the cloud.
     pub entitlement: E,
     /// Its Kubernetes token.
-    pub subject: Arc<dyn SubjectTokens>,
+    pub subject_tokens: Arc<dyn SubjectTokens>,
 }
 
 /// One pod's way to its credentials. Dropping the last holder of a principal drops its lease.
 #[derive(Debug)]
-pub struct Holder<X: Exchange> {
-    shared: Arc<Shared<X>>,
+pub struct PodLeaseClient<X: TokenExchange> {
+    shared: Arc<BrokerState<X>>,
     entitlement: EntitlementOf<X>,
-    proof: Arc<Proof>,
-    slots: ArcSwap<Vec<Arc<Slot<X>>>>,
+    subject: Arc<PodSubject>,
+    entries: ArcSwap<Vec<Arc<CacheEntry<X>>>>,
     /// Taken by writers of `slots`; readers never wait.
     writer: Mutex<()>,
     misses: Gcra,
@@ -48,21 +48,21 @@ pub struct Holder<X: Exchange> {
 
 /// Tells when a credential has changed.
 #[derive(Debug)]
-pub struct Changes(Option<Watched>);
+pub struct LeaseWatch(Option<WatchPosition>);
 
 #[derive(Debug)]
-struct Watched {
-    landings: Arc<Landings>,
+struct WatchPosition {
+    landings: Arc<FetchResults>,
     /// Leases that had come when last looked.
     seen: u64,
 }
 
-impl Changes {
+impl LeaseWatch {
     /// Returns when there is a lease that was not there before; never, if nothing can change. A renewal that fails
     /// changes nothing.
     pub async fn changed(&mut self) {
-        if let Some(Watched { landings, seen }) = &mut self.0
-            && let Ok(leases) = landings.more_leases(*seen).await
+        if let Some(WatchPosition { landings, seen }) = &mut self.0
+            && let Ok(leases) = landings.wait_for_lease(*seen).await
         {
             *seen = leases;
             return;
@@ -72,23 +72,24 @@ impl Changes {
 }
 
 /// Here, because a holder asks its broker: the other way round the two files would need each other.
-impl<X: Exchange> Broker<X> {
+impl<X: TokenExchange> Broker<X> {
     /// One pod's way to its credentials.
-    pub fn holder(&self, spec: HolderSpec<EntitlementOf<X>>) -> Arc<Holder<X>> {
-        Arc::new(Holder::new(self.shared(), spec))
+    pub fn pod_credentials(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
+        Arc::new(PodLeaseClient::new(self.state(), spec))
     }
 }
 
-impl<X: Exchange> Holder<X> {
-    fn new(shared: Arc<Shared<X>>, spec: HolderSpec<EntitlementOf<X>>) -> Self {
+impl<X: TokenExchange> PodLeaseClient<X> {
+    fn new(shared: Arc<BrokerState<X>>, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Self {
         let settings = &shared.settings;
         let misses = Gcra::new(settings.misses_per_second, settings.misses_at_once);
-        let proof = Arc::new(Proof { holder: shared.number(), pod: spec.pod, subject: spec.subject });
+        let subject =
+            Arc::new(PodSubject { requester: shared.next_id(), pod: spec.pod, tokens: spec.subject_tokens });
         Self {
             shared,
             entitlement: spec.entitlement,
-            proof,
-            slots: ArcSwap::default(),
+            subject,
+            entries: ArcSwap::default(),
             writer: Mutex::default(),
             misses,
         }
@@ -96,94 +97,94 @@ impl<X: Exchange> Holder<X> {
 
     /// The pod.
     pub fn pod(&self) -> &Pod {
-        &self.proof.pod
+        &self.subject.pod
     }
 
     /// What this pod asked for and still may have in memory: its own slots, so listing every pod's is linear in what there is.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
-        let own = |slot: &Arc<Slot<X>>| PrincipalView::of(slot);
-        self.slots.load().iter().map(own).collect()
+        let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
+        self.entries.load().iter().map(own).collect()
     }
 
     /// A valid lease from memory. No lock, no I/O, no allocation.
-    pub fn held(&self, want: WantOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
-        let slots = self.slots.load();
+    pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
+        let slots = self.entries.load();
         let slot = slots.iter().find(|slot| slot.principal.is_for(want))?;
         self.shared.hand_out(slot, now)
     }
 
     /// What is in memory, without noting a use or that anybody was answered with it: for operators to look at.
-    pub fn peek(&self, want: WantOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
-        self.slots.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
+    pub fn peek(&self, want: RequestOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
+        self.entries.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
     }
 
     /// A valid lease, fetched if need be. Any number of callers share one upstream call, and it outlives them.
     ///
     /// # Errors
-    /// Why there is none, now or after [`crate::Settings::wait`].
-    pub async fn lease(&self, want: WantOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, Unavailable> {
-        self.lease_since(want, self.shared.now()).await
+    /// Why there is none, now or after [`crate::BrokerSettings::max_wait`].
+    pub async fn lease(&self, want: RequestOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
+        self.lease_received_after(want, self.shared.now()).await
     }
 
-    /// As [`Holder::lease`], for a request that came at `came`, on the broker's clock, and has waited since.
+    /// As [`PodLeaseClient::lease`], for a request that came at `came`, on the broker's clock, and has waited since.
     ///
     /// # Errors
-    /// Why there is none, now or [`crate::Settings::wait`] after `came`.
-    pub async fn lease_since(
+    /// Why there is none, now or [`crate::BrokerSettings::max_wait`] after `came`.
+    pub async fn lease_received_after(
         &self,
-        want: WantOf<'_, X>,
+        want: RequestOf<'_, X>,
         came: Moment,
-    ) -> Result<Arc<Lease<X::Credential>>, Unavailable> {
-        let (slot, is_new) = self.slot(want)?;
+    ) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
+        let (slot, is_new) = self.find_or_create_entry(want)?;
         // A new slot's first call was paid for with the slot.
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
-        let asker = self.asker(&slot.principal);
+        let asker = self.requester(&slot.principal);
         self.shared.lease(slot, asker, came, may_miss).await
     }
 
     /// Whether credentials come to it from this broker.
-    pub fn is_of(&self, broker: &Broker<X>) -> bool {
-        broker.is_made_of(&self.shared)
+    pub fn is_from(&self, broker: &Broker<X>) -> bool {
+        broker.is_backed_by(&self.shared)
     }
 
     /// Fetches what another holder of the same pod holds, so that this one can take its place. Each once, and waits until it is there
     /// or cannot be had; how long that may take in all is the caller's to bound.
-    pub async fn catch_up_with(&self, before: &Self) {
+    pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
             for _ in 0..CATCHING_UP {
                 // Slow is a call that is still under way.
-                if !matches!(self.lease(principal.want()).await, Err(Unavailable::Slow)) {
+                if !matches!(self.lease(principal.request()).await, Err(LeaseError::TimedOut)) {
                     break;
                 }
             }
         }
     }
 
-    /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.
-    pub fn changes(&self, want: WantOf<'_, X>) -> Changes {
-        let watched = |slot: Arc<Slot<X>>| {
-            let landings = slot.landings();
-            let seen = landings.leases();
-            Watched { landings, seen }
+    /// Watches one credential. What has never been asked for is watched from its first [`PodLeaseClient::lease`] on.
+    pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
+        let watched = |slot: Arc<CacheEntry<X>>| {
+            let landings = slot.results();
+            let seen = landings.lease_count();
+            WatchPosition { landings, seen }
         };
-        Changes(self.find(want).map(watched))
+        LeaseWatch(self.find(want).map(watched))
     }
 
-    fn may_miss(&self) -> Result<(), Unavailable> {
+    fn may_miss(&self) -> Result<(), LeaseError> {
         self.misses.take(self.shared.now()).map_err(|retry_after| {
             self.shared.counters.misses_refused();
-            Unavailable::TooMany { retry_after }
+            LeaseError::RateLimited { retry_after }
         })
     }
 
-    fn find(&self, want: WantOf<'_, X>) -> Option<Arc<Slot<X>>> {
-        self.slots.load().iter().find(|slot| slot.principal.is_for(want)).cloned()
+    fn find(&self, want: RequestOf<'_, X>) -> Option<Arc<CacheEntry<X>>> {
+        self.entries.load().iter().find(|slot| slot.principal.is_for(want)).cloned()
     }
 
     /// This pod's slot for `want`, and whether it was made just now: from the broker's, which pods of one
     /// ServiceAccount share.
-    fn slot(&self, want: WantOf<'_, X>) -> Result<(Arc<Slot<X>>, bool), Unavailable> {
+    fn find_or_create_entry(&self, want: RequestOf<'_, X>) -> Result<(Arc<CacheEntry<X>>, bool), LeaseError> {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
         }
@@ -192,40 +193,40 @@ impl<X: Exchange> Holder<X> {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
         }
-        self.shared.may_start(&self.asker(&principal))?;
-        let mut slots: Vec<_> = self.slots.load().iter().cloned().collect();
-        let evicted = self.room(&slots)?;
+        self.shared.may_start(&self.requester(&principal))?;
+        let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
+        let evicted = self.entries_to_evict(&slots)?;
         // Making room for an invention costs a permit, or a pod could churn through everybody's memory for free.
         self.may_miss()?;
         for slot in evicted {
             slots.retain(|other| !Arc::ptr_eq(other, &slot));
-            slot.remove_proof(&self.proof);
+            slot.remove_subject(&self.subject);
             self.shared.counters.evicted();
         }
-        let slot = self.shared.slot(principal);
-        slot.add_proof(&self.proof);
+        let slot = self.shared.cache_entry(principal);
+        slot.add_subject(&self.subject);
         slots.push(slot.clone());
-        self.slots.store(Arc::new(slots));
+        self.entries.store(Arc::new(slots));
         Ok((slot, true))
     }
 
-    fn asker(&self, principal: &X::Principal) -> Asker {
-        let party = Party { holder: self.proof.holder, account: principal.account() };
-        let holds_nothing = self.slots.load().iter().all(|slot| slot.lease().is_none());
-        Asker { party, holds_nothing }
+    fn requester(&self, principal: &X::Principal) -> LeaseRequester {
+        let party = CallOwner { requester: self.subject.requester, throttle_key: principal.throttle_key() };
+        let holds_nothing = self.entries.load().iter().all(|slot| slot.lease().is_none());
+        LeaseRequester { owner: party, holds_nothing }
     }
 
     /// What is to go for one more: those unused longest. Never one whose call is under way: a pod that invents faster than the
     /// cloud answers would throw away every answer before it comes.
-    fn room(&self, slots: &[Arc<Slot<X>>]) -> Result<Vec<Arc<Slot<X>>>, Unavailable> {
+    fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
-        let over = (slots.len() + 1).saturating_sub(settings.principals_per_holder.max(1));
-        let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_in_air()).cloned().collect();
+        let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
+        let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
         if idle.len() < over {
             self.shared.counters.misses_refused();
-            return Err(Unavailable::TooMany { retry_after: settings.retry_first });
+            return Err(LeaseError::RateLimited { retry_after: settings.retry_first });
         }
-        idle.sort_by_key(|slot| slot.used());
+        idle.sort_by_key(|slot| slot.last_used());
         idle.truncate(over);
         Ok(idle)
     }

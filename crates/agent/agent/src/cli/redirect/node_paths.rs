@@ -2,22 +2,22 @@
 
 use std::path::PathBuf;
 
-use seawall_redirect::{self as redirect, Pins, Site};
+use seawall_redirect::{self as redirect, CgroupTree, Pins};
 
 use crate::cli::flags::Flags;
 
 /// Where things are on this node.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct NodePaths {
     pub(super) bpffs: PathBuf,
     pub(super) cgroup: PathBuf,
     pub(super) kubepods: Option<PathBuf>,
 }
 
-/// The flags that name [`Places`].
-pub(super) const PLACES: [&str; 3] = ["bpffs=", "cgroup=", "kubepods="];
+/// The flags that name [`NodePaths`].
+pub(super) const PATH_FLAGS: [&str; 3] = ["bpffs=", "cgroup=", "kubepods="];
 
-impl Places {
+impl NodePaths {
     pub(super) fn of(flags: &Flags) -> Self {
         let kubepods = flags.path("kubepods");
         Self {
@@ -31,7 +31,7 @@ impl Places {
         Pins::at(&self.bpffs)
     }
 
-    pub(super) fn site(&self) -> Result<Site, redirect::Error> {
-        Site::find(&self.cgroup, self.kubepods.as_deref())
+    pub(super) fn site(&self) -> Result<CgroupTree, redirect::Error> {
+        CgroupTree::find(&self.cgroup, self.kubepods.as_deref())
     }
 }

@@ -2,9 +2,9 @@
 
 /// Which keys of a cloud's section another file may change while the agent runs. A name that ends with a dot stands for all below it.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyClasses {
+pub struct ReloadableKeys {
     /// These.
-    pub reloaded: &'static [&'static str],
+    pub reloadable: &'static [&'static str],
     /// And these need a restart.
-    pub of_the_process: &'static [&'static str],
+    pub needs_restart: &'static [&'static str],
 }

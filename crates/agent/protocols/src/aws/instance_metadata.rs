@@ -11,7 +11,7 @@ use crate::json::write_string;
 
 /// What is known about the node, as the configuration tells it. What is `None` is absent (404).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct InstanceMetadata {
     /// Region, for example `eu-central-1`.
     pub region: Option<String>,
     /// Availability zone, for example `eu-central-1a`.
@@ -40,7 +40,7 @@ pub struct Node {
 
 /// The node's facts as texts by path, the listings of their directories among them. Made once.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct InstanceMetadataPaths {
     /// By path below the version, without slashes at the ends; sorted.
     texts: Vec<(String, Cow<'static, str>)>,
 }
@@ -48,8 +48,8 @@ pub(super) struct Facts {
 /// Directories of which only the children's names are known here.
 const OF_PODS: [&str; 2] = ["meta-data/iam/info", "meta-data/iam/security-credentials/"];
 
-impl Facts {
-    pub(super) fn of(node: &Node) -> Self {
+impl InstanceMetadataPaths {
+    pub(super) fn of(node: &InstanceMetadata) -> Self {
         let mut texts = BTreeMap::new();
         let mut children = BTreeMap::from([(String::new(), BTreeSet::new())]);
         OF_PODS.into_iter().for_each(|path| list(&mut children, path));
@@ -83,7 +83,7 @@ fn list(children: &mut BTreeMap<String, BTreeSet<String>>, path: &str) {
     }
 }
 
-fn leaves(node: &Node) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
+fn leaves(node: &InstanceMetadata) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
     let document = identity_document(node);
     let leaves = [
         ("dynamic/instance-identity/document", &document),
@@ -104,7 +104,7 @@ fn leaves(node: &Node) -> impl Iterator<Item = (&'static str, Cow<'static, str>)
 
 /// The identity document, for which SDKs for Go and Java ask to learn the region: where that is known. Its members are the real
 /// one's (EC2 user guide, "Instance identity documents for Amazon EC2 instances"); it has no signature, which nobody here could make.
-fn identity_document(node: &Node) -> Option<String> {
+fn identity_document(node: &InstanceMetadata) -> Option<String> {
     node.region.as_ref()?;
     let members = [
         ("accountId", &node.account_id),
@@ -131,20 +131,20 @@ fn identity_document(node: &Node) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn node() -> Node {
+    fn node() -> InstanceMetadata {
         let text = |text: &str| Some(text.to_owned());
-        Node {
+        InstanceMetadata {
             region: text("eu-central-1"),
             availability_zone: text("eu-central-1a"),
             instance_id: text("i-0a"),
             account_id: text("123456789012"),
-            ..Node::default()
+            ..InstanceMetadata::default()
         }
     }
 
     #[test]
     fn a_directory_lists_its_children_one_a_line_without_an_end_of_line() {
-        let facts = Facts::of(&node());
+        let facts = InstanceMetadataPaths::of(&node());
         for (path, listing) in [
             ("", "dynamic/\nmeta-data/"),
             ("dynamic/", "instance-identity/"),
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_found_and_what_is_not_is_absent() {
-        let facts = Facts::of(&node());
+        let facts = InstanceMetadataPaths::of(&node());
         assert_eq!(facts.find("meta-data/placement/availability-zone/"), Some("eu-central-1a"));
         assert_eq!(facts.find("meta-data/instance-id"), Some("i-0a"));
         for absent in [
@@ -171,8 +171,8 @@ mod tests {
         ] {
             assert_eq!(facts.find(absent), None, "{absent}");
         }
-        assert_eq!(Facts::of(&Node::default()).find("meta-data/"), Some("iam/"));
-        assert_eq!(Facts::of(&Node::default()).find("dynamic/"), None);
+        assert_eq!(InstanceMetadataPaths::of(&InstanceMetadata::default()).find("meta-data/"), Some("iam/"));
+        assert_eq!(InstanceMetadataPaths::of(&InstanceMetadata::default()).find("dynamic/"), None);
     }
 
     #[test]
@@ -182,6 +182,6 @@ mod tests {
             "{\n  \"accountId\" : \"123456789012\",\n  \"availabilityZone\" : \"eu-central-1a\",\n  \
              \"instanceId\" : \"i-0a\",\n  \"region\" : \"eu-central-1\",\n  \"version\" : \"2017-09-30\"\n}"
         );
-        assert_eq!(identity_document(&Node::default()), None);
+        assert_eq!(identity_document(&InstanceMetadata::default()), None);
     }
 }

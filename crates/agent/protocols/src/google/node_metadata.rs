@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::scopes::joined;
-use super::tree::{Directory, Entry, Keys, Leaf};
+use super::tree::{Directory, KeyStyle, Leaf, TreeEntry};
 
 /// What the service-accounts directory of a GKE node lists, for an account whose configuration names no scopes.
 pub const DEFAULT_SCOPES: [&str; 2] =
@@ -13,7 +13,7 @@ pub const DEFAULT_SCOPES: [&str; 2] =
 
 /// What is known about the node and its cluster. What is `None` is absent from the tree (404).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeMetadata {
     /// Project id, for example `shop-prod`.
     pub project_id: String,
     /// Project number.
@@ -38,11 +38,11 @@ pub struct Node {
 
 /// The Google identity of one workload.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct GoogleAccount {
     /// The service account's e-mail, or the workload pool (`PROJECT.svc.id.goog`) when none is impersonated.
     pub email: String,
     /// Whether `email` is a service account that is impersonated; only then identity tokens exist.
-    pub impersonated: bool,
+    pub is_impersonated: bool,
     /// Scopes listed, and asked for when a request names none. See [`DEFAULT_SCOPES`].
     pub scopes: AccountScopes,
 }
@@ -51,7 +51,7 @@ pub struct Account {
 #[derive(Clone, Debug)]
 pub struct AccountScopes {
     /// As the directory lists them.
-    leaf: Entry,
+    leaf: TreeEntry,
     pub(super) canonical: Arc<str>,
 }
 
@@ -62,74 +62,76 @@ impl AccountScopes {
     }
 }
 
-type Children = Vec<(Cow<'static, str>, Entry)>;
+type Children = Vec<(Cow<'static, str>, TreeEntry)>;
 
 /// What is the node's, and so the same in the tree of each of its accounts.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct NodeDirectories {
     /// Children of `instance/`, but for its accounts.
     instance: Children,
     /// The other directories of `computeMetadata/v1/`.
     beside: Children,
     /// The leaf that says by which other name an account is found.
-    aliases: Entry,
+    aliases: TreeEntry,
 }
 
-impl Facts {
-    pub(super) fn of(node: &Node) -> Self {
+impl NodeDirectories {
+    pub(super) fn of(node: &NodeMetadata) -> Self {
         let project = vec![
-            directory("attributes", Keys::Verbatim, Vec::new()),
+            directory("attributes", KeyStyle::Verbatim, Vec::new()),
             ("numeric-project-id".into(), Leaf::number(node.numeric_project_id)),
             ("project-id".into(), Leaf::text(&node.project_id)),
         ];
         let universe = vec![("universe-domain".into(), Leaf::text(&node.universe_domain))];
         let mut instance = instance(node);
-        instance.push(directory("attributes", Keys::Verbatim, attributes(node)));
-        let beside =
-            vec![directory("project", Keys::Camel, project), directory("universe", Keys::Camel, universe)];
+        instance.push(directory("attributes", KeyStyle::Verbatim, attributes(node)));
+        let beside = vec![
+            directory("project", KeyStyle::Camel, project),
+            directory("universe", KeyStyle::Camel, universe),
+        ];
         Self { instance, beside, aliases: Leaf::list(["default"]) }
     }
 
     /// The whole tree, with these accounts.
     pub(super) fn root(&self, accounts: Arc<Directory>) -> Directory {
         let mut instance = self.instance.clone();
-        instance.push(("service-accounts".into(), Entry::Directory(accounts)));
+        instance.push(("service-accounts".into(), TreeEntry::Directory(accounts)));
         let mut v1 = self.beside.clone();
-        v1.push(directory("instance", Keys::Camel, instance));
-        let versions = vec![directory("v1", Keys::Camel, v1)];
-        Directory::new(Keys::Camel, vec![directory("computeMetadata", Keys::Camel, versions)])
+        v1.push(directory("instance", KeyStyle::Camel, instance));
+        let versions = vec![directory("v1", KeyStyle::Camel, v1)];
+        Directory::new(KeyStyle::Camel, vec![directory("computeMetadata", KeyStyle::Camel, versions)])
     }
 
     /// The directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
-    pub(super) fn accounts(&self, account: Option<&Account>) -> Directory {
-        Directory::new(Keys::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
+    pub(super) fn accounts(&self, account: Option<&GoogleAccount>) -> Directory {
+        Directory::new(KeyStyle::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
     }
 
-    fn both_names(&self, account: &Account) -> Children {
-        let entry = Entry::Directory(self.account(account).into());
+    fn both_names(&self, account: &GoogleAccount) -> Children {
+        let entry = TreeEntry::Directory(self.account(account).into());
         vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
     }
 
-    fn account(&self, account: &Account) -> Directory {
-        let identity = if account.impersonated { Entry::Identity } else { Entry::NoIdentity };
+    fn account(&self, account: &GoogleAccount) -> Directory {
+        let identity = if account.is_impersonated { TreeEntry::Identity } else { TreeEntry::NoIdentity };
         Directory::new(
-            Keys::Camel,
+            KeyStyle::Camel,
             [
                 ("aliases".into(), self.aliases.clone()),
                 ("email".into(), Leaf::text(&account.email)),
                 ("identity".into(), identity),
                 ("scopes".into(), account.scopes.leaf.clone()),
-                ("token".into(), Entry::Token),
+                ("token".into(), TreeEntry::Token),
             ],
         )
     }
 }
 
-fn directory(name: &'static str, keys: Keys, children: Children) -> (Cow<'static, str>, Entry) {
-    (Cow::Borrowed(name), Entry::Directory(Directory::new(keys, children).into()))
+fn directory(name: &'static str, keys: KeyStyle, children: Children) -> (Cow<'static, str>, TreeEntry) {
+    (Cow::Borrowed(name), TreeEntry::Directory(Directory::new(keys, children).into()))
 }
 
-fn instance(node: &Node) -> Children {
+fn instance(node: &NodeMetadata) -> Children {
     let zone = node.zone.as_ref().map(|zone| format!("projects/{}/zones/{zone}", node.numeric_project_id));
     let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::text(value?)));
     let leaves = [
@@ -141,7 +143,7 @@ fn instance(node: &Node) -> Children {
     leaves.into_iter().flatten().collect()
 }
 
-fn attributes(node: &Node) -> Children {
+fn attributes(node: &NodeMetadata) -> Children {
     let facts = [
         ("cluster-location", &node.cluster_location),
         ("cluster-name", &node.cluster_name),

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use seawall_core::Moment;
 
-use super::rate::Rate;
-use crate::throttle_key::Account;
+use super::rate::AdaptiveRate;
+use crate::throttle_key::ThrottleKey;
 
 /// A throttled account is asked for at least so often: several times between the start of its renewals and their floor.
 const SLOWEST: f64 = 1.0 / 15.0;
@@ -47,57 +47,57 @@ const SEVERAL: usize = 3;
 const ONE_IN: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct Accounts {
+pub(super) struct ThrottleTracker {
     most_per_second: f64,
     /// Of accounts that were throttled lately.
-    paces: HashMap<Account, Rate>,
+    paces: HashMap<ThrottleKey, AdaptiveRate>,
     /// The last outcome of each account, the latest last.
     last: VecDeque<Outcome>,
 }
 
 #[derive(Debug)]
 struct Outcome {
-    account: Account,
+    account: ThrottleKey,
     at: Moment,
-    is: Is,
+    kind: OutcomeKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Is {
+enum OutcomeKind {
     Served,
     Throttled,
     /// Throttled as before: its pace is a slow one.
     ThrottledAgain,
 }
 
-impl Accounts {
+impl ThrottleTracker {
     pub(super) fn new(most_per_second: f64) -> Self {
         Self { most_per_second, paces: HashMap::new(), last: VecDeque::new() }
     }
 
     /// When this account may be asked for; `None` is any time.
-    pub(super) fn next(&self, account: &Account) -> Option<Moment> {
-        self.paces.get(account).map(Rate::next)
+    pub(super) fn next(&self, account: &ThrottleKey) -> Option<Moment> {
+        self.paces.get(account).map(AdaptiveRate::next)
     }
 
     /// Whether it was throttled lately, whatever its pace.
-    pub(super) fn is_paced(&self, account: &Account) -> bool {
+    pub(super) fn is_paced(&self, account: &ThrottleKey) -> bool {
         self.paces.contains_key(account)
     }
 
     /// Whether it was throttled time and again.
-    pub(super) fn is_slow(&self, account: &Account) -> bool {
+    pub(super) fn is_slow(&self, account: &ThrottleKey) -> bool {
         self.paces.get(account).is_some_and(|pace| pace.per_second() < SLOW)
     }
 
-    pub(super) fn started(&mut self, account: &Account, now: Moment) {
+    pub(super) fn started(&mut self, account: &ThrottleKey, now: Moment) {
         if let Some(pace) = self.paces.get_mut(account) {
             pace.started(now);
         }
     }
 
-    pub(super) fn served(&mut self, account: &Account, now: Moment) {
-        self.note(account, now, Is::Served);
+    pub(super) fn served(&mut self, account: &ThrottleKey, now: Moment) {
+        self.note(account, now, OutcomeKind::Served);
         if let Some(pace) = self.paces.get_mut(account) {
             pace.succeeded();
             if pace.is_at_most() {
@@ -111,43 +111,44 @@ impl Accounts {
     /// every time is slow after half a dozen calls.
     pub(super) fn throttled(
         &mut self,
-        account: &Account,
+        account: &ThrottleKey,
         now: Moment,
         retry_after: Option<Duration>,
     ) -> bool {
         self.forget(now);
         if self.paces.len() < PACES || self.paces.contains_key(account) {
-            let fresh = || Rate::new(SLOWEST, self.most_per_second, SPREAD);
+            let fresh = || AdaptiveRate::new(SLOWEST, self.most_per_second, SPREAD);
             self.paces.entry(account.clone()).or_insert_with(fresh).throttled(now, retry_after);
         }
-        let is = if self.is_slow(account) { Is::ThrottledAgain } else { Is::Throttled };
+        let is = if self.is_slow(account) { OutcomeKind::ThrottledAgain } else { OutcomeKind::Throttled };
         self.note(account, now, is);
         self.is_everybody(now)
     }
 
     /// An account throttled longer ago counts for neither side: it waits for its pace, and may be served when asked for next.
     fn is_everybody(&self, now: Moment) -> bool {
-        let count = |is: Is, within: Duration| {
-            self.last.iter().filter(|o| o.is == is && now.since(o.at) < within).count()
+        let count = |is: OutcomeKind, within: Duration| {
+            self.last.iter().filter(|o| o.kind == is && now.since(o.at) < within).count()
         };
-        let served = count(Is::Served, LATELY);
+        let served = count(OutcomeKind::Served, LATELY);
         let is_part = |throttled: usize| throttled >= SEVERAL && throttled * ONE_IN >= throttled + served;
-        let (once, again) = (count(Is::Throttled, TOGETHER), count(Is::ThrottledAgain, TOGETHER));
+        let (once, again) =
+            (count(OutcomeKind::Throttled, TOGETHER), count(OutcomeKind::ThrottledAgain, TOGETHER));
         // Where nobody is served just now, those that are slow count, too: all may have become slow together.
-        let is_nobody_served = count(Is::Served, TOGETHER) == 0;
+        let is_nobody_served = count(OutcomeKind::Served, TOGETHER) == 0;
         is_part(once) || (is_nobody_served && is_part(once + again))
     }
 
-    fn note(&mut self, account: &Account, at: Moment, is: Is) {
+    fn note(&mut self, account: &ThrottleKey, at: Moment, is: OutcomeKind) {
         self.last.retain(|outcome| outcome.account != *account);
         if self.last.len() >= REMEMBERED {
             self.last.pop_front();
         }
-        self.last.push_back(Outcome { account: account.clone(), at, is });
+        self.last.push_back(Outcome { account: account.clone(), at, kind: is });
     }
 
     fn forget(&mut self, now: Moment) {
-        self.paces.retain(|_, pace| pace.halved().is_some_and(|last| now.since(last) < FORGET));
+        self.paces.retain(|_, pace| pace.last_halved().is_some_and(|last| now.since(last) < FORGET));
     }
 }
 
@@ -157,8 +158,8 @@ mod tests {
 
     const MOST: f64 = 32.0;
 
-    fn account(n: usize) -> Account {
-        Account::Named(format!("a{n}").into())
+    fn account(n: usize) -> ThrottleKey {
+        ThrottleKey::CloudAccount(format!("a{n}").into())
     }
 
     fn at(seconds: u64) -> Moment {
@@ -167,7 +168,7 @@ mod tests {
 
     /// Whether throttling these, after those were served, is taken for everybody.
     fn everybody(served: usize, throttled: usize) -> bool {
-        let mut accounts = Accounts::new(MOST);
+        let mut accounts = ThrottleTracker::new(MOST);
         (0..served).for_each(|n| accounts.served(&account(n), at(1)));
         (served..served + throttled).fold(false, |_, n| accounts.throttled(&account(n), at(2), None))
     }
@@ -183,14 +184,14 @@ mod tests {
 
     #[test]
     fn accounts_throttled_at_different_times_are_not_everybody() {
-        let mut accounts = Accounts::new(MOST);
+        let mut accounts = ThrottleTracker::new(MOST);
         let any = (0..20).any(|n| accounts.throttled(&account(n), at(n as u64 * 6), None));
         assert!(!any);
     }
 
     #[test]
     fn what_was_served_long_ago_says_nothing_of_today() {
-        let mut accounts = Accounts::new(MOST);
+        let mut accounts = ThrottleTracker::new(MOST);
         (0..60).for_each(|n| accounts.served(&account(n), at(1)));
         let any = (60..64).any(|n| accounts.throttled(&account(n), at(600), None));
         assert!(any);
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn one_throttled_account_is_paced_and_no_other() {
-        let mut accounts = Accounts::new(MOST);
+        let mut accounts = ThrottleTracker::new(MOST);
         accounts.throttled(&account(1), at(1), Some(Duration::from_secs(9)));
         assert_eq!(accounts.next(&account(1)), Some(at(10)));
         assert_eq!(accounts.next(&account(2)), None);
@@ -209,7 +210,7 @@ mod tests {
     /// Some accounts that are throttled every time, asked for at their pace beside others that are served.
     #[test]
     fn accounts_throttled_again_and_again_are_no_evidence_while_any_other_is_served() {
-        let mut accounts = Accounts::new(MOST);
+        let mut accounts = ThrottleTracker::new(MOST);
         let mut verdicts = Vec::new();
         for second in 0..600 {
             accounts.served(&account(second as usize % 2), at(second));
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut accounts = Accounts::new(MOST);
+        let mut accounts = ThrottleTracker::new(MOST);
         for n in 0..5000 {
             accounts.throttled(&account(n), at(1), None);
         }

@@ -7,39 +7,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use seawall_core::{Clock, Moment};
 use tokio::runtime::Handle;
 
-use crate::cache_entry::{Notices, Slot};
-use crate::counters::Counters;
-use crate::exchange::Exchange;
-use crate::fetch_log::Log;
+use crate::cache_entry::{CacheEntry, ScheduleSender};
+use crate::counters::BrokerCounters;
+use crate::exchange::TokenExchange;
+use crate::fetch_log::FetchLog;
 use crate::limiter::Limiter;
-use crate::renewal_schedule::Notice;
-use crate::settings::Settings;
+use crate::renewal_schedule::ScheduleMessage;
+use crate::settings::BrokerSettings;
 
 #[derive(Debug)]
-pub(crate) struct Shared<X: Exchange> {
-    pub(crate) settings: Settings,
+pub(crate) struct BrokerState<X: TokenExchange> {
+    pub(crate) settings: BrokerSettings,
     pub(crate) clock: Clock,
     pub(crate) exchange: Arc<X>,
     pub(crate) runtime: Handle,
     pub(crate) limiter: Arc<Limiter>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) log: Arc<Log>,
-    notices: Notices<X>,
+    pub(crate) counters: Arc<BrokerCounters>,
+    pub(crate) log: Arc<FetchLog>,
+    notices: ScheduleSender<X>,
     /// Slots and holders made so far: the number of the next.
     made: Arc<AtomicU64>,
     /// Every principal that some holder uses. Weak: holders own the slots.
-    slots: Mutex<Slots<X>>,
+    slots: Mutex<CacheEntries<X>>,
 }
 
-type Slots<X> = HashMap<<X as Exchange>::Principal, Weak<Slot<X>>>;
+type CacheEntries<X> = HashMap<<X as TokenExchange>::Principal, Weak<CacheEntry<X>>>;
 
-impl<X: Exchange> Shared<X> {
+impl<X: TokenExchange> BrokerState<X> {
     pub(crate) fn new(
-        settings: Settings,
+        settings: BrokerSettings,
         clock: Clock,
         exchange: Arc<X>,
         runtime: Handle,
-        notices: Notices<X>,
+        notices: ScheduleSender<X>,
     ) -> Self {
         Self {
             settings,
@@ -48,7 +48,7 @@ impl<X: Exchange> Shared<X> {
             runtime,
             limiter: Limiter::new(&settings),
             counters: Arc::default(),
-            log: Arc::new(Log::new(X::CLOUD)),
+            log: Arc::new(FetchLog::new(X::CLOUD)),
             notices,
             made: Arc::default(),
             slots: Mutex::default(),
@@ -57,7 +57,7 @@ impl<X: Exchange> Shared<X> {
 
     /// The same cloud asked in another way: what it was found to stand and what was counted goes on, and nothing is held. Numbers go on,
     /// too: holders of both have turns in one limiter.
-    pub(crate) fn succeeded(&self, exchange: Arc<X>, notices: Notices<X>) -> Self {
+    pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
             settings: self.settings,
             clock: self.clock.clone(),
@@ -77,25 +77,25 @@ impl<X: Exchange> Shared<X> {
     }
 
     /// The number of the next slot or holder.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn next_id(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The slot of a principal, shared by everybody who is equal in every field.
-    pub(crate) fn slot(&self, principal: X::Principal) -> Arc<Slot<X>> {
+    pub(crate) fn cache_entry(&self, principal: X::Principal) -> Arc<CacheEntry<X>> {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
             return slot;
         }
-        let number = self.number();
+        let number = self.next_id();
         let notices = self.notices.clone();
-        let slot = Arc::new(Slot::new(principal.clone(), number, notices, &self.settings, self.now()));
+        let slot = Arc::new(CacheEntry::new(principal.clone(), number, notices, &self.settings, self.now()));
         slots.insert(principal, Arc::downgrade(&slot));
         slot
     }
 
     /// The slots of all principals in use.
-    pub(crate) fn in_use(&self) -> Vec<Arc<Slot<X>>> {
+    pub(crate) fn live_entries(&self) -> Vec<Arc<CacheEntry<X>>> {
         self.slots().values().filter_map(Weak::upgrade).collect()
     }
 
@@ -108,13 +108,13 @@ impl<X: Exchange> Shared<X> {
         }
     }
 
-    pub(crate) fn look_again(&self, slot: &Arc<Slot<X>>, at: Moment) {
+    pub(crate) fn schedule_renewal(&self, slot: &Arc<CacheEntry<X>>, at: Moment) {
         // The receiver ends only with the runtime, and then nothing is renewed any more.
-        let _ = self.notices.send(Notice::Due(at, slot.number, Arc::downgrade(slot)));
+        let _ = self.notices.send(ScheduleMessage::Due(at, slot.id, Arc::downgrade(slot)));
     }
 
     /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
-    fn slots(&self) -> MutexGuard<'_, Slots<X>> {
+    fn slots(&self) -> MutexGuard<'_, CacheEntries<X>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,19 +9,19 @@ use seawall_core::fair_share;
 
 /// A count of open connections with a cap; one for the process, one per caller. Permits give back on drop.
 #[derive(Debug, Default)]
-pub struct Cap {
+pub struct PermitCounter {
     open: AtomicU32,
     /// Set once, when the caller is gone: no more are let in, and those that are in are ended.
     closed: AtomicBool,
 }
 
-impl Cap {
+impl PermitCounter {
     /// Whether one more is within its share, while the process has so many open of `most`.
     ///
     /// The last quarter is for callers with a few: whoever comes finds room, even if everybody else hoards and gives nothing back.
     /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::fair_share`], with places an eighth as
     /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
-    pub fn may_take(&self, process: &Self, most: u32) -> bool {
+    pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
         const FEW: u32 = 8;
         let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
         self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
@@ -55,7 +55,7 @@ impl Cap {
 
 /// One counted connection.
 #[derive(Debug)]
-pub struct Permit(Arc<Cap>);
+pub struct Permit(Arc<PermitCounter>);
 
 impl Permit {
     /// How many are open that were counted with this one.
@@ -81,24 +81,25 @@ mod tests {
 
     #[test]
     fn hoarders_leave_connections_for_others_and_a_few_are_never_refused() {
-        let process = Arc::new(Cap::default());
+        let process = Arc::new(PermitCounter::default());
         let mut permits = Vec::new();
-        let mut open = |cap: &Arc<Cap>| {
-            let taken =
-                cap.may_take(&process, 1600).then(|| (cap.take(1600).unwrap(), process.take(1600).unwrap()));
+        let mut open = |cap: &Arc<PermitCounter>| {
+            let taken = cap
+                .is_within_share(&process, 1600)
+                .then(|| (cap.take(1600).unwrap(), process.take(1600).unwrap()));
             taken.map(|pair| permits.push(pair)).is_some()
         };
-        let hoarders: [Arc<Cap>; 9] = Default::default();
+        let hoarders: [Arc<PermitCounter>; 9] = Default::default();
         // One after the other, and none gives anything back.
         hoarders.iter().for_each(|hoarder| while open(hoarder) {});
         assert!((1000..1200).contains(&hoarders[0].open()), "{hoarders:?}");
-        let callers: [Arc<Cap>; 32] = std::array::from_fn(|_| Arc::default());
+        let callers: [Arc<PermitCounter>; 32] = std::array::from_fn(|_| Arc::default());
         assert!(callers.iter().all(|quiet| (0..8).all(|_| open(quiet))), "{callers:?}");
     }
 
     #[test]
     fn a_cap_gives_back_what_is_dropped() {
-        let cap = Arc::new(Cap::default());
+        let cap = Arc::new(PermitCounter::default());
         let first = cap.take(2).unwrap();
         let _second = cap.take(2).unwrap();
         assert!(cap.take(2).is_none());

@@ -1,70 +1,76 @@
-//! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
+//! From the configured strategy to the [`PodResolver`] that connections ask, and what keeps them current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::attestation::{Attested, StaticIdentity};
+use crate::attestation::{StaticIdentity, StaticPod};
 use anyhow::Context;
 use seawall_clouds::entitlements::Entitlements;
-use seawall_clouds::pod::PodCaller;
-use seawall_clouds::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
-use seawall_cluster::{Access, Cluster, Hearing};
-use seawall_core::events::Complainer;
-use seawall_core::shutdown::{self, Stop, Stopper};
+use seawall_clouds::pod::PodEntry;
+use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, FloorState};
+use seawall_cluster::{ClusterClient, KubeAccess, WatchThread};
+use seawall_core::events::PodEventRecorder;
+use seawall_core::shutdown::{self, StopSignal, Stopper};
 use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
-use super::attester::Attester;
-use super::config::{ByCluster, Identity};
+use super::cluster_attester::ClusterAttester;
+use super::config::{ClusterIdentityConfig, IdentityConfig};
 use super::entitlement_swap;
-use super::entitlement_swap::{Keeper, Orders};
-use super::pod_registry::Roster;
-use super::reconcile::Follower;
-use super::redirect::Noted;
-use super::resolver::{Callers, ProbeAddress};
+use super::entitlement_swap::{EntitlementStore, SwapCommands};
+use super::pod_registry::PodRegistry;
+use super::pod_resolver::{PodResolver, ProbeAddress};
+use super::reconcile::PodReconciler;
+use super::redirect::KernelRecords;
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]
-pub struct Strategy(Kind);
+pub struct IdentityStrategy(Kind);
 
 #[derive(Debug)]
 enum Kind {
     File(StaticIdentity),
-    Cluster(seawall_cluster::Config, Way),
+    Cluster(seawall_cluster::ClusterConfig, ClusterStrategy),
     Anyone,
 }
 
 /// How pods that the API server tells of are told apart.
 #[derive(Clone, Debug)]
-enum Way {
+enum ClusterStrategy {
     SourceIp,
-    /// Open once the process may still open what the kernel keeps ([`Strategy::noting`]).
-    Kernel(Option<Noted>),
+    /// Open once the process may still open what the kernel keeps ([`IdentityStrategy::with_kernel_records`]).
+    Kernel(Option<KernelRecords>),
 }
 
-impl Way {
+impl ClusterStrategy {
     /// This way over what is told.
-    fn over(self, pods: seawall_cluster::Pods) -> anyhow::Result<Attester> {
+    fn over(self, pods: seawall_cluster::NodePods) -> anyhow::Result<ClusterAttester> {
         Ok(match self {
-            Self::SourceIp => Attester::by_source_ip(pods),
+            Self::SourceIp => ClusterAttester::by_source_ip(pods),
             Self::Kernel(noted) => {
-                Attester::by_notes(pods, noted.context("what the kernel notes is not open")?)
+                ClusterAttester::by_kernel_records(pods, noted.context("what the kernel notes is not open")?)
             }
         })
     }
 }
 
-impl Strategy {
+impl IdentityStrategy {
     /// # Errors
     /// Every mistake in the identity file.
-    pub fn load(identity: &Identity, clouds: &Sections) -> anyhow::Result<Self> {
+    pub fn load(identity: &IdentityConfig, clouds: &CloudsConfig) -> anyhow::Result<Self> {
         Ok(Self(match identity {
-            Identity::Static { file } => Kind::File(StaticIdentity::load(file, &Sections::file_keys())?),
-            Identity::SourceIp(section) => Kind::Cluster(cluster(section, clouds), Way::SourceIp),
-            Identity::Kernel(section) => Kind::Cluster(cluster(&section.cluster, clouds), Way::Kernel(None)),
-            Identity::Anyone => Kind::Anyone,
+            IdentityConfig::Static { file } => {
+                Kind::File(StaticIdentity::load(file, &CloudsConfig::file_keys())?)
+            }
+            IdentityConfig::SourceIp(section) => {
+                Kind::Cluster(cluster(section, clouds), ClusterStrategy::SourceIp)
+            }
+            IdentityConfig::Kernel(section) => {
+                Kind::Cluster(cluster(&section.cluster, clouds), ClusterStrategy::Kernel(None))
+            }
+            IdentityConfig::Anyone => Kind::Anyone,
         }))
     }
 
@@ -74,7 +80,7 @@ impl Strategy {
     /// What cannot be read.
     pub fn check(&self, control: &Runtime) -> anyhow::Result<()> {
         if let Kind::Cluster(cluster, _) = &self.0 {
-            control.block_on(Cluster::start(cluster.clone(), Clock::system()))?;
+            control.block_on(ClusterClient::start(cluster.clone(), Clock::system()))?;
         }
         Ok(())
     }
@@ -83,16 +89,18 @@ impl Strategy {
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Kind::File(_) => "static",
-            Kind::Cluster(_, Way::SourceIp) => "source-ip",
-            Kind::Cluster(_, Way::Kernel(_)) => "kernel",
+            Kind::Cluster(_, ClusterStrategy::SourceIp) => "source-ip",
+            Kind::Cluster(_, ClusterStrategy::Kernel(_)) => "kernel",
             Kind::Anyone => "anyone",
         }
     }
 
     /// With what the kernel notes, for the one that asks that.
-    pub fn noting(self, noted: Option<Noted>) -> Self {
+    pub fn with_kernel_records(self, noted: Option<KernelRecords>) -> Self {
         match self.0 {
-            Kind::Cluster(cluster, Way::Kernel(_)) => Self(Kind::Cluster(cluster, Way::Kernel(noted))),
+            Kind::Cluster(cluster, ClusterStrategy::Kernel(_)) => {
+                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(noted)))
+            }
             other => Self(other),
         }
     }
@@ -103,27 +111,28 @@ impl Strategy {
     /// The credentials for the API server cannot be read. That nobody answers there is none.
     pub fn start(
         self,
-        clouds: &Arc<CloudsInForce>,
+        clouds: &Arc<CurrentClouds>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
         stopper: &Stopper,
-        orders: Orders,
-    ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
+        orders: SwapCommands,
+    ) -> anyhow::Result<(IdentityService, Option<ClusterThread>)> {
         match self.0 {
             Kind::Anyone => {
-                control.spawn(entitlement_swap::keep(FixedPods::default(), orders));
-                Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None))
+                control.spawn(entitlement_swap::run_commands(StaticPods::default(), orders));
+                Ok((IdentityService::fixed(PodResolver::anyone(probe), clouds.clone()), None))
             }
             Kind::File(identity) => {
-                let pods = FixedPods::of(&identity, &clouds.now());
-                let callers = Callers::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
-                control.spawn(entitlement_swap::keep(pods, orders));
-                Ok((Who::fixed(callers, clouds.clone()), None))
+                let pods = StaticPods::of(&identity, &clouds.load());
+                let callers =
+                    PodResolver::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
+                control.spawn(entitlement_swap::run_commands(pods, orders));
+                Ok((IdentityService::fixed(callers, clouds.clone()), None))
             }
             Kind::Cluster(cluster, way) => {
                 let (who, hearing, follower) =
-                    Who::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
+                    IdentityService::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
             }
         }
@@ -132,26 +141,26 @@ impl Strategy {
 
 /// The pods of a file, which stay while what they may have changes with the configuration; none, where everybody is served.
 #[derive(Debug, Default)]
-struct FixedPods {
-    roster: Arc<Roster>,
+struct StaticPods {
+    roster: Arc<PodRegistry>,
     /// What the file says of each, by its UID.
-    attested: BTreeMap<PodUid, Arc<Attested>>,
+    attested: BTreeMap<PodUid, Arc<StaticPod>>,
 }
 
-impl FixedPods {
+impl StaticPods {
     fn of(identity: &StaticIdentity, clouds: &Clouds) -> Self {
-        let caller = |(basis, attested): (_, &Arc<Attested>)| {
+        let caller = |(basis, attested): (_, &Arc<StaticPod>)| {
             let entitlements = entitle(clouds, attested, &Entitlements::default());
-            PodCaller::new(attested.pod.clone(), basis, entitlements)
+            PodEntry::new(attested.pod.clone(), basis, entitlements)
         };
-        let roster = Roster::fixed(identity.pods().map(caller));
+        let roster = PodRegistry::fixed(identity.pods().map(caller));
         let attested = identity.pods().map(|(_, attested)| (attested.pod.uid.clone(), attested.clone()));
         Self { roster, attested: attested.collect() }
     }
 }
 
-impl Keeper for FixedPods {
-    fn callers(&self) -> Vec<Arc<PodCaller>> {
+impl EntitlementStore for StaticPods {
+    fn callers(&self) -> Vec<Arc<PodEntry>> {
         self.roster.pods()
     }
 
@@ -166,25 +175,25 @@ impl Keeper for FixedPods {
     }
 }
 
-fn entitle(clouds: &Clouds, attested: &Attested, before: &Entitlements) -> Entitlements {
-    let applicant = Applicant {
+fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Entitlements {
+    let applicant = EntitlementRequest {
         pod: &attested.pod,
-        facts: &attested.facts,
-        subject: &|| attested.subject.clone(),
-        complainer: Complainer::default(),
-        ahead: false,
+        facts: &attested.annotations,
+        subject_tokens: &|| attested.subject.clone(),
+        event_recorder: PodEventRecorder::default(),
+        prefetch: false,
     };
     clouds.entitle(&applicant, before)
 }
 
-fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
-    let access = source.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
-    let defaults = seawall_cluster::Config::for_node(source.node.clone());
-    seawall_cluster::Config {
+fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_cluster::ClusterConfig {
+    let access = source.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
+    let defaults = seawall_cluster::ClusterConfig::for_node(source.node.clone());
+    seawall_cluster::ClusterConfig {
         access,
-        taint: source.taint.clone(),
+        startup_taint: source.taint.clone(),
         token_lifetime: source.token_lifetime,
-        selections: clouds.selections(),
+        selections: clouds.annotation_keys(),
         ..defaults
     }
 }
@@ -198,19 +207,19 @@ pub struct ClusterThread {
 }
 
 impl ClusterThread {
-    fn start(hearing: Hearing, follower: Follower, stopper: &Stopper) -> anyhow::Result<Self> {
+    fn start(hearing: WatchThread, follower: PodReconciler, stopper: &Stopper) -> anyhow::Result<Self> {
         Self::spawn(stopper, move |mut end| {
-            hearing.run(follower.run(), end.begun()).context("nobody hears the API server any more")
+            hearing.run(follower.run(), end.wait()).context("nobody hears the API server any more")
         })
     }
 
     fn spawn(
         stopper: &Stopper,
-        body: impl FnOnce(Stop) -> anyhow::Result<()> + Send + 'static,
+        body: impl FnOnce(StopSignal) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
         // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
-        let (alive, _) = shutdown::threads(1, stopper);
-        let (end, ended) = shutdown::switch();
+        let (alive, _) = shutdown::thread_guards(1, stopper);
+        let (end, ended) = shutdown::stop_channel();
         let body = move || {
             let _alive = alive;
             body(ended)
@@ -234,43 +243,43 @@ impl ClusterThread {
 
 /// Everything about who is calling.
 #[derive(Debug)]
-pub struct Who {
+pub struct IdentityService {
     /// Whom connections ask.
-    pub callers: Arc<Callers>,
+    pub resolver: Arc<PodResolver>,
     /// What tells of the pods, where that is the API server.
-    pub cluster: Option<Arc<Cluster>>,
+    pub cluster: Option<Arc<ClusterClient>>,
     token_lifetime: Option<Duration>,
-    clouds: Arc<CloudsInForce>,
+    clouds: Arc<CurrentClouds>,
 }
 
-impl Who {
-    fn fixed(callers: Callers, clouds: Arc<CloudsInForce>) -> Self {
-        Self { callers: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
+impl IdentityService {
+    fn fixed(callers: PodResolver, clouds: Arc<CurrentClouds>) -> Self {
+        Self { resolver: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
     }
 
     fn of_cluster(
-        config: seawall_cluster::Config,
-        way: Way,
-        clouds: &Arc<CloudsInForce>,
+        config: seawall_cluster::ClusterConfig,
+        way: ClusterStrategy,
+        clouds: &Arc<CurrentClouds>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
-        orders: Orders,
-    ) -> anyhow::Result<(Self, Hearing, Follower)> {
+        orders: SwapCommands,
+    ) -> anyhow::Result<(Self, WatchThread, PodReconciler)> {
         let token_lifetime = Some(config.token_lifetime);
-        let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
+        let (cluster, hearing) = control.block_on(ClusterClient::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
-        let roster = Arc::<Roster>::default();
+        let roster = Arc::<PodRegistry>::default();
         let attester = way.over(cluster.pods())?;
-        let callers = Arc::new(Callers::attested(attester.attestation(), roster.clone(), probe));
-        let follower = Follower::new(cluster.clone(), roster, clouds.now(), attester, orders);
-        let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
+        let callers = Arc::new(PodResolver::attested(attester.attestation(), roster.clone(), probe));
+        let follower = PodReconciler::new(cluster.clone(), roster, clouds.load(), attester, orders);
+        let who = Self { resolver: callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))
     }
 
     /// Why no pod is known, where pods are to be known from a cluster.
-    pub fn obstacle(&self) -> Option<String> {
+    pub fn unready_reason(&self) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
         (!cluster.pods().snapshot().is_complete()).then(|| {
             let trouble = troubles(cluster).join("; ");
@@ -279,7 +288,7 @@ impl Who {
     }
 
     /// What an operator should see though the agent serves.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
             remarks.extend(troubles(cluster));
@@ -289,11 +298,11 @@ impl Who {
 
     /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
-        let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.of_exchanged) {
+        let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.exchanged_min_lifetime) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,
         };
-        let floors = self.clouds.now().floors().into_iter();
+        let floors = self.clouds.load().floors().into_iter();
         floors
             .map(|state| {
                 let can = can_be_kept(&state);
@@ -304,7 +313,8 @@ impl Who {
 
     fn floor_remarks(&self) -> Vec<String> {
         let remark = |(state, can_be_kept): (FloorState, bool)| {
-            let (floor, lifetime) = state.of_exchanged.filter(|_| !can_be_kept).zip(self.token_lifetime)?;
+            let (floor, lifetime) =
+                state.exchanged_min_lifetime.filter(|_| !can_be_kept).zip(self.token_lifetime)?;
             Some(format!(
                 "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
                  credentials of {} that end with it above the floor of {} s",
@@ -324,7 +334,7 @@ fn is_long_enough(token: Duration, floor: Floor) -> bool {
 }
 
 /// What is wrong with the watches right now.
-fn troubles(cluster: &Cluster) -> Vec<String> {
+fn troubles(cluster: &ClusterClient) -> Vec<String> {
     let trouble = |watch: seawall_cluster::WatchHealth| {
         let trouble = watch.trouble?;
         let age =
@@ -342,22 +352,22 @@ mod tests {
     async fn the_agent_ends_with_its_cluster_thread_however_that_ends() {
         let panics = |_| std::panic::resume_unwind(Box::new("died"));
         let fails = |_| Err(anyhow::anyhow!("a watch has ended"));
-        let (stopper, mut stop) = shutdown::switch();
+        let (stopper, mut stop) = shutdown::stop_channel();
         let thread = ClusterThread::spawn(&stopper, panics).unwrap();
-        stop.begun().await;
+        stop.wait().await;
         assert!(thread.end().unwrap_err().to_string().contains("panic"));
-        let (stopper, mut stop) = shutdown::switch();
+        let (stopper, mut stop) = shutdown::stop_channel();
         let thread = ClusterThread::spawn(&stopper, fails).unwrap();
-        stop.begun().await;
+        stop.wait().await;
         assert_eq!(thread.end().unwrap_err().to_string(), "a watch has ended");
     }
 
     #[tokio::test]
     async fn the_cluster_thread_outlives_the_stop_and_ends_when_told() {
-        let (stopper, stop) = shutdown::switch();
-        let until_ended = |mut end: Stop| {
+        let (stopper, stop) = shutdown::stop_channel();
+        let until_ended = |mut end: StopSignal| {
             let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-            runtime.block_on(end.begun());
+            runtime.block_on(end.wait());
             Ok(())
         };
         let thread = ClusterThread::spawn(&stopper, until_ended).unwrap();

@@ -5,27 +5,27 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use seawall_config::Table;
-use seawall_core::attestation::FileKey;
+use seawall_config::DocumentTable;
+use seawall_core::annotations::AnnotationKeys;
+use seawall_core::attestation::IdentityFileKey;
 use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::facts::Selection;
 use serde::Serialize;
 
-use super::key_classes::KeyClasses;
+use super::reloadable_keys::ReloadableKeys;
 use super::{aws, google};
 
 /// The clouds' sections of the configuration; those that are not there are off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Sections {
+pub struct CloudsConfig {
     /// `google`.
-    pub google: Option<google::Section>,
+    pub google: Option<google::GoogleConfig>,
     /// `aws`.
-    pub aws: Option<aws::Section>,
+    pub aws: Option<aws::AwsConfig>,
 }
 
-impl Sections {
+impl CloudsConfig {
     /// The classes of a cloud's keys, by the cloud's name.
-    pub fn key_classes(cloud: CloudName) -> KeyClasses {
+    pub fn reloadable_keys(cloud: CloudName) -> ReloadableKeys {
         match cloud {
             CloudName::Google => google::KEYS,
             CloudName::Aws => aws::KEYS,
@@ -33,24 +33,24 @@ impl Sections {
     }
 
     /// Of a key of some cloud's: the classes of that cloud's keys, and the key in its section.
-    pub fn of_key(key: &str) -> Option<(KeyClasses, &str)> {
+    pub fn find_reloadable_keys(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
-        Some((Self::key_classes(*cloud), key))
+        Some((Self::reloadable_keys(*cloud), key))
     }
 
     /// Reads all of them. `listen` is where the agent listens itself.
-    pub fn read(root: &Table<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
+    pub fn read(root: &DocumentTable<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let google = root.key("google");
         let aws = root.key("aws");
         Self {
-            google: google.is_present().then(|| google::Section::read(&google, base, listen)),
-            aws: aws.is_present().then(|| aws::Section::read(&aws, base, listen)),
+            google: google.is_present().then(|| google::GoogleConfig::read(&google, base, listen)),
+            aws: aws.is_present().then(|| aws::AwsConfig::read(&aws, base, listen)),
         }
     }
 
     /// What an entry in a file of pods may say, whichever are on: a file is checked as a whole.
-    pub fn file_keys() -> Vec<FileKey> {
+    pub fn file_keys() -> Vec<IdentityFileKey> {
         [google::FILE_KEYS, aws::FILE_KEYS].concat()
     }
 
@@ -79,22 +79,22 @@ impl Sections {
     }
 
     /// The annotations that they want to know.
-    pub fn selections(&self) -> Vec<Selection> {
+    pub fn annotation_keys(&self) -> Vec<AnnotationKeys> {
         let Self { google, aws } = self;
-        let google = google.as_ref().map(google::Section::selection);
-        let aws = aws.as_ref().map(aws::Section::selection);
+        let google = google.as_ref().map(google::GoogleConfig::annotation_keys);
+        let aws = aws.as_ref().map(aws::AwsConfig::annotation_keys);
         [google, aws].into_iter().flatten().collect()
     }
 
     /// Whether some cloud writes a file while the agent serves.
-    pub fn write_files(&self) -> bool {
-        self.aws.as_ref().is_some_and(aws::Section::writes_a_file)
+    pub fn writes_files(&self) -> bool {
+        self.aws.as_ref().is_some_and(aws::AwsConfig::writes_files)
     }
 
     /// Whether some cloud gives pods credentials of their own, so that each must be known.
-    pub fn must_know_pods(&self) -> bool {
+    pub fn needs_pod_identity(&self) -> bool {
         let Self { google, aws } = self;
-        google.as_ref().is_some_and(google::Section::must_know_pods) || aws.is_some()
+        google.as_ref().is_some_and(google::GoogleConfig::needs_pod_identity) || aws.is_some()
     }
 }
 
