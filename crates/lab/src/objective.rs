@@ -183,7 +183,10 @@ fn in_time(latency: Option<Nanos>, below: Nanos, judged: &SloLatencies) -> (bool
 /// A figure with as few digits, at least three, as leave it on its own side of a bound.
 fn rounded(figure: f64, bound: f64) -> f64 {
     let written = |digits: usize| format!("{figure:.digits$e}").parse().unwrap_or(figure);
-    (2..15).map(written).find(|shown| (*shown < bound) == (figure < bound)).unwrap_or(figure)
+    (2..15)
+        .map(written)
+        .find(|shown: &f64| shown.partial_cmp(&bound) == figure.partial_cmp(&bound))
+        .unwrap_or(figure)
 }
 
 impl fmt::Display for Objective {

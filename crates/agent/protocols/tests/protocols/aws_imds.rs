@@ -339,7 +339,7 @@ fn no_encoding_of_a_path_is_another_path() {
         assert_eq!(refusal(&Scene::new(), &get(&target)), Some(NOT_FOUND), "{target}");
         assert_eq!(refusal(&scene, &get(&target)), Some(NOT_FOUND), "{target}");
         let named = Scene::passing(&["(?s).*user-data"]);
-        assert_eq!(what(&named, &get(&target)), Ok("Pass(\"/latest/user-data\")".into()), "{target}");
+        assert_eq!(what(&named, &get(&target)), Ok("Passthrough(\"/latest/user-data\")".into()), "{target}");
     }
     let back = get("/latest/user-data/../meta-data/iam/security-credentials/cart");
     assert_eq!(what(&scene, &back), Ok("Role { name: \"cart\", shape: Plain }".into()));
@@ -375,7 +375,7 @@ fn what_is_as_good_as_a_credential_passes_only_where_an_expression_names_it() {
     ] {
         let scene = Scene::passing(&[".*", named]);
         for target in passed {
-            assert_eq!(what(&scene, &get(target)), Ok(format!("Pass({target:?})")), "{named}");
+            assert_eq!(what(&scene, &get(target)), Ok(format!("Passthrough({target:?})")), "{named}");
         }
         assert_eq!(refusal(&scene, &get(other)), Some(NOT_FOUND), "{other} by {named}");
     }
@@ -384,7 +384,7 @@ fn what_is_as_good_as_a_credential_passes_only_where_an_expression_names_it() {
 #[test]
 fn nothing_of_the_real_service_passes_but_what_an_expression_names_whole() {
     let scene = Scene::passing(&["/latest/meta-data/local-ipv4", "/latest/meta-data/network/.*"]);
-    let pass = |path: &str| Ok(format!("Pass({path:?})"));
+    let pass = |path: &str| Ok(format!("Passthrough({path:?})"));
     assert_eq!(what(&scene, &get("/latest/meta-data/local-ipv4")), pass("/latest/meta-data/local-ipv4"));
     let mac = "/latest/meta-data/network/interfaces/macs/0e:49:61:0f:c3:11/vpc-id";
     assert_eq!(what(&scene, &get(&format!("{mac}?a=b"))), pass(mac), "without its query");
